@@ -200,7 +200,7 @@ class Endless(ToySource):
 
     def plan(self, start, context):
         planned = super().plan(start, context)
-        return type(planned)(end={"at": "x" * RECORD_LIMIT}, splits={}, empty=False)
+        return type(planned)(end={"at": "x" * RECORD_LIMIT}, splits={}, is_empty=False)
 
 
 def too_long(world):

@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.checkpoint import approvals, control, intervals, skipping, source_notices
 from tidegate.checkpoint.context import AbandonCheck, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
-from tidegate.checkpoint.manifests import all_below, lacking, manifest_of, passed_by, sync_acks
+from tidegate.checkpoint.manifests import ancestors, jobs_without_ack, manifest_of, overtaken_jobs, sync_acks
 from tidegate.checkpoint.planning import CheckpointOptions, Plans
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
@@ -63,7 +63,7 @@ class _TriggerRequest:
     kind: str
     give_up: AbandonCheck
     only_if_new: bool
-    wanted: rules.WantedInterval | None
+    interval: rules.WantedInterval | None
     options: CheckpointOptions
 
 
@@ -101,7 +101,7 @@ class Coordinator(PipelineContext):
         Raise Rejected if others are in progress, or too much is unpublished; try again later.
         """
         check_run(run)
-        wanted = intervals.wanted_by(self.graph, interval, reprocess)
+        wanted = intervals.requested_interval(self.graph, interval, reprocess)
         # In an interval pipeline runs wait for intervals, and not for their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
         asked = _TriggerRequest(
@@ -112,14 +112,14 @@ class Coordinator(PipelineContext):
 
     def _triggered(self, asked: _TriggerRequest, turns: Turns) -> Triggered | AlreadyCovered | None:
         began = seams.monotonic()
-        run, wanted = asked.run, asked.wanted
+        run, wanted = asked.run, asked.interval
         uid = self.ledger.start().uid
         published: int | None = None
         reach: int | None = None
         report: publish.Report | None = None
         while True:
             view = self.ledger.view(run, reach)
-            answer = self._ask(view, run, asked.give_up, wanted)
+            answer = self._request_checkpoint(view, run, asked.give_up, wanted)
             if isinstance(answer, rules.Adopt):
                 adopted = self._adopted(view, answer.id)
                 if adopted is not None:
@@ -130,7 +130,7 @@ class Coordinator(PipelineContext):
                 return self._handle_no_plan(answer, view, wanted)
             else:
                 cancel.resume_cleanup(self, view)
-                control.refuse(self, view, asked.kind)
+                control.check_may_plan(self, view, asked.kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
@@ -146,11 +146,11 @@ class Coordinator(PipelineContext):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
                 if asked.only_if_new and self.has_no_new_input(plan, view):
-                    turns.over()
+                    turns.end_waiting()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
                 if self._create(plan, view):
-                    turns.over()
+                    turns.end_waiting()
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet
 
@@ -172,11 +172,11 @@ class Coordinator(PipelineContext):
         same_settings = last.plan.config_fingerprint == fingerprint(self.settings.record())
         return same_code and same_settings and self.all_in_buckets(uid)
 
-    def _ask(
+    def _request_checkpoint(
         self, view: View, run: str, give_up: AbandonCheck, wanted: rules.WantedInterval | None
     ) -> rules.Triggering:
         intervals.refuse_other_kind(self.graph, view)
-        reasons = self._reasons(view, run, give_up)
+        reasons = self._find_abortable(view, run, give_up)
         indexed = intervals.with_index(wanted, self.ledger)
         return rules.on_trigger(view, run, self.settings.max_concurrent_checkpoints, reasons, indexed)
 
@@ -199,7 +199,7 @@ class Coordinator(PipelineContext):
     def _create(self, plan: Plan, view: View) -> bool:
         """T6: create the entry. False: the id was taken; read the log again."""
         control.sync_below(self.ledger, view, plan.base or 0)
-        if not self.ledger.create_entry(plan).mine or not self.abort_if_id_was_used(plan):
+        if not self.ledger.create_entry(plan).is_new or not self.abort_if_id_was_used(plan):
             return False
         self.ledger.index_run(plan)
         return True
@@ -214,24 +214,24 @@ class Coordinator(PipelineContext):
         if isinstance(answer, rules.Wait):
             control.refuse_suspended(self, view)
             if pending := approvals.pending_approvals_text(view, answer.ids, self._answering):
-                raise control.held(self, answer.ids, pending)
+                raise control.approval_pending(self, answer.ids, pending)
             limit = self.settings.max_concurrent_checkpoints
             is_full = wanted is None or len(answer.ids) >= limit
             why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
-            raise control.busy(answer.ids, why)
+            raise control.in_progress(answer.ids, why)
         assert wanted is not None
         if isinstance(answer, rules.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
         report = publish.publish_or_wait(self, wanted.interval)
         covered = intervals.covered(answer, wanted, self.ledger)
-        entry = self.ledger.entry(covered.by)
+        entry = self.ledger.entry(covered.checkpoint)
         if entry is not None and self.ledger.published(entry.id) is None:
             publish.refuse_unpublished(entry, report)
         return covered
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
         """Return the run's own checkpoint. None: it changed hands since the view was read; read the log again."""
-        below = (entry for entry in view.own_elsewhere if isinstance(entry, Entry) and entry.id == id)
+        below = (entry for entry in view.own_outside_view if isinstance(entry, Entry) and entry.id == id)
         entry = view.get(id) or next(below, None)
         if entry is None:
             raise Rejected(
@@ -247,7 +247,7 @@ class Coordinator(PipelineContext):
         self.ledger.index_run(entry.plan)
         return Triggered(entry.plan, adopted=True)
 
-    def _reasons(self, view: View, run: str, give_up: AbandonCheck) -> dict[int, str]:
+    def _find_abortable(self, view: View, run: str, give_up: AbandonCheck) -> dict[int, str]:
         """Return open entries of other runs that may be aborted, with reasons. Hints: a wrong one only costs time."""
         reasons = {}
         for entry in view.still_open():
@@ -259,7 +259,7 @@ class Coordinator(PipelineContext):
             reason = self.why_overdue(entry)[0] if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
-            elif not lacking(self.ledger, entry) and self.ledger.expired(entry.plan):
+            elif not jobs_without_ack(self.ledger, entry) and self.ledger.expired(entry.plan):
                 self.complete(entry.id)  # its process died elsewhere before it could
         return reasons
 
@@ -271,8 +271,8 @@ class Coordinator(PipelineContext):
             entry, base = self.entry_and_base(id)
             if failure is None and entry is not None and entry.open and self.overdue(entry):
                 failure = self.why_overdue(entry)
-            below = all_below(self.ledger, entry, base)
-            answer = rules.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
+            below = ancestors(self.ledger, entry, base)
+            answer = rules.on_completion(entry, base, failure, below, overtaken_jobs(self.ledger, entry))
             if isinstance(answer, rules.Abort):
                 approvals.sync_answers(self.ledger, entry)
                 self.decide(self._abort(answer))

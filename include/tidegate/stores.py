@@ -41,7 +41,7 @@ _OF_STORES: Final = {"aws_": ("s3", "s3a"), "google_": ("gs",), "azure_": ("abfs
 """The options that begin so are of these stores. One login may be for several."""
 _ACCOUNT: Final = re.compile(r"(azure_)?(storage_)?account_name", re.IGNORECASE)
 """Azure's account, which obstore refuses where the URL has named it: abfss://container@account.dfs.core.windows.net."""
-_LONGEST_PAUSE_S: Final = 5.0
+_MAX_PAUSE_S: Final = 5.0
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']+)' is not valid")
 
 _NO_ACCESS: Final = re.compile(
@@ -128,7 +128,7 @@ def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
     In an object store each look is several requests, and some wait for hours. There, what is waited for is seen late by
     a fifth of the wait, and never by more than five seconds.
     """
-    return max(least_s, min(_LONGEST_PAUSE_S, waited_s / 5)) if is_url(url) else least_s
+    return max(least_s, min(_MAX_PAUSE_S, waited_s / 5)) if is_url(url) else least_s
 
 
 def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:

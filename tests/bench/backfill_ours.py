@@ -33,7 +33,7 @@ def main(days: int, larger: int) -> None:
                 return sum(parts.seconds.values())
             began = time.perf_counter()
             line = begin(coordinator, f"again-{number}", 0, by="bench")
-            line.own.larger = larger
+            line.backfill.larger = larger
             replay(line, sessions, Schedule(), Parts())
             swapped = swap(line, by="bench", choices={}, wait=print)
             assert swapped.error is None, swapped.error

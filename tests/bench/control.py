@@ -39,7 +39,7 @@ class Ticks(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         at = start["at"] + 1 if start else 1
         blob = context.blobs.put_blob(b"%d" % at)
-        return Planned(end={"at": at, "seen": msgspec.to_builtins(blob)}, splits={"at": at}, empty=False)
+        return Planned(end={"at": at, "seen": msgspec.to_builtins(blob)}, splits={"at": at}, is_empty=False)
 
     def verify(self, splits: Json, context: SourceContext) -> None:
         """Nothing can change."""

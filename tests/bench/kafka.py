@@ -138,6 +138,6 @@ def planning_seconds(options: Options, broker: Broker) -> float:
         began = time.perf_counter()
         planned = source.plan(start, context)
         taken.append(time.perf_counter() - began)
-        assert not planned.empty
+        assert not planned.is_empty
         start = planned.end
     return statistics.median(taken)

@@ -21,7 +21,7 @@ from tests.bench.formula import table, write
 from tests.bench.harness import Options, Result
 from tidegate.delta import StagedFile
 from tidegate.state import compaction
-from tidegate.state.keyed import FEW, SPLIT_ROWS
+from tidegate.state.keyed import MIN_WRITTEN_PARTITIONS, SPLIT_ROWS
 from tidegate.state.record import StateFile
 
 BYTES_PER_ROW = 100
@@ -121,7 +121,7 @@ def made(keys: int, fills: int, changes: int) -> State:
 
     Workers split what is changed into as many ranges as state/keyed.py does, with partitions and key groups to spare.
     """
-    ranges = max(FEW, keys // fills // SPLIT_ROWS)
+    ranges = max(MIN_WRITTEN_PARTITIONS, keys // fills // SPLIT_ROWS)
     changed = keys // ranges // fills
     state = State(changed * fills, ranges, changed, fills)
     with mock.patch.object(compaction, "MERGED_ROWS", round(compaction.MERGED_ROWS / state.scale)):

@@ -52,7 +52,7 @@ def run(options: Options) -> Result:
         reading._known.clear()
         cold.append(timed(lambda: page(world, HistoryFilter())))
         warm += [timed(lambda asked=asked: page(world, asked)) for asked in ASKED]
-        one.append(timed(lambda number=number: CheckpointHistory(world.ledger, {}).one(1 + number * 37 % count)))
+        one.append(timed(lambda number=number: CheckpointHistory(world.ledger, {}).find(1 + number * 37 % count)))
         summary.append(timed(lambda: CheckpointHistory(world.ledger, {}).summary()))
         world.checkpoint(f"more{number}", rows=3)
         written.append(timed(lambda: remember(world.ledger, {})))

@@ -48,7 +48,7 @@ class Restoring:
         head = sink.head(context)
         self.published += 1
         record = msgspec.to_builtins(table)
-        done = sink.publish(Publication(self.published, 0, "restore", head.last, (record,)), head, context)
+        done = sink.publish(Publication(self.published, 0, "restore", head.last_entry, (record,)), head, context)
         assert done is not None
         assert done.rows == sum(each.file.rows for each in table.files)
 

@@ -55,7 +55,7 @@ def count(rounds: int) -> dict[str, Any]:
         wrong = [
             f"{name} is at checkpoint {found}, expected {last}"
             for name in names
-            if (found := control.graph.sinks[name].sink.head(control.context(name)).last) != last
+            if (found := control.graph.sinks[name].sink.head(control.context(name)).last_entry) != last
         ]
     steps = min(counted[WARMUPS:], key=lambda each: sum(sum(by.values()) for by in each.values()))
     by_method: collections.Counter[str] = collections.Counter()

@@ -265,7 +265,7 @@ class Hours(World):
         plan = clock.part("intervals", lambda: triggered(self.control, interval=(at.start, at.end)))
         self.finish(plan)
         done = clock.part("interval_done", lambda: self.control.trigger(seams.new_id(), interval=(old.start, old.end)))
-        self.expect("an old hour", done.by if isinstance(done, AlreadyCovered) else done, last // 2)
+        self.expect("an old hour", done.checkpoint if isinstance(done, AlreadyCovered) else done, last // 2)
 
 
 def hour(number: int) -> Interval:

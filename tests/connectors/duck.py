@@ -44,7 +44,7 @@ class DuckRows(Source):
             left = self._count(database, upto, 2**62)
         splits = {"after": after, "upto": upto, "rows": len(ids)}
         lag = Lag(rows=left)
-        return Planned({"id": upto}, splits, empty=not ids, more=left > 0, amount=len(ids), lag=lag)
+        return Planned({"id": upto}, splits, is_empty=not ids, has_more=left > 0, amount=len(ids), lag=lag)
 
     def verify(self, splits: Any, context: SourceContext) -> Amount:
         with opened(context.place, self.path) as database:
@@ -110,14 +110,14 @@ class DuckTable(TransactionalSink):
                 database.execute(f"INSERT INTO {self.table} ({named}, _checkpoint) {marked}")
             return True
 
-    def take_back(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
+    def undo_after(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
         with self._transaction(rows, context) as database:
             if database is None:
                 return False
             database.execute(f"DELETE FROM {self.table} WHERE _checkpoint > ?", (to,))
             return True
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         return "the rows that an upsert has replaced are not kept" if self.upserts else ""
 
     def _delete(self, database: duckdb.DuckDBPyConnection, batch: Any) -> None:

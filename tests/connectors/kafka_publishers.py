@@ -97,16 +97,16 @@ class Target:
         self, id: int, *committables: Json, head: Head | None = None, attempt: str = "m"
     ) -> PublishedTable | None:
         head = head or self.sink.head(self.context)
-        return self.sink.publish(Publication(id, 0, attempt, head.last, committables), head, self.context)
+        return self.sink.publish(Publication(id, 0, attempt, head.last_entry, committables), head, self.context)
 
     def publish_upto(self, last: int) -> None:
         """Publish what is missing, whoever else does."""
         while True:
             try:
                 head = self.sink.head(self.context)
-                if (head.last or 0) >= last:
+                if (head.last_entry or 0) >= last:
                     return
-                self.publish((head.last or 0) + 1, self.staged((head.last or 0) + 1), head=head)
+                self.publish((head.last_entry or 0) + 1, self.staged((head.last_entry or 0) + 1), head=head)
             except Unavailable as error:
                 print(error, file=sys.stderr, flush=True)
 
@@ -145,7 +145,7 @@ def stop_at(step: str) -> None:
             due.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    real = {name: getattr(Sender, name) for name in ("fence_others", "begin", "commit")}
+    real = {name: getattr(Sender, name) for name in ("fence_earlier_publishers", "begin", "commit")}
 
     class Stopping:
         """The producer, with a stop before and after it commits."""
@@ -163,7 +163,7 @@ def stop_at(step: str) -> None:
 
     def fence_others(sender: Sender) -> None:
         here("fence")
-        real["fence_others"](sender)
+        real["fence_earlier_publishers"](sender)
 
     def begin(sender: Sender) -> None:
         here("begin")
@@ -174,7 +174,7 @@ def stop_at(step: str) -> None:
         here("sent")
         real["commit"](sender, *arguments)
 
-    Sender.fence_others, Sender.begin, Sender.commit = fence_others, begin, commit  # type: ignore[method-assign]
+    Sender.fence_earlier_publishers, Sender.begin, Sender.commit = fence_others, begin, commit  # type: ignore[method-assign]
 
 
 def _publish(target: Target, checkpoints: int, step: str) -> None:

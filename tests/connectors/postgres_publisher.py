@@ -32,7 +32,7 @@ def publish_all(configuration: dict[str, Any]) -> None:
     staged = configuration["staged"]
     while True:
         try:
-            last = published.head().last or 0
+            last = published.head().last_entry or 0
             if last == len(staged):
                 return
             published.publish(last + 1, staged[last])

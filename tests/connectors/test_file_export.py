@@ -49,7 +49,7 @@ class Export:
 
     def publish(self, id: int, *batches: Json, head: Head | None = None) -> PublishedTable | None:
         head = head or self.sink.head(self.context)
-        return self.sink.publish(Publication(id, 0, seams.new_id(), head.last, batches), head, self.context)
+        return self.sink.publish(Publication(id, 0, seams.new_id(), head.last_entry, batches), head, self.context)
 
     def manifests(self) -> list[Json]:
         return [json.loads(path.read_text()) for path in sorted(self.folder.glob("_manifests/*.json"))]
@@ -140,17 +140,17 @@ def test_a_publisher_that_dies_after_the_commit_is_finished_by_the_next(export, 
         with pytest.raises(Crash):
             export.publish(2, batch)
     assert export.keys() == [1], "nothing of it shows yet"
-    assert export.sink.head(export.context).last == 1, "so it is not said to be published"
+    assert export.sink.head(export.context).last_entry == 1, "so it is not said to be published"
     assert export.publish(2, batch) is not None
     assert export.keys() == [1, 2]
-    assert export.sink.head(export.context).last == 2
+    assert export.sink.head(export.context).last_entry == 2
 
 
 def test_a_rollback_finishes_what_was_committed_and_fences_the_rest(export, monkeypatch):
     export.publish(1, export.stage(1, 1))
     head, late = export.sink.head(export.context), export.stage(2, 2)
-    assert "not taken back" in export.sink.way_back(1, None, (), export.context).rows_stay
-    assert export.sink.go_back(Publication(3, 1, "m", 1, ()), head, export.context) is not None
+    assert "not taken back" in export.sink.restore_plan(1, None, (), export.context).rows_stay_reason
+    assert export.sink.restore(Publication(3, 1, "m", 1, ()), head, export.context) is not None
     assert export.publish(2, late, head=head) is None
     assert export.keys() == [1]
     assert export.manifests()[-1]["files"] == []
@@ -207,7 +207,7 @@ def test_killed_publishers_never_leave_half_a_checkpoint(export):
             _, status = os.waitpid(child, 0)
             kills += os.WIFSIGNALED(status)
             assert export.keys() in (list(range(10, 10 * id)), list(range(10, 10 * id + 10)))
-        while export.sink.head(export.context).last != id:
+        while export.sink.head(export.context).last_entry != id:
             export.publish(id, batch)
     assert kills >= ROUNDS
     assert export.keys() == list(range(10, 10 * ROUNDS + 10))
@@ -277,7 +277,7 @@ def test_what_another_pipeline_left_unfinished_holds_nobody_up_who_takes_over(ex
     export.sink = FileExport("out", take_over=True)
     assert export.publish(1, export.stage(1, 10)) is not None
     assert export.keys() == [10]
-    assert export.sink.head(export.context).last == 1
+    assert export.sink.head(export.context).last_entry == 1
 
 
 def test_csv_keeps_every_text_as_it_is(tmp_path, spark):

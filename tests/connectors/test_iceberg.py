@@ -54,7 +54,7 @@ class Lake:
 
     def publish(self, id: int, *batches: Json, head: Head | None = None) -> PublishedTable | None:
         head = head or self.sink.head(self.context)
-        return self.sink.publish(Publication(id, 0, seams.new_id(), head.last, batches), head, self.context)
+        return self.sink.publish(Publication(id, 0, seams.new_id(), head.last_entry, batches), head, self.context)
 
     @property
     def table(self) -> Any:
@@ -79,7 +79,7 @@ def test_each_checkpoint_is_one_snapshot_that_tells_its_number(lake):
     assert lake.publish(4, lake.stage(4, 3)) is not None
     assert lake.keys == [1, 2, 3]
     assert [snapshot.summary["tidegate.checkpoint"] for snapshot in lake.table.snapshots()] == ["1", "4"]
-    assert lake.sink.head(lake.context).last == 4
+    assert lake.sink.head(lake.context).last_entry == 4
     row = lake.table.scan(row_filter="k = 3").to_arrow().to_pylist()[0]
     assert (row["v"], str(row["price"]), row["tags"], row["place"]) == ("row 3", "0.75", ["a", None], {"x": 1.5})
 
@@ -125,8 +125,8 @@ def test_a_foreign_commit_in_between_is_a_lost_race_then_a_success(lake, monkeyp
 def test_a_rollback_that_keeps_the_rows_fences_publishers_from_before_it(lake, monkeypatch):
     lake.publish(1, lake.stage(1, 1))
     head, late = lake.sink.head(lake.context), lake.stage(2, 2)
-    assert "not taken back" in lake.sink.way_back(1, None, (), lake.context).rows_stay
-    assert lake.sink.go_back(Publication(3, 1, "m", 1, ()), head, lake.context) is not None
+    assert "not taken back" in lake.sink.restore_plan(1, None, (), lake.context).rows_stay_reason
+    assert lake.sink.restore(Publication(3, 1, "m", 1, ()), head, lake.context) is not None
     assert lake.publish(2, late, head=head) is None
     assert lake.publish(2, late) is None
     assert lake.keys == [1]
@@ -222,10 +222,10 @@ def test_a_pipeline_that_was_started_afresh_is_refused_until_it_takes_over(lake)
     declared, lake.sink = lake.sink, IcebergAppend("shop.orders", connection="lake", take_over=True)
     assert lake.publish(1, lake.stage(1, 3)) is not None
     assert lake.keys == [1, 2, 3]
-    assert declared.head(lake.context).last == 1, "once it has taken over, the declaration may forget it"
+    assert declared.head(lake.context).last_entry == 1, "once it has taken over, the declaration may forget it"
     with pytest.raises(Invalid, match="rows of another pipeline"):
         declared.head(before)
-    assert declared.head(lake.of("q", "other")).last is None, "pipelines with other names may add, too"
+    assert declared.head(lake.of("q", "other")).last_entry is None, "pipelines with other names may add, too"
 
 
 def test_values_inside_of_others_that_are_never_null_are_no_difference(lake):

@@ -70,19 +70,19 @@ def test_a_plan_ends_where_the_partitions_end_and_the_next_one_begins_there(
     kafka_broker: Broker, topic: str, context: SourceContext
 ) -> None:
     source = source_of(kafka_broker, topic)
-    assert source.plan(None, context).empty
+    assert source.plan(None, context).is_empty
     send(kafka_broker, topic, 3)
     send(kafka_broker, topic, 2, partition=1)
     first = source.plan(None, context)
     assert first.splits["ranges"] == {"0": [0, 3], "1": [0, 2]}
-    assert (first.amount, first.more, first.summary) == (5, False, "5 offsets in 2 of 2 partitions")
+    assert (first.amount, first.has_more, first.summary) == (5, False, "5 offsets in 2 of 2 partitions")
     assert first.lag is not None
     assert (first.lag.rows, first.lag.seconds) == (0, None)
     send(kafka_broker, topic, 1, partition=1)
     second = source.plan(first.end, context)
     assert second.splits["ranges"] == {"1": [2, 3]}
     again = source.plan(second.end, context)
-    assert (again.empty, again.end, again.summary) == (True, second.end, "no new records")
+    assert (again.is_empty, again.end, again.summary) == (True, second.end, "no new records")
 
 
 def test_a_plan_ends_before_a_transaction_that_is_open_and_takes_it_once_it_is_decided(
@@ -98,7 +98,7 @@ def test_a_plan_ends_before_a_transaction_that_is_open_and_takes_it_once_it_is_d
     planned = source.plan(None, context)
     assert planned.splits["ranges"] == {"0": [0, 3]}, "what comes after an open transaction waits, too"
     producer.abort_transaction()
-    eventually("the end of the transaction is seen", lambda: not source.plan(planned.end, context).empty)
+    eventually("the end of the transaction is seen", lambda: not source.plan(planned.end, context).is_empty)
     last = source.plan(planned.end, context)
     assert last.splits["ranges"] == {"0": [3, 10]}, "offsets of aborted records and of the marker count, too"
 
@@ -115,13 +115,13 @@ def test_what_waits_behind_an_open_transaction_is_told(
     send(kafka_broker, topic, 5, timestamp_ms=round(time.time() * 1000) - HOUR_MS)
     planned = source.plan(None, context)
     assert planned.splits["ranges"] == {"0": [0, 2]}
-    assert (planned.more, planned.amount) == (False, 2), "none of it can be planned yet"
+    assert (planned.has_more, planned.amount) == (False, 2), "none of it can be planned yet"
     assert planned.summary == "2 offsets in 1 of 2 partitions; 6 wait for an open transaction to end"
     assert planned.lag is not None
     assert planned.lag.rows == 6
     assert planned.lag.seconds is not None
     nothing = source.plan(planned.end, context)
-    assert (nothing.empty, nothing.summary) == (True, "no new records; 6 wait for an open transaction to end")
+    assert (nothing.is_empty, nothing.summary) == (True, "no new records; 6 wait for an open transaction to end")
     producer.abort_transaction()
 
 
@@ -134,7 +134,7 @@ def test_a_bound_gives_each_partition_its_part_and_the_rest_is_told_with_its_age
     source = source_of(kafka_broker, topic, max_offsets=40)
     planned = source.plan(None, context)
     assert planned.splits["ranges"] == {"0": [0, 30], "1": [0, 10]}
-    assert (planned.more, planned.amount) == (True, 40)
+    assert (planned.has_more, planned.amount) == (True, 40)
     assert planned.lag is not None
     assert planned.lag.rows == 80
     assert planned.lag.seconds == pytest.approx(3600, rel=0.2)
@@ -223,7 +223,7 @@ def test_records_that_expired_unread_are_told_or_skipped_if_that_is_wanted(
     assert skipping.summary == "4 offsets in 1 of 2 partitions; 3 have expired unread"
     kafka_broker.delete_records(topic, {0: 9})
     nothing = source_of(kafka_broker, topic, on_expired="skip").plan(planned.end, context)
-    assert nothing.empty
+    assert nothing.is_empty
     assert nothing.end is not None
     assert nothing.end["offsets"] == {"0": 9, "1": 0}
 
@@ -263,7 +263,7 @@ def test_a_compacted_topic_is_refused_unless_it_is_allowed(
     kafka_broker.create_topic(f"{topic}-compacted", cleanup_policy="compact")
     source = source_of(kafka_broker, f"{topic}-compacted")
     assert "set allow_compacted=True" in refused(Invalid, "TOPIC_COMPACTED", source, None, context)
-    assert source_of(kafka_broker, f"{topic}-compacted", allow_compacted=True).plan(None, context).empty
+    assert source_of(kafka_broker, f"{topic}-compacted", allow_compacted=True).plan(None, context).is_empty
 
 
 def test_an_unknown_topic_is_told_with_those_of_a_similar_name(
@@ -285,7 +285,7 @@ def test_the_offsets_of_a_group_follow_completed_checkpoints(
     end = source.plan(None, context).end
     assert end is not None
     for _ in range(2):
-        source.completed(end, context)
+        source.on_checkpoint_completed(end, context)
     assert group_offsets(kafka_broker, f"{topic}-watchers") == {0: 3, 1: 0}
 
 
@@ -306,11 +306,11 @@ def test_a_group_in_which_somebody_else_consumes_is_told(
     try:
         eventually("it consumes", lambda: (consumer.poll(0.1), consumer.assignment())[1])
         with pytest.raises(Invalid, match="somebody consumes in that group") as error:
-            source.completed(planned.end, context)
+            source.on_checkpoint_completed(planned.end, context)
         assert error.value.reason == "GROUP_IN_USE"
     finally:
         consumer.close()
-    source.completed(planned.end, context)
+    source.on_checkpoint_completed(planned.end, context)
     assert group_offsets(kafka_broker, topic)[0] == 1
 
 
@@ -361,7 +361,7 @@ def test_a_login_needs_the_rights_that_its_error_names_and_a_right_password(kafk
     assert READERS_PASSWORD not in repr(source.describe())
     grouped = Kafka(topic, connection="events", schema="id long", group="watchers")
     with pytest.raises(Invalid, match="group watchers") as error:
-        grouped.completed(planned.end or {}, context)
+        grouped.on_checkpoint_completed(planned.end or {}, context)
     assert error.value.reason == "NOT_ALLOWED"
     wrong = logged_in(kafka_broker, sasl_password=f"{READERS_PASSWORD}-wrong")
     assert "refuses the login" in refused(Invalid, "BAD_LOGIN", source, None, wrong)

@@ -48,11 +48,14 @@ class Sending:
         if withdrawn is None:
             prepared = self.sink.prepare(frame, self.context, staging)
         else:
-            prepared = self.sink.prepare_updates(frame, self.spark.sql(withdrawn), self.context, staging)
+            prepared = self.sink.prepare_with_retractions(frame, self.spark.sql(withdrawn), self.context, staging)
         if prepared.committable is not None:
             batches = (json.loads(json.dumps(prepared.committable)),)
             head = self.sink.head(self.context)
-            assert self.sink.publish(Publication(self.id, 0, "m", head.last, batches), head, self.context) is not None
+            assert (
+                self.sink.publish(Publication(self.id, 0, "m", head.last_entry, batches), head, self.context)
+                is not None
+            )
         return self.broker.read(self.topic)
 
 
@@ -248,8 +251,8 @@ def test_a_key_that_a_later_attempt_of_the_checkpoint_removes_stays_removed(send
     to = sending(key=["k"], partitions=1)
     nothing = to.spark.sql("SELECT 'a' AS k, 1 AS v LIMIT 0")
     rows = to.spark.sql("SELECT 'a' AS k, 1 AS v")
-    first = to.sink.prepare_updates(rows, nothing, to.context, Staging(1, "first")).committable
-    second = to.sink.prepare_updates(nothing, rows, to.context, Staging(1, "second")).committable
+    first = to.sink.prepare_with_retractions(rows, nothing, to.context, Staging(1, "first")).committable
+    second = to.sink.prepare_with_retractions(nothing, rows, to.context, Staging(1, "second")).committable
     publication = Publication(1, 0, "m", None, (first, second))
     assert to.sink.publish(publication, to.sink.head(to.context), to.context) is not None
     assert [record.value is None for record in to.broker.read(to.topic)] == [False, True]

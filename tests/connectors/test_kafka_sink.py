@@ -69,13 +69,13 @@ def mark_of(target: Target) -> Any:
 def test_staged_rows_are_seen_once_they_are_published_and_then_once(kafka_broker, target):
     batch = target.stage(1, [("a", "1"), ("b", "2")])
     assert kafka_broker.read(target.topic) == []
-    assert target.sink.head(target.context).last is None
+    assert target.sink.head(target.context).last_entry is None
     before = target.sink.head(target.context)
     at = target.publish(1, batch)
     assert (at.version, at.rows) == (1, 2)
     assert target.publish(1, batch) is None
     assert target.publish(1, batch, head=before) is None
-    assert target.sink.head(target.context).last == 1
+    assert target.sink.head(target.context).last_entry == 1
     assert values(kafka_broker, target) == ["1", "2"]
     target.sink.verify(at, target.context)
     assert target.sink.locate(1, target.context) == target.sink._published(1, target.context, None)
@@ -103,7 +103,7 @@ def test_publishers_that_come_at_once_publish_once(kafka_broker, target):
     def go(number: int) -> None:
         start.wait()
         done = None
-        while done is None and (target.sink.head(target.context).last or 0) < 1:
+        while done is None and (target.sink.head(target.context).last_entry or 0) < 1:
             done = target.publish(1, batch, head=head, attempt=f"m{number}")
         found.append(done)
 
@@ -144,8 +144,8 @@ def test_two_pipelines_can_send_to_one_topic(kafka_broker, target):
     context = type(target.context)("p1", "u", "s", target.context.place, home=str(target.folder / "other"))
     other.sink.check(context)
     target.publish(10, target.stage(10, [("a", "ours")]))
-    assert other.sink.head(context).last is None
-    assert target.sink.head(target.context).last == 10
+    assert other.sink.head(context).last_entry is None
+    assert target.sink.head(target.context).last_entry == 10
 
 
 # -- declarations ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_two_sinks_can_keep_their_marks_in_one_topic(kafka_broker, target):
         publication = Publication(1, 0, "m", None, (target.stage(1, [("a", context.sink)]),))
         assert target.sink.publish(publication, target.sink.head(context), context) is not None
     assert values(kafka_broker, target) == ["other", "s"]
-    assert target.sink.head(target.context).last == target.sink.head(other).last == 1
+    assert target.sink.head(target.context).last_entry == target.sink.head(other).last_entry == 1
     fresh = replace(target.context, uid="u2")
     refused("OTHER_OWNER", target.sink.check, fresh)
 
@@ -215,7 +215,7 @@ def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, targe
         child.kill()
     publisher(target, checkpoints).ended()
     refuse_differences(kafka_broker, target.topic, checkpoints)
-    assert target.sink.head(target.context).last == checkpoints
+    assert target.sink.head(target.context).last_entry == checkpoints
 
 
 def test_two_publishers_at_once_both_killed_lose_and_double_nothing(kafka_broker, target):
@@ -380,7 +380,7 @@ def test_a_large_checkpoint_is_sent_in_parts_and_continued_where_it_stopped(kafk
         target.publish(1, batch)
     assert parts == [(70, False), (140, False)]
     assert len(kafka_broker.read(target.topic)) == 140, "readers see the parts"
-    assert target.sink.head(target.context).last is None, "and the checkpoint is not there as a whole"
+    assert target.sink.head(target.context).last_entry is None, "and the checkpoint is not there as a whole"
     monkeypatch.setattr(Sender, "commit", commit)
     target.options = {"max_rows_per_transaction": 33}
     assert target.publish(1, batch) is not None
@@ -402,7 +402,7 @@ def test_a_part_of_a_checkpoint_that_was_let_go_does_not_disturb_the_next_one(ka
     monkeypatch.setattr(Sender, "commit", commit)
     assert target.publish(2, target.stage(2, [("d", "4"), ("e", "5"), ("f", "6")])) is not None
     assert values(kafka_broker, target) == ["1", "2", "4", "5", "6"]
-    assert target.sink.head(target.context).last == 2
+    assert target.sink.head(target.context).last_entry == 2
 
 
 # -- the topics ------------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_a_topic_that_was_made_again_is_refused_until_somebody_accepts_it(kafka_
 def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, target):
     at = target.publish(1, target.stage(1, [("a", "1")]))
     kafka_broker.delete_topic(target.sink._marks_topic(target.context))
-    assert target.sink.head(target.context).last is None
+    assert target.sink.head(target.context).last_entry is None
     with pytest.raises(Corrupt, match="it was given none"):
         target.sink.verify(at, target.context)
     refused("MARKS_GONE", target.publish, 1, target.stage(1, [("a", "1")]))
@@ -463,7 +463,7 @@ def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, t
     target.sink.verify(at, target.context)
     assert target.publish(2, target.stage(2, [("b", "2")])) is not None
     target.sink.set_mark(None, target.context)
-    assert target.sink.head(target.context).last is None
+    assert target.sink.head(target.context).last_entry is None
     assert values(kafka_broker, target) == ["1", "2"]
 
 
@@ -473,7 +473,7 @@ def test_marks_that_were_made_again_do_not_let_the_first_checkpoint_be_sent_agai
     assert target.publish(1, batch) is not None
     kafka_broker.delete_topic(sink._marks_topic(context))
     sink.check(context)
-    assert sink.head(context).last is None
+    assert sink.head(context).last_entry is None
     assert "made again" in refused("MARKS_GONE", target.publish, 1, batch).what
     assert values(kafka_broker, target) == ["1"]
     sink.set_mark(None, context)

@@ -109,7 +109,7 @@ def test_only_committed_records_are_read_each_once_and_again_the_same(
     eventually("the last transaction is decided", lambda: source.plan(None, context).lag)
     found: list[int] = []
     start = None
-    while not (planned := source.plan(start, context)).empty:
+    while not (planned := source.plan(start, context)).is_empty:
         source.verify(planned.splits, context)
         first, again = (rows(source.read(spark, planned.splits, context).select("id")) for _ in range(2))
         assert first == again
@@ -540,7 +540,7 @@ def test_a_spark_server_logs_in_too_and_keeps_the_password_out_of_its_log_and_pl
 
 def _plans(source: Kafka, context: SourceContext) -> bool:
     try:
-        return not source.plan(None, context).empty
+        return not source.plan(None, context).is_empty
     except Invalid:
         return False
 

@@ -232,7 +232,7 @@ class InTwoTransactions(DuckTable):
         with opened(context.place, self.path) as database:
             database.execute("INSERT OR REPLACE INTO tidegate VALUES (?, ?)", (context.app_id, rows.checkpoint))
 
-    def why_rows_stay(self):
+    def rows_stay_reason(self):
         return "it cannot tell them apart"
 
 
@@ -259,7 +259,7 @@ class ShowsItsPasswordInAnError(DuckTable):
 
 class DiscardsAllAttempts(DuckTable):
     def discard(self, context, staging):
-        self.stages_in(context).remove_folder(entry_folder(context, staging.checkpoint))
+        self.staging_folder(context).remove_folder(entry_folder(context, staging.checkpoint))
 
 
 class TakesAnything(DuckTable):
@@ -268,13 +268,13 @@ class TakesAnything(DuckTable):
 
 
 class KeepsRowsInARollback(DuckTable):
-    def take_back(self, rows, to, context):
+    def undo_after(self, rows, to, context):
         return self.load(rows, context)
 
 
 class LetsOldCheckpointsComeAfterARollback(DuckTable):
-    def take_back(self, rows, to, context):
-        done = super().take_back(rows, to, context)
+    def undo_after(self, rows, to, context):
+        done = super().undo_after(rows, to, context)
         with opened(context.place, self.path) as database:
             database.execute("UPDATE tidegate SET last = 3")
         return done

@@ -64,7 +64,7 @@ def test_changes_arrive_once_and_are_read_again_as_they_were(spark, context, ord
         "DELETE FROM o WHERE k = 3",
     )
     first = source().plan(beginning, context)
-    assert not first.empty
+    assert not first.is_empty
     expected = [
         ("insert", 1, "a"),
         ("insert", 2, "b"),
@@ -131,7 +131,7 @@ def test_writers_at_once_with_rollbacks_lose_and_double_nothing(spark, context, 
         thread.start()
     while any(thread.is_alive() for thread in threads):
         plan(max_bytes=3000)
-    while not plan(max_bytes=20_000).empty:  # at least once, also if the writers were done before the first plan
+    while not plan(max_bytes=20_000).is_empty:  # at least once, also if the writers were done before the first plan
         pass
     seen = Counter(k for found in ranges for _, k, _ in read(spark, context, found.splits))
     assert seen == Counter(k for (k,) in orders.run("SELECT k FROM o"))
@@ -281,13 +281,13 @@ def test_a_bound_from_outside_makes_no_ranges_that_are_too_small_to_be_worth_rea
     bounded = SourceContext("p", "orders", context.place, MemoryBlobs(), at_most=1)
     found = source().plan(None, bounded)
     assert 1_000_000 < found.amount <= 1 << 20
-    assert found.more
+    assert found.has_more
     assert found.lag is not None
     assert found.lag.rows is None
     assert found.lag.bytes is not None
     assert found.lag.bytes > 1 << 20, "as much of the log as waits"
     smallest = source(max_bytes=5000).plan(None, bounded)
-    assert (smallest.amount < 100_000, smallest.more) == (True, True), "one transaction, which is never divided"
+    assert (smallest.amount < 100_000, smallest.has_more) == (True, True), "one transaction, which is never divided"
 
 
 def test_a_column_that_comes_later_is_null_before_that(spark, context, orders):
@@ -337,7 +337,7 @@ def test_nothing_is_lost_however_small_ranges_are_and_however_soon_the_slot_move
     ends, seen, counts = [source().beginning(context)], [], [0]
     for k in range(40):
         orders.run(f"INSERT INTO o VALUES ({k}, 'some text that makes the log a bit longer')")
-    while not (found := source(max_bytes=700).plan(ends[-1], context)).empty:
+    while not (found := source(max_bytes=700).plan(ends[-1], context)).is_empty:
         seen += [k for _, k, _ in read(spark, context, found.splits)]
         ends.append(found.end)
         counts.append(len(seen))
@@ -345,7 +345,7 @@ def test_nothing_is_lost_however_small_ranges_are_and_however_soon_the_slot_move
             source().release(ends[-retained], context)
     assert seen == list(range(40))
     oldest, again = ends[-retained], []
-    while not (found := source(max_bytes=700).plan(oldest, context)).empty:
+    while not (found := source(max_bytes=700).plan(oldest, context)).is_empty:
         again += [k for _, k, _ in read(spark, context, found.splits)]
         oldest = found.end
     assert again == seen[counts[-retained] :], "after a rollback to the oldest that is retained"
@@ -379,12 +379,12 @@ def test_a_log_of_other_tables_lets_the_slot_follow_and_is_no_input_otherwise(sp
     monkeypatch.setattr("tidegate.sources.postgres.slot._FOREIGN_BYTES", 1 << 20)
     beginning = source().beginning(context)
     orders.run("CREATE TABLE foreign_rows AS SELECT n FROM generate_series(1, 100) n")
-    assert source().plan(beginning, context).empty
+    assert source().plan(beginning, context).is_empty
     orders.run("INSERT INTO foreign_rows SELECT n FROM generate_series(1, 30000) n")
     found = source().plan(beginning, context)
     assert found.end["lsn"] > beginning["lsn"] + (1 << 20)
     assert read(spark, context, found.splits) == []
-    assert source().plan(found.end, context).empty
+    assert source().plan(found.end, context).is_empty
     source().release(found.end, context)
     orders.run("INSERT INTO o VALUES (1, 'a')")
     assert read(spark, context, source().plan(found.end, context).splits) == [("insert", 1, "a")]
@@ -398,7 +398,7 @@ def test_a_plan_is_made_while_a_job_reads_the_slot(context, orders):
         eventually("the slot is read", lambda: is_read(orders))
         found = source().plan(None, context)
         other.pgconn.finish()
-    assert not found.empty
+    assert not found.is_empty
     assert source().plan(None, context).end == found.end
     eventually("the server has noticed", lambda: not is_read(orders))
 
@@ -424,14 +424,14 @@ def many_ranges(context, orders, count=20):
     for k in range(count):
         orders.run(f"INSERT INTO o VALUES ({k}, 'a')")
         plans.append(source().plan(plans[-1].end, context))
-    assert [found.empty for found in plans] == [True] + [False] * count
+    assert [found.is_empty for found in plans] == [True] + [False] * count
     return plans
 
 
 def test_what_is_decoded_follows_what_is_new_and_not_what_the_slot_retains(spark, context, orders, decoded):
     plans = many_ranges(context, orders)
     decoded.clear()
-    assert source().plan(plans[-1].end, context).empty
+    assert source().plan(plans[-1].end, context).is_empty
     assert len(decoded) <= 1, "the last one, which proves that the server is the same"
     orders.run("INSERT INTO o VALUES (100, 'new')")
     decoded.clear()
@@ -495,7 +495,7 @@ def test_a_publication_that_changes_changes_nothing_of_what_was_planned_before(s
     found = source().plan(None, context)
     orders.run(*change.split("; "), "INSERT INTO o VALUES (200, 'b')", "UPDATE o SET v = 'c' WHERE k = 200")
     assert read(spark, context, found.splits) == [("insert", 1, "a")]
-    assert not source().plan(found.end, context).empty
+    assert not source().plan(found.end, context).is_empty
     source().release(found.end, context)
 
 
@@ -509,9 +509,9 @@ def test_a_range_is_read_with_the_publication_that_it_was_planned_with(spark, co
         found = source().plan(None, context)
         other = PostgresChanges("o", connection=CONNECTION, slot=SLOT, publication="only_o")
         assert [row["k"] for row in other.read(spark, found.splits, context).collect()] == [1]
-        assert other.plan(found.end, context).empty
+        assert other.plan(found.end, context).is_empty
         orders.run("INSERT INTO o VALUES (2, 'b')")
-        assert not other.plan(found.end, context).empty
+        assert not other.plan(found.end, context).is_empty
     finally:
         orders.run("DROP PUBLICATION only_o")
 
@@ -563,7 +563,7 @@ def test_a_renamed_column_that_could_be_another_one_is_refused_instead_of_being_
     with pytest.raises(Invalid, match="have columns k, v, w") as refused:
         source().plan(old, context)
     assert refused.value.reason == "COLUMNS_UNKNOWN"
-    assert not source().plan(beginning, context).empty
+    assert not source().plan(beginning, context).is_empty
 
 
 def test_changes_that_waited_for_the_table_itself_to_be_renamed_are_read(spark, context, orders):

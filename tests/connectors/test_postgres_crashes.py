@@ -71,7 +71,7 @@ class Publishing:
         return process
 
     def last(self):
-        return self.published.head().last or 0
+        return self.published.head().last_entry or 0
 
     def check(self):
         assert self.last() == self.checkpoints

@@ -22,7 +22,7 @@ def test_after_the_statements_of_the_guide_both_sources_plan(postgres, place):
     postgres.run(*statements())
     try:
         context = SourceContext("p", "s", place, MemoryBlobs())
-        assert PostgresTable("events", connection=CONNECTION, xid_column="xid").plan(None, context).empty
+        assert PostgresTable("events", connection=CONNECTION, xid_column="xid").plan(None, context).is_empty
         changes = PostgresChanges(
             "orders", connection=CONNECTION, slot="tidegate_orders", publication="tidegate_orders"
         )

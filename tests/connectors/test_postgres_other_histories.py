@@ -103,7 +103,7 @@ def test_from_a_position_that_an_older_copy_has_everything_new_in_it_is_read(pri
     add(primary, 103, 104)
     assert refusal(lambda: rows().plan(after, context)) in ("OLDER_COPY", "TABLE_REPLACED")
     assert planned_ids(primary, rows().plan(before, context).splits) == [103, 104]
-    assert not changes().plan(changed_before, context).empty
+    assert not changes().plan(changed_before, context).is_empty
 
 
 def test_a_server_that_was_only_restarted_is_the_same(primary, context):
@@ -112,10 +112,10 @@ def test_a_server_that_was_only_restarted_is_the_same(primary, context):
     primary.crash()
     primary.start()
     for source, end in zip((rows(), changes()), ends, strict=True):
-        assert source.plan(end, context).empty
+        assert source.plan(end, context).is_empty
     for change in ("RENAME COLUMN v TO w", "DROP COLUMN w"):
         primary.run(f"ALTER TABLE e {change}")
-        assert rows().plan(ends[0], context).empty, change
+        assert rows().plan(ends[0], context).is_empty, change
     primary.run("INSERT INTO e (id) VALUES (3)")
     assert planned_ids(primary, rows().plan(ends[0], context).splits) == [3]
 
@@ -149,7 +149,7 @@ def test_after_a_failover_that_lost_nothing_a_person_accepts_the_timeline_and_al
         accepted = rows().accept(end, away)
         found = rows().plan(accepted, away)
         assert planned_ids(standby, found.splits) == [3]
-        assert rows().plan(found.end, away).empty
+        assert rows().plan(found.end, away).is_empty
         assert refusal(lambda: rows().accept(found.end, away)) == "NOTHING_TO_ACCEPT"
 
 
@@ -203,7 +203,7 @@ def test_a_standby_that_has_the_slot_is_accepted_and_goes_on_with_the_next_chang
     for retained in (end, found.end):  # the position of the oldest checkpoint is of the old timeline for a while
         changes().release(retained, context)
         assert primary.run(slot) == [(retained["lsn"],)]
-        assert changes().plan(found.end, context).empty
+        assert changes().plan(found.end, context).is_empty
 
 
 def test_a_restore_to_an_earlier_time_is_accepted_from_where_it_has_all_that_was_read(primary, context):

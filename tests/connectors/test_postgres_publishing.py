@@ -40,12 +40,12 @@ def rows(postgres, columns="k, v"):
 
 
 def test_rows_and_the_mark_arrive_together(appended, postgres):
-    assert appended.head().last is None
+    assert appended.head().last_entry is None
     done = appended.checkpoint(1, (1, "a"), (2, None))
     assert (done.version, done.rows, done.uri) == (1, 2, "postgres:shop/public.t")
     appended.checkpoint(2, (3, "c"))
     assert rows(postgres) == [(1, "a"), (2, None), (3, "c")]
-    assert appended.head().last == 2
+    assert appended.head().last_entry == 2
     assert appended.sink.locate(2, appended.context).version == 2
     assert appended.sink.locate(3, appended.context) is None
 
@@ -75,9 +75,9 @@ def test_a_first_publish_between_two_questions_is_not_taken_for_a_damaged_table(
         return answer
 
     monkeypatch.setattr(asked, between, then_another_publishes)
-    assert appended.head().last in (None, 1)
+    assert appended.head().last_entry in (None, 1)
     assert rows(postgres) == [(1, "a")]
-    assert appended.head().last == 1
+    assert appended.head().last_entry == 1
 
 
 def test_marks_that_were_dropped_and_made_again_do_not_let_the_first_checkpoint_be_published_again(appended, postgres):
@@ -93,10 +93,10 @@ def test_marks_that_were_dropped_and_made_again_do_not_let_the_first_checkpoint_
         assert rows(postgres) == [(1, "a")]
         appended.sink.set_mark(accepted, appended.context)
         appended.sink.check(appended.context)
-        assert appended.head().last == accepted
+        assert appended.head().last_entry == accepted
         appended.publish(1, staged)
         assert rows(postgres) == then
-        assert appended.head().last == 1
+        assert appended.head().last_entry == 1
 
 
 def test_four_publishers_at_once_publish_once(appended, postgres):
@@ -162,7 +162,7 @@ def test_a_table_that_was_changed_since_the_rows_were_staged_is_told_and_nothing
     assert said in refused.value.what
     assert refused.value.reason == "TABLE_CHANGED"
     assert postgres.run("SELECT count(*) FROM t") == [(0,)]
-    assert appended.head().last is None
+    assert appended.head().last_entry is None
     postgres.run("DROP TABLE t")
     assert appended.publish(1, staged) is not None
 
@@ -212,7 +212,7 @@ def test_a_pipeline_that_was_started_afresh_is_refused_until_it_takes_over(appen
         assert refused.value.reason == "OTHER_OWNER"
     taking = publishing(PostgresAppend("t", connection=CONNECTION, take_over=True), uid="u2")
     taking.checkpoint(1, (1, "new"))
-    assert fresh.head().last == 1, "once it has taken over, the declaration may forget it"
+    assert fresh.head().last_entry == 1, "once it has taken over, the declaration may forget it"
     with pytest.raises(Invalid, match="another pipeline named 'p'"):
         appended.head()
     assert rows(postgres) == [(1, "new"), (3, "old")]
@@ -222,7 +222,7 @@ def test_two_pipelines_share_a_table_unless_one_of_them_may_roll_back(appended, 
     appended.checkpoint(1, (1, "a"))
     other = publishing(PostgresAppend("t", connection=CONNECTION), pipeline="q", uid="u9")
     other.checkpoint(7, (7, "q"))
-    assert (appended.head().last, other.head().last) == (1, 7)
+    assert (appended.head().last_entry, other.head().last_entry) == (1, 7)
     assert rows(postgres) == [(1, "a"), (7, "q")]
     alone = publishing(PostgresAppend("t", connection=CONNECTION, allow_rollback=True))
     with pytest.raises(Invalid, match="is also published by sink 's' of pipeline 'q'"):
@@ -359,9 +359,9 @@ def test_keys_may_be_uuids_and_order_a_wider_number(publishing, postgres):
 
 def test_without_being_asked_nothing_is_kept_and_a_rollback_says_so(appended):
     appended.checkpoint(1, (1, "a"))
-    way = appended.sink.way_back(1, None, [], appended.context)
-    assert "declared without allow_rollback=True" in way.rows_stay
-    assert (way.exists, way.lacks, way.version) == (True, False, 1)
+    way = appended.sink.restore_plan(1, None, [], appended.context)
+    assert "declared without allow_rollback=True" in way.rows_stay_reason
+    assert (way.exists, way.not_published_yet, way.version) == (True, False, 1)
 
 
 def test_an_append_goes_back_to_any_checkpoint(publishing, postgres):
@@ -371,10 +371,10 @@ def test_an_append_goes_back_to_any_checkpoint(publishing, postgres):
     postgres.run("INSERT INTO t VALUES (100, 'theirs')")
     assert published.roll_back(6, 3).version == 6
     assert rows(postgres) == [(1, "ours"), (2, "ours"), (3, "ours"), (100, "theirs")]
-    assert published.head().last == 6
+    assert published.head().last_entry == 6
     published.checkpoint(7, (4, "again"))
-    undone = published.sink.way_back(5, None, [], published.context)
-    assert "an earlier rollback has taken that checkpoint's rows out" in undone.rows_stay
+    undone = published.sink.restore_plan(5, None, [], published.context)
+    assert "an earlier rollback has taken that checkpoint's rows out" in undone.rows_stay_reason
     published.roll_back(8, 1)
     assert rows(postgres) == [(1, "ours"), (100, "theirs")]
     published.roll_back(9, None)
@@ -390,7 +390,7 @@ def test_a_rollback_that_keeps_rows_moves_only_the_mark(publishing, postgres):
     assert published.publish(2, late, head=head) is None
     assert published.publish(2, late) is None
     assert rows(postgres) == [(1, "a")]
-    assert published.head().last == 3
+    assert published.head().last_entry == 3
 
 
 def test_an_upsert_puts_back_what_it_has_replaced_and_removed(publishing, postgres):
@@ -461,14 +461,14 @@ def test_rows_that_others_have_changed_are_lost_only_if_somebody_chooses_so(publ
     for id in (1, 2):
         published.checkpoint(id, (1, f"{id}"), (2, f"{id}"), (3, f"{id}"))
     published.checkpoint(3, (3, "", True))
-    quiet = published.sink.way_back(1, None, [], published.context)
-    assert quiet.foreign == ()
+    quiet = published.sink.restore_plan(1, None, [], published.context)
+    assert quiet.foreign_commits == ()
     postgres.run("UPDATE t SET v = 'theirs' WHERE k = 1", "INSERT INTO t VALUES (3, 'theirs'), (4, 'theirs')")
-    way = published.sink.way_back(1, None, [], published.context)
-    assert way.foreign == ("2 rows that this pipeline wrote were changed or removed",)
+    way = published.sink.restore_plan(1, None, [], published.context)
+    assert way.foreign_commits == ("2 rows that this pipeline wrote were changed or removed",)
     with pytest.raises(Rejected, match="others have changed rows"):
         published.roll_back(4, 1)
-    assert published.head().last == 3
+    assert published.head().last_entry == 3
     assert rows(postgres) == [(1, "theirs"), (2, "2"), (3, "theirs"), (4, "theirs")]
     published.roll_back(4, 1, how="discard")
     assert rows(postgres) == [(1, "1"), (2, "1"), (3, "1"), (4, "theirs")]
@@ -477,10 +477,10 @@ def test_rows_that_others_have_changed_are_lost_only_if_somebody_chooses_so(publ
 def test_what_is_kept_is_forgotten_with_old_checkpoints(publishing, postgres):
     published = publishing(upsert(allow_rollback=True))
     done = [published.checkpoint(id, (id % 2, f"{id}")) for id in range(1, 6)]
-    published.sink.forget(done[2], published.context)
+    published.sink.delete_history(done[2], published.context)
     assert postgres.run("SELECT min(checkpoint), count(*) FROM tidegate_history") == [(4, 2)]
-    way = published.sink.way_back(2, None, [], published.context)
-    assert "kept only since checkpoint 3" in way.rows_stay
+    way = published.sink.restore_plan(2, None, [], published.context)
+    assert "kept only since checkpoint 3" in way.rows_stay_reason
     published.roll_back(6, 3)
     assert rows(postgres) == [(0, "2"), (1, "3")]
 
@@ -488,10 +488,13 @@ def test_what_is_kept_is_forgotten_with_old_checkpoints(publishing, postgres):
 def test_what_came_before_rollbacks_were_allowed_stays(publishing, postgres):
     publishing(upsert()).checkpoint(1, (1, "a"))
     published = publishing(upsert(allow_rollback=True))
-    way = published.sink.way_back(None, None, [], published.context)
-    assert "nothing was published to it since" in way.rows_stay
+    way = published.sink.restore_plan(None, None, [], published.context)
+    assert "nothing was published to it since" in way.rows_stay_reason
     published.checkpoint(2, (1, "b"))
-    assert "kept only since checkpoint 1" in published.sink.way_back(None, None, [], published.context).rows_stay
+    assert (
+        "kept only since checkpoint 1"
+        in published.sink.restore_plan(None, None, [], published.context).rows_stay_reason
+    )
     published.roll_back(3, 1)
     assert rows(postgres) == [(1, "a")]
 

@@ -46,9 +46,9 @@ def test_new_rows_are_planned_once_and_in_order(context, events):
     events.run("INSERT INTO e VALUES (1, 'a')", "INSERT INTO e VALUES (2, 'b')")
     first = source().plan(None, context)
     assert ids(events, first.splits) == [1, 2]
-    assert (first.amount, first.empty, first.more) == (2, False, False)
+    assert (first.amount, first.is_empty, first.has_more) == (2, False, False)
     nothing = source().plan(first.end, context)
-    assert nothing.empty
+    assert nothing.is_empty
     events.run("INSERT INTO e VALUES (3, 'c')")
     second = source().plan(nothing.end, context)
     assert ids(events, second.splits) == [3]
@@ -60,7 +60,7 @@ def test_a_transaction_that_ends_late_is_not_missed(context, events):
         late.execute("INSERT INTO e VALUES (1, 'late')")
         events.run("INSERT INTO e VALUES (2, 'early')")
         first = source().plan(None, context)
-        assert first.empty, "what came after the open transaction waits for it"
+        assert first.is_empty, "what came after the open transaction waits for it"
         late.commit()
     second = source().plan(first.end, context)
     assert ids(events, second.splits) == [1, 2]
@@ -92,7 +92,7 @@ def test_writers_at_once_with_rollbacks_and_pauses_lose_and_double_nothing(conte
         thread.start()
     while any(thread.is_alive() for thread in threads):
         plan()
-    while plan().more:
+    while plan().has_more:
         pass
     assert sorted(planned) == [id for (id,) in events.run("SELECT id FROM e ORDER BY id")]
     assert len(planned) > 200
@@ -112,14 +112,14 @@ def test_a_bound_divides_between_transactions_only(context, events, monkeypatch)
     for id in range(5):
         events.run(f"INSERT INTO e SELECT {id}, 'x' FROM generate_series(1, 4)")
     found = source(max_rows=10).plan(None, context)
-    assert (found.amount, found.more, found.lag) == (8, True, Lag(rows=12))
+    assert (found.amount, found.has_more, found.lag) == (8, True, Lag(rows=12))
     monkeypatch.setattr("tidegate.sources.postgres.table._COUNTED", 3)
     estimated = source(max_rows=10).plan(None, context).lag
     assert estimated is not None
     assert estimated.rows is not None
     assert estimated.rows >= 3, "the server's own estimate, of a table that it has no statistics of"
     smaller = source().plan(found.end, SourceContext("p", "events", context.place, MemoryBlobs(), at_most=2))
-    assert (ids(events, smaller.splits), smaller.more) == ([2] * 4, True)
+    assert (ids(events, smaller.splits), smaller.has_more) == ([2] * 4, True)
     assert ids(events, source().plan(smaller.end, context).splits) == [3] * 4 + [4] * 4
 
 
@@ -153,7 +153,7 @@ def test_latest_leaves_out_what_was_committed_before_the_first_look_beside_a_lon
         events.run("INSERT INTO e VALUES (3, 'came after it')")
         long.commit()
     seen = []
-    while not (found := latest.plan(position, context)).empty:
+    while not (found := latest.plan(position, context)).is_empty:
         assert latest.verify(found.splits, context).rows == found.amount
         seen += [row["id"] for row in latest.read(spark, found.splits, context).collect()]
         position = found.end
@@ -171,11 +171,13 @@ def test_a_position_of_an_older_version_is_read_on_and_then_says_what_was_read_l
     found = source().plan(old, context)
     assert ids(events, found.splits) == [2]
     assert found.end["last"]["rows"] == 1
-    until = SourceContext("p", "events", context.place, MemoryBlobs(), until=old | {"xid": found.end["xid"] + 5})
+    until = SourceContext(
+        "p", "events", context.place, MemoryBlobs(), stop_position=old | {"xid": found.end["xid"] + 5}
+    )
     for _ in range(5):
         events.run("SELECT pg_current_xact_id()")
     reached = source().plan(old, until).end
-    assert source().covers(reached, until.until, context), "as far as a checkpoint of an older version"
+    assert source().covers(reached, until.stop_position, context), "as far as a checkpoint of an older version"
 
 
 def test_a_column_that_has_got_the_name_of_another_one_since_the_plan_is_told(context, events):
@@ -231,7 +233,7 @@ def test_a_table_whose_ranges_could_not_be_read_again_is_refused_with_what_to_do
     assert refused.value.reason == reason
     if reason == "NO_INDEX":
         postgres.run(refused.value.help)
-        assert source().plan(None, context).empty
+        assert source().plan(None, context).is_empty
 
 
 def test_a_column_that_the_table_lacks_is_told(context, events):

@@ -24,13 +24,13 @@ class World:
     def prepare(self, sql, id=1, withdrawn=None):
         frame, staging = self.spark.sql(sql), Staging(id, "a")
         if withdrawn is not None:
-            return self.sink.prepare_updates(frame, self.spark.sql(withdrawn), self.context, staging)
+            return self.sink.prepare_with_retractions(frame, self.spark.sql(withdrawn), self.context, staging)
         return self.sink.prepare(frame, self.context, staging)
 
     def load(self, sql, id=1, withdrawn=None):
         prepared = self.prepare(sql, id, withdrawn)
         head = self.sink.head(self.context)
-        publication = Publication(id, 0, "m", head.last, (prepared.committable,))
+        publication = Publication(id, 0, "m", head.last_entry, (prepared.committable,))
         assert self.sink.publish(publication, head, self.context) is not None
         return prepared
 

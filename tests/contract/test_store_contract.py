@@ -427,11 +427,11 @@ def test_scenario_20_a_decision_whose_fsync_failed_but_which_landed_is_neither_f
     decision = Decision(attempt="me", created="now", id=1, outcome="completed", manifest="ab" * 32)
     with BrokenDisk(monkeypatch).fails("fsync", code, "folder", times=1):
         made = ledger.create_decision(decision)
-    assert made.mine
+    assert made.is_new
     assert made.record == decision
     abort = Decision(attempt="other", created="now", id=1, outcome="aborted", reason="LOOKED_FAILED")
     late = ledger.create_decision(abort)
-    assert not late.mine
+    assert not late.is_new
     assert late.record == decision == ledger.decision(1)
 
 
@@ -456,7 +456,7 @@ def test_scenario_20_a_decision_that_really_did_not_land_is_unclear_and_can_be_m
         ledger.create_decision(decision)
     assert caught.value.reason == "DISK_FULL"
     assert ledger.decision(1) is None
-    assert ledger.create_decision(decision).mine
+    assert ledger.create_decision(decision).is_new
 
 
 # -- object stores that refuse ---------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def without_spark() -> Iterator[None]:
         decoded_once(),
         mock.patch.object(append, "write_files", _write),
         mock.patch.object(channel, "write_files", _write),
-        mock.patch.object(channel.Channel, "take_all", take_all),
+        mock.patch.object(channel.Channel, "read_all", take_all),
     ):
         yield
 

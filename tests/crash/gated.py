@@ -29,7 +29,7 @@ expectations:
 class AfterTheGate(DeltaAppend):
     """A table that is given rows once they are judged, as most are that are no plain append on this machine."""
 
-    def ahead(self, *_: Any, **__: Any) -> None:
+    def prestage(self, *_: Any, **__: Any) -> None:
         return None
 
 

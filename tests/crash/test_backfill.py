@@ -125,11 +125,11 @@ def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: Shop) -> None:
         with crash_at_line(line):
             shop.line("fix", 1)
         again = shop.line("fix", 1)
-        assert again.own.ledger.view().last_id == 1, line
+        assert again.backfill.ledger.view().last_id == 1, line
         (pin,) = (pin for pin in shop.coordinator().ledger.pins() if pin.kind == "line")
         assert pin.entry == 1, line
-        shadow = again.own.graph.sinks["totals"].sink.head(again.own.context("totals"))
-        assert (shadow.version, shadow.last) == (0, None), line
+        shadow = again.backfill.graph.sinks["totals"].sink.head(again.backfill.context("totals"))
+        assert (shadow.version, shadow.last_entry) == (0, None), line
 
 
 def test_a_clean_up_takes_nothing_that_a_swap_is_about_to_name(
@@ -205,7 +205,7 @@ def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_
     assert shop.shown() == right
     suspension = shop.coordinator().suspended()
     assert suspension is not None
-    assert suspension.by == "bob"
+    assert suspension.cause == "bob"
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -215,11 +215,11 @@ def test_a_swap_is_above_all_numbers_of_its_line(
     """Rows of states carry numbers, and the highest counts."""
     shop = caught_up.copied(tmp_path / "shop")
     line = shop.reopened("fix")
-    while line.own.ledger.view().last_id <= shop.coordinator().ledger.view().last_id + 1:
-        line.own.suspend("ann", "takes a number of the line's")
+    while line.backfill.ledger.view().last_id <= shop.coordinator().ledger.view().last_id + 1:
+        line.backfill.suspend("ann", "takes a number of the line's")
     if suspended:
         shop.coordinator().suspend("bob", "looks at something")
     swapped = swap(line, by="ann", choices={}, wait=never)
-    assert swapped.id > line.own.ledger.view().last_id
+    assert swapped.id > line.backfill.ledger.view().last_id
     assert shop.shown() == right
     assert (shop.coordinator().suspended() is not None) == suspended

@@ -113,10 +113,10 @@ class Example:
         if live.ledger.line_discarded("fix") is not None:
             return
         record = live.ledger.line("fix")
-        swapped = record is not None and isinstance(open_line(live, record).own.next_step(), Swapped)
+        swapped = record is not None and isinstance(open_line(live, record).backfill.next_step(), Swapped)
         line = open_line(live, record) if swapped and record is not None else begin(live, "fix", 0, by="ann")
         if not swapped:
-            line.own.larger = LARGER
+            line.backfill.larger = LARGER
             replay(line, sessions, Schedule(), Observer())
             pause_pipeline(line, nothing_to_wait_for)
             replay(line, sessions, Schedule(), Observer())

@@ -99,7 +99,7 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     assert {state for run in ended for state in run.tasks().values()} == {"skipped"}, "they make no checkpoint"
     airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
     (line,) = backfill_statuses(made.ledger, {})
-    assert (line.record.origin, line.refused, line.head is not None) == (2, "", True)
+    assert (line.record.origin, line.blocked_by, line.head is not None) == (2, "", True)
     made.check(6)
 
 

@@ -68,13 +68,13 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     assert shop.ledger.store.names("lines") == [], "a form cannot ask for it, and a dry run writes nothing"
 
     assert backfill(shop, 1, **{"from": "1", "diff": "latest", "to": "2", "cuts": "recorded"}) == ("success", LOOKED)
-    assert backfill_statuses(shop.ledger, {})[0].compared is None, "it was a look at a part"
+    assert backfill_statuses(shop.ledger, {})[0].last_comparison is None, "it was a look at a part"
     assert backfill_statuses(shop.ledger, {})[0].record.cuts == "recorded"
     assert backfill(shop, 1, **{"from": "1", "diff": "latest"}) == ("success", LOOKED)
     (line,) = backfill_statuses(shop.ledger, {})
-    assert (line.state, line.record.origin, line.reached, line.pending) == ("caught up", 1, 2, ())
-    assert line.compared is not None
-    assert line.compared.tables["every"].taken_away == line.compared.tables["every"].brought == Made.ROWS
+    assert (line.state, line.record.origin, line.caught_up_to, line.pending) == ("caught up", 1, 2, ())
+    assert line.last_comparison is not None
+    assert line.last_comparison.tables["every"].taken_away == line.last_comparison.tables["every"].brought == Made.ROWS
     assert wrong(shop), "nobody sees anything of it"
 
     shop.feed()

@@ -190,7 +190,7 @@ seconds.sink("seconds", DeltaAppend("clocked/seconds"))
     tasks = life.run("clocked__backfill", **{"from": "1", "diff": "seconds", "cuts": "recorded"})
     assert (tasks["replay"], tasks["compare"]) == ("success", "success")
     (line,) = backfill_statuses(life.ledger, {})
-    assert line.compared is not None
-    changed = {name: (table.taken_away, table.brought) for name, table in line.compared.tables.items()}
+    assert line.last_comparison is not None
+    changed = {name: (table.taken_away, table.brought) for name, table in line.last_comparison.tables.items()}
     assert set(changed.values()) == {(0, 0)}, changed
     assert {table: sorted(map(repr, life.rows(table))) for table in before} == before

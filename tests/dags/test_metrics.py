@@ -27,7 +27,7 @@ def task(tmp_path):
     world = ToyWorld(tmp_path)
     world.checkpoint("one", rows=3)
     settings = SimpleNamespace(tolerable_failed_checkpoints=0, root="s3://a", data="s3://a")
-    return SimpleNamespace(coordinator=world.coordinator(), settings=settings, give_up=lambda plan: None)
+    return SimpleNamespace(coordinator=world.coordinator(), settings=settings, abandon_reason=lambda plan: None)
 
 
 @pytest.fixture(autouse=True)

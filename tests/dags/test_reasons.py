@@ -10,7 +10,7 @@ from tests.kit.toy_world import ToyWorld
 from tidegate.dag.tasks.reasons import failure
 from tidegate.dag.tasks.task import Task
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
-from tidegate.history.health import told
+from tidegate.history.health import describe_texts
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_task_that_was_killed_is_told_as_that(world: ToyWorld, state: str, lef
     reason, detail = failure(task, id)
     assert reason == "JOB_FAILED"
     assert detail.startswith(expected)
-    (*helps,) = told(detail)[2]
+    (*helps,) = describe_texts(detail)[2]
     if state in ("success", "skipped"):
         assert len(helps) == 1
         assert "a mark does no work: clear the task" in helps[0], "else it would be told of a want of memory"

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.operators.by_workers.merged import MergeAggregates
 from tidegate.spark.known import is_known_empty
 from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.keyed import KeyedState
 
 __all__ = ["merged"]
@@ -20,5 +20,7 @@ def merged(state: KeyedState, rows: Any, ops: Mapping[str, str]) -> Any:
     fields = list(rows.schema.fields)
     work = MergeAggregates(state.keys, ops)
     is_empty = is_known_empty(rows)
-    stored = [Remembered(state, fields)]
-    return run_kernel(rows, fields, state.keys, stored, work, fields, is_empty=is_empty, enters=IS_CURRENT).rows
+    stored = [StateLookup(state, fields)]
+    return run_kernel(
+        rows, fields, state.keys, stored, work, fields, is_empty=is_empty, is_current_column=IS_CURRENT
+    ).rows

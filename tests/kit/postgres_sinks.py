@@ -88,7 +88,7 @@ class PostgresPublished:
         return staged
 
     def _files(self, id: int, table: pa.Table, attempt: str, part: str) -> list[StagedFile]:
-        location, folder = self.sink.stages_in(self.context), f"{Staging(id, attempt).folder(self.context)}/{part}"
+        location, folder = self.sink.staging_folder(self.context), f"{Staging(id, attempt).folder(self.context)}/{part}"
         path = Path(location.full(folder))
         path.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, path / "part-0.parquet")
@@ -111,7 +111,7 @@ class PostgresPublished:
 
     def publish(self, id: int, *committables: Json, head: Head | None = None) -> PublishedTable | None:
         head = head or self.head()
-        publication = Publication(id, 0, f"publisher-{id}", head.last, committables)
+        publication = Publication(id, 0, f"publisher-{id}", head.last_entry, committables)
         return self.sink.publish(publication, head, self.context)
 
     def checkpoint(self, id: int, *rows: tuple[Any, ...], removed: Sequence[int] = ()) -> PublishedTable:
@@ -122,10 +122,16 @@ class PostgresPublished:
 
     def roll_back(self, id: int, to: int | None, how: Any = "restore") -> PublishedTable | None:
         """Publish a rollback, as it was examined."""
-        way = self.sink.way_back(to, None, [], self.context)
-        assert not way.rows_stay, way.rows_stay
+        way = self.sink.restore_plan(to, None, [], self.context)
+        assert not way.rows_stay_reason, way.rows_stay_reason
         head = self.head()
         publication = Publication(
-            id, 1, f"publisher-{id}", head.last, (), restore=Restored(how=how, to=way.to), target=to or 0
+            id,
+            1,
+            f"publisher-{id}",
+            head.last_entry,
+            (),
+            restore=Restored(how=how, to=way.target_version),
+            target=to or 0,
         )
-        return self.sink.go_back(publication, head, self.context)
+        return self.sink.restore(publication, head, self.context)

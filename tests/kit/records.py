@@ -26,6 +26,7 @@ from tidegate.records.records import (
     Filled,
     Handle,
     Hold,
+    HookProgress,
     InFlight,
     JobStats,
     LatestHint,
@@ -53,7 +54,6 @@ from tidegate.records.records import (
     SwappedBackfill,
     TablePart,
     Timed,
-    Told,
     Tried,
     Trouble,
     Verdict,
@@ -338,7 +338,7 @@ SAMPLES: dict[str, Record] = {
     ),
     "beginning": Beginning(**STAMP, id=42, source="orders", at={"version": 17, "sha": "ab" * 32}),
     "latest": LatestHint(**STAMP, id=42),
-    "told": Told(**STAMP, id=42, settled={"model": 43}),
+    "told": HookProgress(**STAMP, id=42, settled={"model": 43}),
     "tried": Tried(**STAMP, stores=["s3://ledger", "s3://tables"]),
     "declined": Declined(
         **STAMP,
@@ -557,7 +557,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "filled": st.builds(Filled, **stamps, id=ids, interval=intervals, traces=by_name(objects)),
     "beginning": st.builds(Beginning, **stamps, id=ids, source=texts, at=objects),
     "latest": st.builds(LatestHint, **stamps, id=ids),
-    "told": st.builds(Told, **stamps, id=ids, settled=st.dictionaries(texts, ids, max_size=2)),
+    "told": st.builds(HookProgress, **stamps, id=ids, settled=st.dictionaries(texts, ids, max_size=2)),
     "tried": st.builds(Tried, **stamps, stores=st.lists(texts, max_size=2)),
     "declined": st.builds(
         Declined,

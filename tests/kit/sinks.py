@@ -45,7 +45,7 @@ class Published:
         self, id: int, *committables: Json, head: Head | None = None, attempt: str = ""
     ) -> PublishedTable | None:
         head = head or self.head()
-        publication = Publication(id, 0, attempt or f"publisher-{id}", head.last, committables)
+        publication = Publication(id, 0, attempt or f"publisher-{id}", head.last_entry, committables)
         return self.sink.publish(publication, head, self.context)
 
     def checkpoint(self, id: int, rows: pa.Table | None = None, columns: Json = KV, **batch: Any) -> PublishedTable:

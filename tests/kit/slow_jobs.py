@@ -51,7 +51,7 @@ def take_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> t
 @contextlib.contextmanager
 def toy_channels() -> Iterator[None]:
     """Channels without Spark."""
-    with mock.patch.object(Channel, "send", send), mock.patch.object(Channel, "take_all", take_all):
+    with mock.patch.object(Channel, "send", send), mock.patch.object(Channel, "read_all", take_all):
         yield
 
 

@@ -38,7 +38,7 @@ class SqliteShop(Shop):
         sink, context = self.coordinator.graph.sinks["copied"].sink, self.coordinator.context("copied")
         assert isinstance(sink, TransactionalSink)
         folder = f"{Staging(id, attempt).folder(context)}/rows"
-        files = staged(sink.stages_in(context), folder, kv((id, f"row {id}")), COLUMNS)
+        files = staged(sink.staging_folder(context), folder, kv((id, f"row {id}")), COLUMNS)
         part = StagedPart(columns=COLUMNS, files=files)
         return super().stage(id, attempt) | {"copied": msgspec.to_builtins(part)}
 

@@ -202,7 +202,7 @@ class WaitingRows(Source):
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         self.sink._ask("plan", "lost")
-        return Planned(end=None, splits={"version": len(self.sink._table.commits) - 1}, empty=False)
+        return Planned(end=None, splits={"version": len(self.sink._table.commits) - 1}, is_empty=False)
 
     def verify(self, splits: Json, context: SourceContext) -> None:
         self.sink._ask("verify", "lost")

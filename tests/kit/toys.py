@@ -21,12 +21,12 @@ from tidegate.sinks.base import (
     Head,
     Prepared,
     Publication,
+    RestorePlan,
     SinkContext,
     Staging,
-    WayBack,
     entry_folder,
 )
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext, smallest_bound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,10 +95,14 @@ class ToySource(Source):
         if self.feed.weather.mishap("plan", "lost"):
             raise Unavailable(f"source {context.source!r} does not answer")
         begin = start["at"] if start else 0
-        end = min(self.feed.available, begin + (least([self.bound, context.at_most]) or 1))
+        end = min(self.feed.available, begin + (smallest_bound([self.bound, context.at_most]) or 1))
         splits = {"after": begin, "to": end, "padding": "x" * self.padding}
         return Planned(
-            end={"at": end}, splits=splits, empty=end == begin, more=end < self.feed.available, amount=end - begin
+            end={"at": end},
+            splits=splits,
+            is_empty=end == begin,
+            has_more=end < self.feed.available,
+            amount=end - begin,
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
@@ -132,7 +136,7 @@ class ToyIntervals(ToySource):
         assert context.interval is not None
         offsets = list(self.feed.intervals.get(context.interval, ()))
         splits = {"offsets": offsets, "padding": "x" * self.padding}
-        return Planned(end=None, splits=splits, empty=not offsets)
+        return Planned(end=None, splits=splits, is_empty=not offsets)
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         self.feed.weather.pause(f"verify {context.source}")
@@ -219,7 +223,7 @@ class ToySink(ExactlyOnceSink):
     the commit removes the interval's earlier rows."""
 
     kind: ClassVar[str] = "toy"
-    writes_through = True
+    can_publish_directly = True
 
     def __init__(self, name: str, tables: ToyTables, skip: int = 0) -> None:
         self.name = name
@@ -253,7 +257,7 @@ class ToySink(ExactlyOnceSink):
     def head(self, context: SinkContext) -> Head:
         self._ask("head of", "lost")
         commits = self._table.commits
-        return Head(version=len(commits) - 1 if commits else None, last=self._table.last(context.app_id))
+        return Head(version=len(commits) - 1 if commits else None, last_entry=self._table.last(context.app_id))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         names = tuple(name for committable in publication.committables for name in committable["files"])
@@ -261,8 +265,8 @@ class ToySink(ExactlyOnceSink):
             problem = f"{len(missing)} files that checkpoint {publication.id} staged are gone"
             raise Corrupt(problem, reason="STAGED_FILES_GONE")
         removed = self._replaced(publication, head)
-        floor = (publication.after or 0) if publication.interval is not None else 0
-        seams.fault("S5.through.before" if publication.through else "S10.publish.before")
+        floor = (publication.previous or 0) if publication.interval is not None else 0
+        seams.fault("S5.through.before" if publication.direct else "S10.publish.before")
         mishap = self._ask(f"commit {publication.id} on", "lost unclear")
         commits = self._table.commits
         if (len(commits) - 1 if commits else None) != head.version:
@@ -273,7 +277,7 @@ class ToySink(ExactlyOnceSink):
         self.tables.watch(self.name, commits[version])
         if mishap:
             raise Unavailable(f"the answer of {self.name!r} was lost")
-        seams.fault("S5.through.after" if publication.through else "S10.publish.after")
+        seams.fault("S5.through.after" if publication.direct else "S10.publish.after")
         return self._published(version)
 
     def _replaced(self, publication: Publication, head: Head) -> tuple[str, ...]:
@@ -292,7 +296,7 @@ class ToySink(ExactlyOnceSink):
     def trace(self, committables: Sequence[Json]) -> Json:
         return {"files": [name for committable in committables for name in committable["files"]]}
 
-    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+    def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         self._ask(f"look for {publication.id} on", "lost")
         upto = 0 if head.version is None else head.version + 1
         return any((c.app_id, c.id) == (context.app_id, publication.id) for c in self._table.commits[:upto])
@@ -304,34 +308,34 @@ class ToySink(ExactlyOnceSink):
                 return self._published(version)
         return None
 
-    def skipped(self, id: int, context: SinkContext) -> bool:
+    def has_skipped(self, id: int, context: SinkContext) -> bool:
         self._ask(f"look for {id} on", "lost")
         ids = [commit.id for commit in self._table.commits if commit.app_id == context.app_id and commit.id]
         return bool(ids) and id not in ids and ids[0] < id < ids[-1]
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         staged = [name for committable in committables for name in committable["files"]]
         return [name for name in staged if name not in self._table.files]
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         self._ask("look back on", "lost")
         commits = self._table.commits
         version = len(commits) - 1 if commits else None
         last = self._table.last(context.app_id)
         if not commits or (to is not None and (last is None or last < to)):
-            return WayBack(exists=bool(commits), lacks=to is not None, version=version)
+            return RestorePlan(exists=bool(commits), not_published_yet=to is not None, version=version)
         if last is None:
-            return WayBack(exists=False, version=version)  # others have written there, and this pipeline never has
+            return RestorePlan(exists=False, version=version)  # others have written there, and this pipeline never has
         then = self._table.version_of(to, context.app_id)
         missing = [name for name in self._table.live(then) if name not in self._table.files]
-        ours = {context.app_id, replace(context, through=True).app_id}
+        ours = {context.app_id, replace(context, direct=True).app_id}
         foreign = tuple(f"version {n}" for n, c in enumerate(commits) if n > then and c.app_id not in ours)
         target = self._published(then) if then >= 0 else None
-        return WayBack(to=target, version=version, foreign=foreign, problems=tuple(missing))
+        return RestorePlan(target_version=target, version=version, foreign_commits=foreign, problems=tuple(missing))
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         restored = publication.restore
         assert restored is not None
         upto = None if head.version is None else self._table.live(head.version)

@@ -63,7 +63,7 @@ class Upserted:
     def published(self, id: int, *committables: Json) -> PublishedTable | None:
         """Publish what was staged as the checkpoint that comes next."""
         publication = Publication(
-            id=id, generation=0, attempt=f"a{id}", after=self.after, committables=tuple(committables)
+            id=id, generation=0, attempt=f"a{id}", previous=self.after, committables=tuple(committables)
         )
         found = self.sink.publish(publication, self.sink.head(self.context), self.context)
         self.id = self.after = id

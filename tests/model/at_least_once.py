@@ -71,7 +71,7 @@ class Rules:
 
     max_ids: int = 3
     max_open: int = 2
-    taking: Callable[..., ahead.InputSelection] = ahead.taking
+    taking: Callable[..., ahead.InputSelection] = ahead.select_input
     acks_unwritten: bool = False
     rests_on_aborted: bool = False
     remembers_what_lost: bool = False

@@ -207,7 +207,7 @@ def view_of(
     return View(
         entries=tuple(entry_of(shape, first + number, fact) for number, fact in enumerate(facts)),
         settled=settled,
-        own_elsewhere=tuple(entry_of(shape, id, fact) for id, fact in elsewhere),
+        own_outside_view=tuple(entry_of(shape, id, fact) for id, fact in elsewhere),
     )
 
 

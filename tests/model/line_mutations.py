@@ -164,13 +164,13 @@ def _cut_by_hand(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, dr
 
 def _whatever_was_answered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
     """The time limit counts as a person."""
-    return lines.on_hold(replays, held, {id: replace(each, by_person=True) for id, each in live.items()})
+    return lines.decide_shared_approval(replays, held, {id: replace(each, by_person=True) for id, each in live.items()})
 
 
 def _whatever_the_rows(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
     """The same input is taken for the same rows."""
     same = {id: replace(each, judged=replace(each.judged, rows=held.rows)) for id, each in live.items()}
-    return lines.on_hold(replays, held, same)
+    return lines.decide_shared_approval(replays, held, same)
 
 
 def _whatever_is_covered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:

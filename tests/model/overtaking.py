@@ -82,7 +82,7 @@ class Rules:
     forced: Ids = ()
     """Checkpoints that overtake nothing."""
     line: Callable[[State, int], tuple[int, ...]] | None = None
-    progress_of: Callable[[Sequence[Entry]], progress.JobProgress] = progress.progress_of
+    progress_of: Callable[[Sequence[Entry]], progress.JobProgress] = progress.job_progress
     published: Callable[[Sequence[Acked]], Sequence[Acked]] = tuple  # type: ignore[assignment]
     keeps_late: bool = True
     passes_on: bool = True

@@ -22,7 +22,7 @@ def test_no_order_of_steps_loses_a_row_and_some_come_twice() -> None:
 
 def _told_only(*given: Any) -> early_input.InputSelection:
     """What is there is noted as taken when the job begins, and left where it is."""
-    right, entry = early_input.taking(*given), given[0]
+    right, entry = early_input.select_input(*given), given[0]
     return replace(right, now=tuple(each for each in right.now if each.ack.entry == entry.id))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.model.overtaking import SLOW, Rules, State, explore, progress_made
 from tidegate.protocol import progress
-from tidegate.protocol.progress import JobProgress, progress_of
+from tidegate.protocol.progress import JobProgress, job_progress
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import InFlight
 
@@ -33,7 +33,7 @@ def test_no_order_of_steps_loses_or_doubles_a_row(world: str) -> None:
 
 def _newest(line: Sequence[Entry]) -> JobProgress:
     """The newest ack counts, wherever it goes on from."""
-    right = progress_of(line)
+    right = job_progress(line)
     newest = next((entry.acks[SLOW] for entry in line if SLOW in entry.acks), None)
     if newest is None or right.chosen.get(SLOW) == newest.handle:
         return right
@@ -57,7 +57,7 @@ def _whatever_it_has_taken(line: Sequence[Entry]) -> JobProgress:
         return [each for each in sent if each.ack not in taken]
 
     with mock.patch.object(progress, "_unread_after", left):
-        return progress_of(line)
+        return job_progress(line)
 
 
 MUTATIONS = {

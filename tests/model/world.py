@@ -87,7 +87,7 @@ class World:
     on_swap: Callable[..., object] = lines.on_swap
     on_cut: Callable[..., object] = lines.on_cut
     on_discard: Callable[..., object] = lines.on_discard
-    on_hold: Callable[..., object] = lines.on_hold
+    on_hold: Callable[..., object] = lines.decide_shared_approval
     clock_of_plan: Callable[..., str] = clock.clock_of_plan
     clock_of_swap: Callable[..., str] = clock.clock_of_swap
     broken: frozenset[str] = frozenset()

@@ -85,10 +85,10 @@ class Answering(Observer):
         self.line, self.asked = line, dict[int, None]()
 
     def waiting(self, why: str) -> None:
-        for entry in self.line.own.ledger.view().still_open():
+        for entry in self.line.backfill.ledger.view().still_open():
             if unanswered(entry):
                 self.asked[entry.id] = None
-                approvals.answer(self.line.own.ledger, entry.id, None, approve=True, by="ann")
+                approvals.answer(self.line.backfill.ledger, entry.id, None, approve=True, by="ann")
 
 
 @dataclass
@@ -131,9 +131,9 @@ class Trial:
                 return None
             if problems:
                 self.told.finds(f"{subject} begins, though the dry run says {problems}")
-            line.own.larger = self.dice.choice([1, 1, 2, 100]) if cuts == "own" else 1
+            line.backfill.larger = self.dice.choice([1, 1, 2, 100]) if cuts == "own" else 1
             self.told.backfills += 1
-            self.told.note(f"{subject}, {line.own.larger} times as large")
+            self.told.note(f"{subject}, {line.backfill.larger} times as large")
             observer = Answering(line)
             try:
                 replay(line, OneSession(self.play.spark), Schedule(), observer)
@@ -150,7 +150,7 @@ class Trial:
     def _asks_no_more_than_it_must(self, line: OpenBackfill, asked: Iterable[int]) -> None:
         """What a person has approved of the very same rows is not asked again; what a time limit has, is."""
         for id in asked:
-            plan = line.own.ledger.plan(id)
+            plan = line.backfill.ledger.plan(id)
             replayed = [line.live.ledger.entry(each) for each in (plan.replays if plan is not None else ())]
             by = {answer.by for entry in replayed if entry is not None for answer in entry.answers.values()}
             if approvals.TIME_LIMIT not in by:
@@ -192,7 +192,7 @@ class Trial:
 
     def _since(self, before: Held, line: OpenBackfill) -> Held:
         """Return what a line must hold: tables that have a shadow, and of quarantines what was set aside since."""
-        tables = {name: rows for name, rows in before.tables.items() if name in line.own.graph.sinks}
+        tables = {name: rows for name, rows in before.tables.items() if name in line.backfill.graph.sinks}
         rows = {gate: quarantine_rows(self.play.ledger, gate) for gate in before.quarantines}
         origin = line.record.origin
         since = {gate: contents(row for row in found if row[q.CHECKPOINT] > origin) for gate, found in rows.items()}

@@ -93,17 +93,17 @@ def held_by_line(line: OpenBackfill) -> Held:
     found, origin = Held(), line.record.origin
     published = line.live.ledger.published(origin) if origin else None
     then = published.tables if published is not None else {}
-    for name, sinking in line.own.graph.sinks.items():
-        rows = delta_rows(_url(sinking.sink.delta_table(line.own.context(name))))  # type: ignore[attr-defined]
-        shadow = Path(_url(sinking.sink.delta_table(line.own.context(name))))  # type: ignore[attr-defined]
+    for name, sinking in line.backfill.graph.sinks.items():
+        rows = delta_rows(_url(sinking.sink.delta_table(line.backfill.context(name))))  # type: ignore[attr-defined]
+        shadow = Path(_url(sinking.sink.delta_table(line.backfill.context(name))))  # type: ignore[attr-defined]
         rewrites = getattr(sinking.sink, "rewrites", False)
         if name in then and not (rewrites and (shadow / "_delta_log").exists()):
             rows += delta_rows(_table(line.live, name), then[name].version)
         found.tables[name] = plain(rows)
     for gated in line.live.graph.gates:
         if gated.quarantine:
-            found.quarantines[gated.name] = contents(quarantine_rows(line.own.ledger, gated.name))
-    _add_states(found, line.own.ledger)
+            found.quarantines[gated.name] = contents(quarantine_rows(line.backfill.ledger, gated.name))
+    _add_states(found, line.backfill.ledger)
     return found
 
 

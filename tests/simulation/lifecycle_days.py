@@ -12,7 +12,7 @@ from tidegate.checkpoint import control
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import copies, savepoint
-from tidegate.lifecycle.fork import fork, forked_already, look
+from tidegate.lifecycle.fork import fork, forked_already, inspect_snapshot
 from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.records.records import Drain
 
@@ -72,7 +72,7 @@ def _fork(world: World, id: int) -> None:
         _from_copy(world, world.dice.one_of(made))
         return
     to = world.fork()
-    held = look(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), to)
+    held = inspect_snapshot(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), to)
     fork(held, to)
     world.log(f"has forked checkpoint {id}")
 
@@ -87,7 +87,7 @@ def _from_copy(world: World, folder: str) -> None:
     if forked_already(copied, to, claims=False):
         return
     held: CheckpointSnapshot = snapshot_at(copied.ledger, copied.copy.origin.entry, {}, by="forker")
-    fork(look(held, to), to, copied)
+    fork(inspect_snapshot(held, to), to, copied)
     world.log(f"has forked {folder}, checkpoint {copied.copy.origin.entry}")
 
 
@@ -116,10 +116,10 @@ def _told(world: World, call: Callable[[], object]) -> str:
 def last_fork(world: World) -> None:
     """A fork that was begun is brought to its end, if what it was begun from is there; and then it works."""
     to = world.fork()
-    known = to.ledger.begun() or to.ledger.claim()
+    known = to.ledger.identity_or_none() or to.ledger.claim()
     if known is None or known.origin is None:
         return
-    if to.ledger.begun() is None:
+    if to.ledger.identity_or_none() is None:
         try:
             _fork_again(world, known.origin.entry)
         except (Rejected, Invalid) as error:
@@ -139,7 +139,7 @@ def _fork_again(world: World, id: int) -> None:
     if of:
         _from_copy(world, of[0])
         return
-    fork(look(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), world.fork()), world.fork())
+    fork(inspect_snapshot(snapshot_at(world.coordinator().ledger, id, {}, by="forker"), world.fork()), world.fork())
 
 
 # -- copies ------------------------------------------------------------------------------------------------

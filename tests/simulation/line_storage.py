@@ -92,12 +92,14 @@ class ShadowedSink(ToySink):
             self.tables.tables[shadow.name] = ToyTable(files=files)
         return shadow
 
-    def seed(self, shadow: Any, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+    def create_shadow(self, shadow: Any, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
         self._ask("seed", "lost")
         if self._table.commits and not shadow._table.commits:
             shadow._table.commits.append(ToyCommit("the beginning", None, ()))
 
-    def bring(self, shadow: Any, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
+    def promote_shadow(
+        self, shadow: Any, since: PublishedTable | None, context: SinkContext, own: SinkContext
+    ) -> Json | None:
         self._ask("bring to", "lost")
         names = [f"{shadow.folder}/{name}" for name in shadow._table.live()]
         return {"files": names} if names else None
@@ -139,7 +141,9 @@ class QuarantineByHome(ToyQuarantine):
     def delta_table(self, context: SinkContext) -> Any:
         return QuarantineFolder(self.at(context.home))
 
-    def bring_again(self, context: SinkContext, own: SinkContext, *, since: int | None, number: int) -> Json | None:
+    def promote_line_quarantine(
+        self, context: SinkContext, own: SinkContext, *, since: int | None, number: int
+    ) -> Json | None:
         """No row is as it was: each is what the mended code makes of it."""
         source, target = self.at(own.home), self.at(context.home)
         folder = f"{entry_folder(own, number)}/{seams.new_id()}"

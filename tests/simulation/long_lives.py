@@ -72,20 +72,22 @@ class Remembering(ToySource):
         planned = super().plan(start, context)
         seen = list((start or {"seen": []})["seen"])
         names = [range_ for each in seen for range_ in json.loads(context.blobs.get_blob(Blob(**each)))]
-        if not planned.empty:
+        if not planned.is_empty:
             new = [(start or {"at": 0})["at"], planned.end["at"] if planned.end else 0]
             merges = len(seen) >= self.most
             blob = context.blobs.put_blob(json.dumps([*names, new] if merges else [new]).encode())
             seen = [*([] if merges else seen), {"path": blob.path, "sha": blob.sha, "size": blob.size}]
         end = (planned.end or {}) | {"seen": seen}
-        return Planned(end=end, splits=planned.splits, empty=planned.empty, more=planned.more, amount=planned.amount)
+        return Planned(
+            end=end, splits=planned.splits, is_empty=planned.is_empty, has_more=planned.has_more, amount=planned.amount
+        )
 
 
 class Scattered(ToySink):
     """Each row comes to it. What a task of Spark's has written may lie on the disk of another machine: Spark says that
     all is well, and here only what lies here is known of. The gate in front has counted the rows, too."""
 
-    adds_each = True
+    counts_input_rows = True
 
     def __init__(self, name: str, tables: ToyTables, world: LongWorld) -> None:
         super().__init__(name, tables)

@@ -39,7 +39,7 @@ def _overwrite_instead_of_create() -> Patches:
     def create(self: Records, path: str, record: Any) -> Created[Any]:
         data = encode(record)
         self.store.replace(path, data)
-        return Created(record, sha256(data), mine=True)
+        return Created(record, sha256(data), is_new=True)
 
     yield mock.patch.object(Records, "_create_if_absent", create)
 
@@ -49,7 +49,7 @@ def _believe_that_every_create_won() -> Patches:
 
     def create(self: Records, path: str, record: Any) -> Created[Any]:
         real(self, path, record)
-        return Created(record, sha256(encode(record)), mine=True)
+        return Created(record, sha256(encode(record)), is_new=True)
 
     yield mock.patch.object(Records, "_create_if_absent", create)
 
@@ -58,7 +58,7 @@ def _believe_that_an_unclear_create_lost() -> Patches:
     real = Records._create_if_absent
 
     def create(self: Records, path: str, record: Any) -> Created[Any]:
-        return replace(real(self, path, record), mine=False)
+        return replace(real(self, path, record), is_new=False)
 
     yield mock.patch.object(Records, "_create_if_absent", create)
 
@@ -87,7 +87,7 @@ def _publish_without_cas() -> Patches:
         return ""  # no pause between reading the version and committing: whatever it is, it is right
 
     yield mock.patch.object(ToySink, "publish", publish)
-    yield mock.patch.object(ToySink, "_ask", ask)
+    yield mock.patch.object(ToySink, "_request_checkpoint", ask)
 
 
 def _publish_the_newest_first() -> Patches:
@@ -235,7 +235,7 @@ def _go_on_from_where_the_last_one_ended() -> Patches:
 
 def _pin_nothing() -> Patches:
     def create(self: Ledger, pin: Any) -> Created[Any]:
-        return Created(pin, "", mine=True)
+        return Created(pin, "", is_new=True)
 
     yield mock.patch.object(Ledger, "create_pin", create)
 
@@ -254,15 +254,15 @@ def _answer_a_suspension_by_a_rollback() -> Patches:
 
 
 def _make_no_fence() -> Patches:
-    real = ToySink.go_back
+    real = ToySink.restore
 
-    def go_back(self: ToySink, publication: Any, head: Any, context: Any) -> Any:
+    def restore(self: ToySink, publication: Any, head: Any, context: Any) -> Any:
         restored = publication.restore
         if restored.to is not None and restored.to.version == head.version:
             return self._published(head.version)
         return real(self, publication, head, context)
 
-    yield mock.patch.object(ToySink, "go_back", go_back)
+    yield mock.patch.object(ToySink, "restore", restore)
 
 
 def _ignore_suspensions() -> Patches:

@@ -60,7 +60,7 @@ def _believe_the_last_id_alone() -> Patches:
     def holds(self: ToySink, publication: Any, head: Any, context: Any) -> bool:
         return head.last is not None and head.last >= publication.id
 
-    yield mock.patch.object(ToySink, "holds", holds)
+    yield mock.patch.object(ToySink, "has_publication", holds)
 
 
 def _let_the_transaction_go_back() -> Patches:

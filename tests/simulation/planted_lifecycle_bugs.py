@@ -66,7 +66,7 @@ def _plan_behind_what_may_be_the_end() -> Patches:
     def refuse(coordinator: Any, view: Any, kind: str) -> None:
         control.refuse_suspended(coordinator, view)
 
-    yield mock.patch.object(control, "refuse", refuse)
+    yield mock.patch.object(control, "check_may_plan", refuse)
 
 
 def _take_what_a_day_keeps() -> Patches:

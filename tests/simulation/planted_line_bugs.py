@@ -38,7 +38,7 @@ def _swap_below_an_open_checkpoint() -> Patches:
 
 
 def _discard_what_a_swap_has_brought() -> Patches:
-    yield mock.patch.object(discard_module, "_brought", lambda line, swapped, table: [])
+    yield mock.patch.object(discard_module, "_swapped_rows", lambda line, swapped, table: [])
 
 
 def _discard_copies_that_a_swap_has_brought() -> Patches:
@@ -66,8 +66,8 @@ def _let_go_on_what_nobody_has_seen() -> Patches:
     def bring_again(self: Any, context: Any, own: Any, *, since: Any, number: int) -> Any:
         return real(self, context, own, since=since, number=1)
 
-    real = QuarantineByHome.bring_again
-    yield mock.patch.object(QuarantineByHome, "bring_again", bring_again)
+    real = QuarantineByHome.promote_line_quarantine
+    yield mock.patch.object(QuarantineByHome, "promote_line_quarantine", bring_again)
 
 
 def _cut_as_it_likes() -> Patches:

@@ -46,9 +46,9 @@ def _acks_of_what_was_aborted() -> Patches:
 
 
 def _line(all_below: Callable[..., list[Entry]]) -> Patches:
-    yield mock.patch.object(manifests, "all_below", all_below)
-    yield mock.patch.object(coordinator, "all_below", all_below)
-    yield mock.patch.object(run_job, "all_below", all_below)
+    yield mock.patch.object(manifests, "ancestors", all_below)
+    yield mock.patch.object(coordinator, "ancestors", all_below)
+    yield mock.patch.object(run_job, "ancestors", all_below)
 
 
 def _left(chain: Sequence[Acked], sent: Sequence[Any]) -> list[Any]:
@@ -69,14 +69,14 @@ def _publish_the_last_ack_only() -> Patches:
 
 def _forget_what_is_in_flight() -> Patches:
     """O2: of what older checkpoints have in flight, nothing is carried on."""
-    real = progress.progress_of
+    real = progress.job_progress
 
     def progress_of(line: Sequence[Entry]) -> JobProgress:
         found = real(line)
         own = {job: tuple(e for e in left if e.ack.entry >= line[0].id) for job, left in found.in_flight.items()}
         return JobProgress(found.chosen, found.chains, {job: left for job, left in own.items() if left})
 
-    yield mock.patch.object(manifests, "progress_of", progress_of)
+    yield mock.patch.object(manifests, "job_progress", progress_of)
     yield mock.patch.object(manifests, "manifest_flaws", lambda manifest, entry: iter(()))
 
 
@@ -98,7 +98,7 @@ def _go_past_whatever_it_is() -> Patches:
 
 def _begin_from_the_newest_ack() -> Patches:
     """O4: a job goes on from the last ack there is."""
-    real = rules.progress_of
+    real = rules.job_progress
 
     def progress_of(line: Sequence[Entry]) -> JobProgress:
         found = real(line)
@@ -108,7 +108,7 @@ def _begin_from_the_newest_ack() -> Patches:
         }
         return JobProgress(newest, found.chains, found.in_flight)
 
-    yield mock.patch.object(rules, "progress_of", progress_of)
+    yield mock.patch.object(rules, "job_progress", progress_of)
 
 
 def _retire_what_is_rested_on() -> Patches:

@@ -13,7 +13,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.records.place import Place
 
@@ -75,7 +75,9 @@ class Fork:
 
     def make(self) -> None:
         to = self.coordinator()
-        self.said.append(told(lambda: fork(look(snapshot_at(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to)))
+        self.said.append(
+            told(lambda: fork(inspect_snapshot(snapshot_at(Ledger(self.day.disk, "day"), 2, {}, by="x"), to), to))
+        )
 
     def holds(self) -> None:
         """It is whole, or it is not there and says why; then it can be made of another checkpoint."""

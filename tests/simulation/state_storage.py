@@ -242,7 +242,7 @@ class Remembered:
             self.files = [self._file("merged", merged)]
         return StateTable(columns=COLUMNS, keys=["offset"], groups=1, files=self.files)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Nothing is kept."""
 
     def _file(self, name: str, offsets: list[int]) -> StateFile:

@@ -95,7 +95,7 @@ def complete_or_absent(day: Day) -> bool:
     """Whether it is there. If so, its checkpoint is, with all that it names, and retention spares it."""
     found = savepoint.savepoints(Ledger(day.disk, "day"))
     stays(day, [""] if found else ["RETIRED"])
-    assert [each.there for each in found] == [True] * len(found)
+    assert [each.is_retained for each in found] == [True] * len(found)
     return bool(found)
 
 

@@ -28,16 +28,16 @@ WAY = "_way"
 class Changes(DeltaAppend):
     """Both sides of a stream that replaces rows, one below the other."""
 
-    takes_replaced = True
-    adds_each = False  # the other side's rows, too
+    wants_retractions = True
+    counts_input_rows = False  # the other side's rows, too
 
     def __init__(self, path: str) -> None:
         super().__init__(path, changelog=True, schema_evolution="add")
 
-    def prepare_updates(self, frame: Any, withdrawn: Any, context: Any, staging: Any) -> Any:
+    def prepare_with_retractions(self, frame: Any, retractions: Any, context: Any, staging: Any) -> Any:
         from pyspark.sql import functions as F
 
-        sides = [rows.withColumn(WAY, F.lit(way)) for rows, way in ((frame, 1), (withdrawn, -1))]
+        sides = [rows.withColumn(WAY, F.lit(way)) for rows, way in ((frame, 1), (retractions, -1))]
         return self.prepare(sides[0].unionByName(sides[1]), context, staging)
 
 

@@ -276,7 +276,7 @@ class MendedLife(Life):
         record = live.ledger.line(self.line.name)
         assert record is not None
         line = open_line(live, record)
-        line.own.drops_by_hand = self.line.loses_by_hand
+        line.backfill.drops_by_hand = self.line.loses_by_hand
         return line
 
     def _replayed(self) -> OpenBackfill | None:

@@ -115,7 +115,7 @@ class Story:
     """Whether all events are there from the beginning, and the pipeline ends by itself when it has read them."""
     in_step: str | None = None
     """Then also: how far a source may be ahead of the others."""
-    few_rows: int = keyed.FEW_ROWS
+    few_rows: int = keyed.MAX_ROWS_OF_SMALL_STATE
     """Up to how many rows of a state its input is reduced before workers get it."""
     large: bool = False
     """Whether its input counts as much, however little it is."""
@@ -175,7 +175,7 @@ class Story:
 
     def _checkpoint(self, play: SmallPipeline, spark: Any, tasks: Iterator[int], fault: str) -> None:
         with ExitStack() as stack:
-            stack.enter_context(patch.object(keyed, "FEW_ROWS", self.few_rows))
+            stack.enter_context(patch.object(keyed, "MAX_ROWS_OF_SMALL_STATE", self.few_rows))
             if self.large:
                 stack.enter_context(patch("tidegate.execution.job.run_job.is_small", lambda _: False))
                 stack.enter_context(patch("tidegate.operators.distinct.reducing.UNREDUCED", 0))

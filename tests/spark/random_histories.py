@@ -51,7 +51,7 @@ from tidegate.gates import Gate
 from tidegate.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, verify
-from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.operators import ListState, MapState
 from tidegate.records.records import Drain
@@ -262,7 +262,7 @@ class Life:
             wrong = verify(copied)
             assert not wrong, wrong
             held = snapshot_at(copied.ledger, made, {}, by="ann")
-        fork(look(held, to.coordinator()), to.coordinator(), copied)
+        fork(inspect_snapshot(held, to.coordinator()), to.coordinator(), copied)
         before = self.standings[made].history
         self.forks.append(Fork(to, sum(len(each.read) for each in before), before))
         self._note(f"fork of {made}{', copied' if copied else ''}")

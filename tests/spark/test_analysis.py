@@ -27,7 +27,7 @@ ROWS = ([{"id": 1, "country": "AT", "amount": 1.5, "at": datetime(2026, 1, 1, tz
 
 def found(running: RunningPipeline, spark: Any) -> list[TidegateError]:
     coordinator = running.coordinator()
-    base = coordinator.ledger.view().last_completed if coordinator.ledger.begun() is not None else None
+    base = coordinator.ledger.view().last_completed if coordinator.ledger.identity_or_none() is not None else None
     errors = analyse(coordinator, spark, base)
     assert running.errors() == [str(error) for error in errors], "a user's test says the same"
     return errors

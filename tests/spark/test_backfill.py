@@ -51,7 +51,7 @@ def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(t
     shop = Shop(tmp_path / "shop", spark)
     shop.play_with_the_bug(5)
     line = shop.line("look", 1)
-    line.own.larger, line.own.until = 1000, line.live.real_entry(3)
+    line.backfill.larger, line.backfill.until = 1000, line.live.real_entry(3)
     shop.replayed(line)
     assert line.progress().rests_on == 3
     sales = difference_of(line, "sales")
@@ -70,9 +70,9 @@ def test_a_backfill_reads_larger_ranges_than_the_pipeline_did(tmp_path: Path, sp
     shop = Shop(tmp_path / "shop", spark, files_at_once=1)
     shop.play_with_the_bug(5)
     line = shop.line("fix", 1)
-    line.own.larger = 3
+    line.backfill.larger = 3
     shop.replayed(line)
-    ledger = line.own.ledger
+    ledger = line.backfill.ledger
     files = [entry.plan.sources["rows"].summary for id in ledger.ids() if (entry := ledger.entry(id)) is not None]
     assert [each.partition(",")[0] for each in files[1:]] == ["3 of 4 files", "1 file"], "after the fork"
 

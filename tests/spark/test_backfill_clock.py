@@ -122,7 +122,7 @@ def _newest(play: Days, name: str) -> list[dict[str, Any]]:
 
 def clocks(line: OpenBackfill) -> list[str]:
     """Those of the checkpoints that the line has made itself."""
-    plans = (line.own.ledger.plan(id) for id in line.own.ledger.ids(after=line.record.origin))
+    plans = (line.backfill.ledger.plan(id) for id in line.backfill.ledger.ids(after=line.record.origin))
     return [plan.time[:10] for plan in plans if plan is not None]
 
 

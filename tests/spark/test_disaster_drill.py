@@ -9,7 +9,7 @@ from typing import Any
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.lifecycle.copies import copy_out, open_copy
-from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -56,7 +56,7 @@ def test_the_first_checkpoint_elsewhere_shows_what_it_would_have_shown_here(
     there.files = here.files
     copied = open_copy(backup, {})
     snapshot = snapshot_at(copied.ledger, 2, {}, by="ann")
-    fork(look(snapshot, there.coordinator()), there.coordinator(), copied)
+    fork(inspect_snapshot(snapshot, there.coordinator()), there.coordinator(), copied)
     there.feed(LATER)
     assert there.checkpoint() == 3
     record_property("seconds_to_the_first_checkpoint", round(seams.monotonic() - began, 2))

@@ -48,7 +48,7 @@ def test_each_row_is_given_as_often_as_it_holds_with_each_third_checkpoint(
     by_files: bool, most_bytes: int, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maps are brought by Spark in any case. With little memory rows wait on local disk."""
-    monkeypatch.setattr(folding, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(folding, "MAX_BYTES", most_bytes)
     if not by_files:
         monkeypatch.setattr(workers, "usable", lambda *_: False)
     play = SmallPipeline(tmp_path, spark, declare)

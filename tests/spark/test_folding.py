@@ -224,7 +224,7 @@ def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
         more = {"seen": len(seen), "of_one": len({visitor % 2 for visitor in seen}), "mean": sum(seen) / len(seen)}
         wanted.append(({"page": page} if by else {}) | row | more)
     with monkeypatch.context() as once:
-        once.setattr("tidegate.operators.aggregate.lift", refuse_algebra)
+        once.setattr("tidegate.operators.aggregate.to_partials", refuse_algebra)
         once.setattr(Aggregate, "_distinct", refuse_algebra)
         totals = distinct_visits(tmp_path / "workers", spark, pages(by, functions))
     last = totals if by else [max(totals, key=lambda row: row["visits"])]
@@ -280,7 +280,7 @@ def test_more_rows_than_workers_can_hold_wait_on_local_disk(
     """Of the batch, of what is stored, and of what ends when event time does."""
     small = to_the_end(tmp_path / "small", spark)
     assert not spilled(small)
-    monkeypatch.setattr(folding, "MOST_BYTES", 100)
+    monkeypatch.setattr(folding, "MAX_BYTES", 100)
     if not by_files:
         out_of_reach()
     large = to_the_end(tmp_path / "large", spark)
@@ -291,7 +291,7 @@ def test_more_rows_than_workers_can_hold_wait_on_local_disk(
 def test_a_key_with_more_rows_than_memory_can_hold_is_refused_and_nothing_of_the_attempt_is_left(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "MOST_BYTES", 2)
+    monkeypatch.setattr(folding, "MAX_BYTES", 2)
     with pytest.raises(Invalid, match="one key has more rows than a worker can hold") as refused:
         play_in_four(tmp_path, spark)
     assert refused.value.reason == "HOT_KEY"
@@ -421,7 +421,7 @@ def test_sessions_that_an_earlier_version_began_go_on_with_workers(
             play.feed(VISITORS[begin : begin + 100], "visits")
             play.checkpoint()
     assert play.state("sessions").grouped_by == []
-    monkeypatch.setattr(SessionWindows, "_by_algebra", refuse_algebra)
+    monkeypatch.setattr(SessionWindows, "_run_through_spark", refuse_algebra)
     for begin in (200, 300):
         play.feed(VISITORS[begin : begin + 100], "visits")
         play.checkpoint()
@@ -437,13 +437,13 @@ def test_sessions_of_what_workers_add_otherwise_than_spark_are_left_to_spark(
 ) -> None:
     """Sums with as many digits as there are, and the greatest of structs."""
     left: list[str] = []
-    by_algebra = SessionWindows._by_algebra
+    by_algebra = SessionWindows._run_through_spark
 
     def counted(self: SessionWindows, rows: Any) -> Any:
         left.append("sessions")
         return by_algebra(self, rows)
 
-    monkeypatch.setattr(SessionWindows, "_by_algebra", counted)
+    monkeypatch.setattr(SessionWindows, "_run_through_spark", counted)
     for number, functions in enumerate([{"paid": "sum(paid)"}, {"last": "max(struct(paid, who))"}]):
         play = SmallPipeline(tmp_path / str(number), spark, visits_of("5 min", **functions))
         play.feed(VISITORS[:50], "visits")

@@ -13,7 +13,7 @@ from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Rejected
-from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.lifecycle.source_acts import move_source
 from tidegate.records.records import Drain
@@ -52,7 +52,7 @@ def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
 def test_a_fork_and_its_parent_both_go_on_and_both_are_right(spark: Any, tmp_path: Path) -> None:
     parent, trial = SmallPipeline(tmp_path, spark, build), SmallPipeline(tmp_path, spark, build, "trial")
     parent.play([FIRST, SECOND])
-    fork(look(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator())
+    fork(inspect_snapshot(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator())
     parent.play([THIRD])
     assert trial.checkpoint() == 2
 

@@ -153,8 +153,8 @@ def test_where_bad_rows_are_the_rule_files_are_staged_as_drafts_and_the_table_ne
     staged = []
 
     class Asked(DeltaAppend):
-        def ahead(self, *args: Any, **named: Any) -> Any:
-            ahead = super().ahead(*args, **named)
+        def prestage(self, *args: Any, **named: Any) -> Any:
+            ahead = super().prestage(*args, **named)
             files = [str(tmp_path / "tables/kept" / source.path) for source in ahead.sources]
             staged.append({codec for file in files for codec in codecs(file)})
             return ahead
@@ -199,13 +199,13 @@ def test_a_file_with_bad_rows_among_many_without_makes_no_drafts(spark, tmp_path
         suite.write_text(text.replace("LEAST", str(least)))
         place = Place(str(tmp_path))
         into = partial(
-            DeltaAppend(f"t{least}").ahead,
+            DeltaAppend(f"t{least}").prestage,
             context=SinkContext("p", "u", "s", place, home="p"),
             staging=Staging(1, "a"),
         )
         judged = gate.judge(frame, GateContext("p", "checked", place, memory=judged.memory, stage=into))
-        assert judged.apart is not None
-        assert sum(rows.num_rows for rows in judged.apart) == least
+        assert judged.quarantined is not None
+        assert sum(rows.num_rows for rows in judged.quarantined) == least
         assert judged.memory == memory
 
 
@@ -242,8 +242,8 @@ def test_what_others_take_too_or_a_table_cannot_stage_first_is_judged_before_it_
     asked = []
 
     class Asked(DeltaAppend):
-        def ahead(self, *args: Any, **named: Any) -> Any:
-            asked.append(super().ahead(*args, **named))
+        def prestage(self, *args: Any, **named: Any) -> Any:
+            asked.append(super().prestage(*args, **named))
             return asked[-1]
 
     def build(pipeline: Pipeline) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit.sampling import in_turn, some_of
 from tidegate.errors import Invalid
-from tidegate.gates.expectations.catalogue import CATALOGUE, How
+from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource
 from tidegate.gates.expectations.library import compile_suite, warm
 from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.gates.judging.aggregates import Count
@@ -171,7 +171,7 @@ def numbers(result: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_expectation_that_is_not_refused_is_compared():
     judged = {rule.type for rule in suite().rules}
-    assert judged == {name for name, kind in CATALOGUE.items() if kind.how is not How.REFUSED}
+    assert judged == {name for name, kind in CATALOGUE.items() if kind.how is not ColumnSource.REFUSED}
 
 
 @pytest.mark.parametrize(("count", "every"), [(60, 1), (0, 3)], ids=["random", "empty"])
@@ -224,7 +224,7 @@ def test_the_numbers_are_the_same_where_rows_are_kept(spark, first):
     rules = replace(every, rules=every.rules[first::3])
     frame = spark.createDataFrame(rows(7, 60), SCHEMA).coalesce(1)
     kept, asked = judge(rules, frame, keeping=True), judge(rules, frame)
-    assert kept.noted is not None
+    assert kept.marked_rows is not None
     assert [numbers(each.result) for each in kept.findings] == [numbers(each.result) for each in asked.findings]
     assert [each.bad for each in kept.findings] == [each.bad for each in asked.findings]
 
@@ -232,7 +232,7 @@ def test_the_numbers_are_the_same_where_rows_are_kept(spark, first):
 def in_files(folder: Any, attempt: str = "a") -> Any:
     """How a gate right before a table has its rows staged."""
     context = SinkContext("p", "u", "s", Place(str(folder)), home="p")
-    return partial(DeltaAppend("t").ahead, context=context, staging=Staging(1, attempt))
+    return partial(DeltaAppend("t").prestage, context=context, staging=Staging(1, attempt))
 
 
 def test_of_no_rows_spark_tells_the_same_whether_it_was_known_or_not(spark, tmp_path):
@@ -260,7 +260,7 @@ def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeyp
     staged = judge(rules, frame, keeping=True, stage=in_files(tmp_path))
     asked = judge(rules, frame)
     assert staged.files is not None
-    assert (staged.rows, staged.noted) == (60, None)
+    assert (staged.rows, staged.marked_rows) == (60, None)
     assert [numbers(each.result) for each in staged.findings] == [numbers(each.result) for each in asked.findings]
     assert [each.bad for each in staged.findings] == [each.bad for each in asked.findings]
     asked = judge(rules, frame.limit(0))
@@ -358,7 +358,7 @@ def test_an_error_of_one_rule_fails_that_rule_and_no_other(spark):
     assert "CAST_INVALID_INPUT" in told[0]
     assert told[1] is None
     assert "cannot be computed on column of type StringType" in told[2]
-    assert judge(suite, frame, keeping=True).noted is None, "what fails for one row could not be noted"
+    assert judge(suite, frame, keeping=True).marked_rows is None, "what fails for one row could not be noted"
 
 
 def test_equal_hashes_of_unequal_values_are_no_repeats(spark):
@@ -370,7 +370,7 @@ def test_equal_hashes_of_unequal_values_are_no_repeats(spark):
     found, hashed = [], []
     for each in ([(1, 7), twin], [(3, 3), (3, 3)], [(1, 7), twin, (3, 3), (3, 3)], [(1, None), (None, 1)]):
         judged = judge(suite, spark.createDataFrame(each, "a long, b long"), keeping=True)
-        assert judged.noted is not None
+        assert judged.marked_rows is not None
         found.append(judged.findings[0].bad)
         hashed.append(judged.findings[0].repeated is None)
     assert found == [0, 2, 2, 0]
@@ -520,7 +520,7 @@ def test_a_suite_judges_one_batch_after_another_and_what_is_taken_is_chosen(spar
     for batch, again in zip(batches, (1, 5), strict=True):
         judged = judge(suite, spark.createDataFrame(batch, "i int, s string"), keeping=True)
         strict, mild, named = judged.findings
-        assert judged.noted is not None
+        assert judged.marked_rows is not None
         assert [each.bad for each in judged.findings] == [2, 2, 1]
         for taken in ([strict, mild, named], [mild], [named]):
             good, bad = split(judged.frame, judged, taken, "broken")

@@ -89,10 +89,10 @@ def test_composite_nested_and_odd_keys_with_deletes_and_rescaling(
         batch = {tuple(map(plain, key)): key for key in r.sample(MIXED, size)}
         state = bed.open()
         keys = bed.frame(list(batch.values()), keyed)
-        assert told(state.of(keys), 3) == {key: reference[key] for key in batch if key in reference}
+        assert told(state.lookup(keys), 3) == {key: reference[key] for key in batch if key in reference}
         changes = {key: (r.randint(0, 9), r.random() < 0.3) for key in batch}
         rows = [(*batch[key], v, gone) for key, (v, gone) in changes.items()]
-        written = state.put(bed.frame(rows, f"{keyed}, v int, _deleted boolean"), deletes=True)
+        written = state.write_changes(bed.frame(rows, f"{keyed}, v int, _deleted boolean"), deletes=True)
         assert written.count() == size
         bed.done(state)
         reference |= {key: (v,) for key, (v, _) in changes.items()}
@@ -119,13 +119,13 @@ def test_a_state_that_the_disk_refuses_is_never_acked(
 
     with monkeypatch.context() as full_disk:
         full_disk.setattr(Location, "sync", refuse)
-        state.put(bed.frame([("a", 1)], "k string, v int"))
+        state.write_changes(bed.frame([("a", 1)], "k string, v int"))
         with pytest.raises(Unavailable, match="No space left"):
             bed.done(state)
-        state.let_go()
+        state.release()
     assert bed.table is None
     again = bed.open()
-    again.put(bed.frame([("a", 1)], "k string, v int"))
+    again.write_changes(bed.frame([("a", 1)], "k string, v int"))
     bed.done(again)
     assert told(bed.rows(), 1) == {("a",): (1,)}
 
@@ -138,7 +138,9 @@ def test_keys_of_more_columns_than_the_log_keeps_statistics_of(tmp_path: Path, s
     for n in (1, 2):
         state = bed.open(ttl)
         flat = ", ".join(f"id AS {name}" for name in wide)
-        state.put(spark.sql(f"SELECT {flat}, struct(id, struct(id AS b) AS c) AS nested, {n} AS v FROM range({n})"))
+        state.write_changes(
+            spark.sql(f"SELECT {flat}, struct(id, struct(id AS b) AS c) AS nested, {n} AS v FROM range({n})")
+        )
         bed.done(state)
     assert bed.table is not None
     assert {(each.oldest, each.checkpoint) for each in bed.table.files} == {(1, 1), (2, 2)}
@@ -155,7 +157,7 @@ def test_a_checkpoint_without_rows_loses_nothing_when_runs_are_to_be_merged(
     bed = Bed(tmp_path, spark, ["k"], groups=1)
     for n in range(8):
         state = bed.open()
-        state.put(bed.frame([(n, 1)], "k long, n long"))
+        state.write_changes(bed.frame([(n, 1)], "k long, n long"))
         bed.done(state)
     state = bed.open()
     assert not state.changed
@@ -220,14 +222,14 @@ def test_rows_merge_alike_whether_workers_reach_files_or_spark_brings_them(
 def test_batches_of_many_keys_do_not_fit_a_broadcast_and_small_ones_do(tmp_path: Path, spark: Any) -> None:
     bed = Bed(tmp_path, spark, ["k"])
     state = bed.open()
-    state.put(spark.range(2000).selectExpr("id AS k", "id * 2 AS v"))
+    state.write_changes(spark.range(2000).selectExpr("id AS k", "id * 2 AS v"))
     bed.done(state)
     limit = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
     plans = {}
     try:
         for threshold in ("10485760b", "-1"):
             spark.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
-            found = bed.open().of(spark.range(1990, 2010).selectExpr("id AS k"))
+            found = bed.open().lookup(spark.range(1990, 2010).selectExpr("id AS k"))
             assert told(found, 1) == {(k,): (2 * k,) for k in range(1990, 2000)}
             plans[threshold] = found._jdf.queryExecution().executedPlan().toString()
     finally:
@@ -242,7 +244,7 @@ def test_many_partitions_do_not_mean_many_files(tmp_path: Path, spark: Any) -> N
     try:
         bed = Bed(tmp_path, spark, ["k"], groups=128)
         state = bed.open()
-        state.put(spark.range(500).selectExpr("id AS k", "1L AS n"))
+        state.write_changes(spark.range(500).selectExpr("id AS k", "1L AS n"))
         bed.done(state)
         assert bed.table is not None
         assert len(bed.table.files) <= 8
@@ -267,7 +269,7 @@ def test_rows_expire_and_their_files_go(tmp_path: Path, spark: Any) -> None:
     assert merge(0, "a", "b") == {("a",): (1,), ("b",): (1,)}
     assert merge(9, "a") == {("a",): (2,)}
     assert told(bed.open(at(12)).rows(), 1) == {("a",): (2,)}
-    assert told(bed.open(at(12)).of(bed.frame([("a",), ("b",)], "k string")), 1) == {("a",): (2,)}
+    assert told(bed.open(at(12)).lookup(bed.frame([("a",), ("b",)], "k string")), 1) == {("a",): (2,)}
     assert merge(12, "b") == {("b",): (1,)}, "it begins anew"
     assert bed.table is not None
     assert all(each.checkpoint > 1 for each in bed.table.files), "what has expired as a whole is dropped"
@@ -282,13 +284,13 @@ def test_what_is_written_anew_without_some_rows_leaves_no_file_that_nobody_names
     state = bed.open()
     merged(state, bed.frame([(key, 1, 2) for key in "abc"], "k string, n long, m long"), {"n": "sum", "m": "max"})
     bed.done(state)
-    state.let_go()
+    state.release()
     state = bed.open()
     state.rewrite(only=lambda rows: rows.where("k <> 'b'"))
     assert state.rows_in_files == 2
     merged(state, bed.frame([("c", 1)], "k string, n long"), {"n": "sum"})
     bed.done(state)
-    state.let_go()
+    state.release()
     assert bed.table is not None
     of_it = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "0002").rglob("*.parquet")}
     assert of_it == {file.file.path for file in bed.table.files if file.file.path.startswith("0002")}
@@ -322,10 +324,10 @@ def test_values_may_be_added_left_out_and_widened(
 def test_what_a_state_cannot_become_is_refused_with_all_reasons(tmp_path: Path, spark: Any) -> None:
     bed = Bed(tmp_path, spark, ["k"])
     state = bed.open()
-    state.put(bed.frame([(1, 1, "x", 1.5)], "k long, n long, t string, f double"))
+    state.write_changes(bed.frame([(1, 1, "x", 1.5)], "k long, n long, t string, f double"))
     bed.done(state)
     with pytest.raises(Invalid) as refused:
-        bed.open().put(bed.frame([("1", 1, 2, 3)], "k string, n int, t long, F long"))
+        bed.open().write_changes(bed.frame([("1", 1, 2, 3)], "k string, n int, t long, F long"))
     assert refused.value.reason == "STATE_CHANGED"
     for text in (
         "key 'k' is string; the state has bigint: keys keep their type",
@@ -336,7 +338,7 @@ def test_what_a_state_cannot_become_is_refused_with_all_reasons(tmp_path: Path, 
         assert text in str(refused.value), str(refused.value)
     other = KeyedState(spark, "test", bed.table, StateFolder(bed.location, "x", 9), ["k", "n"], 16)
     with pytest.raises(Invalid, match="its keys are k, n; the state has k"):
-        other.put(bed.frame([(1, 1, "x", 1.5)], "k long, n long, t string, f double"))
+        other.write_changes(bed.frame([(1, 1, "x", 1.5)], "k long, n long, t string, f double"))
 
 
 def test_a_sum_that_does_not_fit_fails_whoever_adds_it(

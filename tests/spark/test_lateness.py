@@ -35,8 +35,8 @@ MARKS = [(None, None), (None, NOON), (NOON, NOON), (NOON, NOON + SIZE), (-1, 0),
 def moments(marks: tuple[int | None, int | None], allowed: int) -> list[int | None]:
     """Every boundary and its neighbours, moments before 1970, random ones, and null."""
     r = random.Random(f"{marks} {allowed}")
-    limits = WindowLimits.at(*marks, allowed)
-    known = [limits.late, limits.closed_before, limits.closed, limits.over, 0, NOON]
+    limits = WindowLimits.from_watermarks(*marks, allowed)
+    known = [limits.late, limits.closed_before, limits.closed, limits.closed_for_rows, 0, NOON]
     near = {mark + step for mark in known if mark is not None for step in (-1, 0, 1)}
     near |= {moment - SIZE for moment in near}
     return [None, *sorted(near), *(r.randint(-NOON, 2 * NOON) for _ in range(30))]
@@ -55,10 +55,10 @@ def judged(spark: Any, values: list[int | None], *conditions: str) -> list[list[
 def test_windows_have_ended_whoever_is_asked(
     spark: Any, marks: tuple[int | None, int | None], allowed: int, includes_end: bool
 ) -> None:
-    limits = WindowLimits.at(*marks, allowed, includes_end=includes_end)
+    limits = WindowLimits.from_watermarks(*marks, allowed, includes_end=includes_end)
     values = moments(marks, allowed)
     known = [value for value in values if value is not None]
-    for limit in (limits.late, limits.closed_before, limits.closed, limits.over):
+    for limit in (limits.late, limits.closed_before, limits.closed, limits.closed_for_rows):
         by_end, by_micros, is_open = judged(
             spark, values, ended_sql("end", limit), ended_micros_sql("at", limit), open_sql("end", limit)
         )

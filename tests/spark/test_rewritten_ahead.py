@@ -50,7 +50,7 @@ class World:
 
     def publish(self, id: int, committable: Any) -> None:
         head = self.sink.head(self.context)
-        publication = Publication(id, 0, f"publisher-{id}", head.last, (committable,))
+        publication = Publication(id, 0, f"publisher-{id}", head.last_entry, (committable,))
         assert self.sink.publish(publication, head, self.context) is not None
 
 

@@ -132,10 +132,10 @@ def test_a_sample_that_takes_long_or_fails_is_missing_and_the_rows_are_not(
         return take(*args)
 
     monkeypatch.setattr("tidegate.execution.job.run_job.samples_of", taken)
-    monkeypatch.setattr(sampling, "LONGEST_S", 0.5)
+    monkeypatch.setattr(sampling, "MAX_SAMPLING_S", 0.5)
     sample = kept(pipeline, pipeline.checkpoint())["dawdling"]
     assert (sample.rows, sample.problem) == ([], "it took longer than the 0.5 s that a job has for all samples")
-    monkeypatch.setattr(sampling, "LONGEST_S", 0.0)
+    monkeypatch.setattr(sampling, "MAX_SAMPLING_S", 0.0)
     assert kept(pipeline, pipeline.checkpoint())["dawdling"].problem.startswith("the samples before it have taken")
 
     def fails(*_: Any) -> None:

@@ -503,7 +503,7 @@ def everything(
     spark: SparkSession, source: DeltaTable, context: SourceContext, start: Any = None
 ) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    while not (planned := source.plan(start, context)).empty:
+    while not (planned := source.plan(start, context)).is_empty:
         source.verify(planned.splits, context)
         found += rows(source.read(spark, planned.splits, context))
         start = planned.end

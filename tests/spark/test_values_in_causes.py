@@ -13,7 +13,7 @@ import tidegate.testing
 from tests.kit.quoting_pipelines import CANARIES, FAILING, WORD
 from tidegate import seams
 from tidegate.errors import TidegateError, trace_without_values
-from tidegate.history.health import condition, look
+from tidegate.history.health import condition, observe
 from tidegate.history.metrics import figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.query import CheckpointHistory
@@ -52,8 +52,8 @@ def test_no_cause_quotes_the_row_that_a_checkpoint_has_failed_for(
     assert entry is not None
     assert entry.decision is not None
     assert entry.aborted
-    observed = look(ledger, settings, lambda plan: None)
-    row = CheckpointHistory(ledger, {}).one(1)
+    observed = observe(ledger, settings, lambda plan: None)
+    row = CheckpointHistory(ledger, {}).find(1)
     assert row is not None
     verdicts = [verdict for acked in entry.acks.values() for verdict in acked.ack.gates.values()]
     texts = {

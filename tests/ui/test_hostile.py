@@ -118,7 +118,7 @@ def hostile(world: ToyWorld, payload: str) -> int:
         config_fingerprint=payload,
         code_fingerprint=payload,
     )
-    assert ledger.create_entry(plan).mine
+    assert ledger.create_entry(plan).is_new
     ledger.index_run(plan)
     rule = RecordedRule(rule=payload, policy="hold", severity=payload, rows=1, why=payload)
     found = {"expectation_config": {"id": payload, "type": payload, "kwargs": {"column": payload}}, "success": False}

@@ -36,7 +36,7 @@ def judged(world: ToyWorld, tmp_path: Path) -> int:
     id = ledger.view().last_id + 1
     made = msgspec.structs.replace(plan, **stamp(seams.new_id()), id=id, run="airflow:orders:judged", base=known,
                                    sources={"in": source})  # fmt: skip
-    assert ledger.create_entry(made).mine
+    assert ledger.create_entry(made).is_new
     results = [
         {"expectation_config": {"id": rule, "type": "x", "kwargs": {"column": column}}, "success": False,
          "result": {"partial_unexpected_list": [value, "another"]}}
@@ -82,9 +82,9 @@ def test_the_first_row_with_the_value_is_found_in_lines_of_json_and_in_csv(findi
 def test_it_is_looked_for_once_and_not_for_long(findings: Any, monkeypatch: pytest.MonkeyPatch):
     from tidegate.ui.rows import origins
 
-    monkeypatch.setattr(origins, "LONGEST_S", -1.0)
+    monkeypatch.setattr(origins, "MAX_SEARCH_S", -1.0)
     assert {rule["file"] for rule in findings()["rules"]} == {None}
-    monkeypatch.setattr(origins, "LONGEST_S", 60.0)
+    monkeypatch.setattr(origins, "MAX_SEARCH_S", 60.0)
     monkeypatch.setattr(origins, "_search", lambda *_: pytest.fail("it was looked for before"))
     findings()
 

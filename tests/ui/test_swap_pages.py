@@ -133,8 +133,8 @@ def backfilled_by_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow knows a DAG for backfills beside each pipeline's."""
     from tidegate.ui import access, previews
 
-    monkeypatch.setattr(access, "is_known", lambda dag_id: True)
-    monkeypatch.setattr(previews, "is_known", lambda dag_id: True)
+    monkeypatch.setattr(access, "has_dag", lambda dag_id: True)
+    monkeypatch.setattr(previews, "has_dag", lambda dag_id: True)
 
 
 def lived(root: Path, name: str) -> Endless:
@@ -167,10 +167,10 @@ def test_a_hold_inside_a_backfill_is_answered_by_a_click_on_the_backfill(
     world = lived(tmp_path, "held")
     world.gates = {"multiples": ToyGate(every=3, hold_for=86_400.0, unanswered="reject")}
     line = begin(world.coordinator(), "fix", 1, by="ann", cuts="recorded")
-    triggered = line.own.trigger("by hand")
+    triggered = line.backfill.trigger("by hand")
     assert isinstance(triggered, Triggered)
-    run_job(line.own, triggered.plan.id, "main", NO_SPARK)
-    assert line.own.complete(triggered.plan.id).state == "open"
+    run_job(line.backfill, triggered.plan.id, "main", NO_SPARK)
+    assert line.backfill.complete(triggered.plan.id).state == "open"
     page.goto(f"{served}/tidegate/dag/held#/overview")
     page.has("Its checkpoint 2 is held by gate multiples.", "main")
     page.has("no multiples", "main")
@@ -183,7 +183,7 @@ def test_a_hold_inside_a_backfill_is_answered_by_a_click_on_the_backfill(
     page.click("#act-approve-fix")
     page.has("The backfill goes on with exactly the judged rows", "dialog")
     page.click("#dialog-send")
-    eventually("it is answered", lambda: line.own.ledger.answer(2, "multiples") is not None, 30)
-    assert line.own.complete(2).state == "completed"
+    eventually("it is answered", lambda: line.backfill.ledger.answer(2, "multiples") is not None, 30)
+    assert line.backfill.complete(2).state == "completed"
     assert world.ledger.answer(2, "multiples") is None, "the pipeline's checkpoint 2 is another one"
     assert page.wrong == []

@@ -42,7 +42,7 @@ def test_rows_are_those_of_the_version_with_the_columns_of_their_partition(table
     from tidegate.ui.rows import table_samples
     from tidegate.ui.rows.table_samples import _first
 
-    monkeypatch.setattr(table_samples, "_LONGEST_S", 600.0)  # a slow machine would show what it has by then
+    monkeypatch.setattr(table_samples, "_MAX_READ_S", 600.0)  # a slow machine would show what it has by then
     then = open_table(Location(table), 0)
     assert then is not None
     found = sorted(_first(then, "a", 10), key=lambda row: row["id"])
@@ -59,7 +59,7 @@ def test_a_table_of_too_many_files_is_not_looked_at(table: str, monkeypatch: pyt
 
     now = open_table(Location(table), 1)
     assert now is not None
-    monkeypatch.setattr(table_samples, "_MOST_FILES", 3)
+    monkeypatch.setattr(table_samples, "_MAX_FILES", 3)
     with pytest.raises(Invalid, match="4 files") as refused:
         table_samples._first(now, "a", 10)
     assert refused.value.reason == "TOO_MANY_FILES"

@@ -80,7 +80,7 @@ def test_each_value_tells_where_it_came_from(project):
     assert settings.origins["min_pause"] == "code"
     assert settings.origins["spark.memory"] == "-D"
     assert settings.origins["timeout"] == "default"
-    assert {row.key: row.origin for row in settings.shown()}["spark.memory"] == "-D"
+    assert {row.key: row.origin for row in settings.display_rows()}["spark.memory"] == "-D"
 
 
 def test_line_numbers_are_left_out_where_they_could_be_wrong(project):
@@ -199,9 +199,9 @@ def test_secrets_are_shown_nowhere(project):
         },
     )
     assert settings.storage_options["aws_secret_access_key"] == CANARY
-    for text in (repr(settings), str(settings.shown()), json.dumps(settings.record()), repr(settings.place())):
+    for text in (repr(settings), str(settings.display_rows()), json.dumps(settings.record()), repr(settings.place())):
         assert CANARY not in text
-    shown = {row.key: row.value for row in settings.shown()}
+    shown = {row.key: row.value for row in settings.display_rows()}
     assert shown["storage_options.aws_secret_access_key"] == "***"
     assert shown["spark.conf.spark.hadoop.fs.s3a.secret.key"] == "***"
     assert shown["spark.remote"] == "sc://host:15002/;token=***;use_ssl=true"
@@ -460,7 +460,7 @@ def test_each_layer_adds_to_what_a_job_has_of_its_own(project):
     }
     assert (settings.job("main").airflow, settings.job("main").spark) == ({"pool": "small"}, {})
     assert settings.job("other").airflow == {}
-    origins = {row.key: row.origin for row in settings.shown() if row.key.startswith("jobs.")}
+    origins = {row.key: row.origin for row in settings.display_rows() if row.key.startswith("jobs.")}
     assert origins["jobs.scoring.pool"] == "code"
     assert origins["jobs.scoring.queue"].endswith("tidegate.toml line 4")
     assert origins["jobs.scoring.spark.executor.memory"] == "-D"
@@ -503,6 +503,6 @@ def test_passwords_of_a_job_are_not_shown(project):
     secret = {"scoring": {"spark.hadoop.fs.s3a.secret.key": CANARY, "pool": "big"}}
     settings = load(project, code={"spark": {"mode": "submit"}, "jobs": secret})
     assert settings.job_display_rows("scoring") == {"pool": "big", "spark.hadoop.fs.s3a.secret.key": "***"}
-    assert CANARY not in repr(settings) + repr(settings.shown()) + repr(settings.record()) + repr(
+    assert CANARY not in repr(settings) + repr(settings.display_rows()) + repr(settings.record()) + repr(
         settings.job("scoring")
     )

@@ -39,7 +39,7 @@ from tidegate.pipeline.graph.graph import Lineage
 from tidegate.protocol import progress, rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, Payload
-from tidegate.sinks.base import WayBack
+from tidegate.sinks.base import RestorePlan
 from tidegate.sinks.delta import restore as delta_restore
 from tidegate.sinks.delta import rewritten_ahead, upsert
 from tidegate.sinks.delta import table as delta_table
@@ -99,16 +99,18 @@ def _by_name_unless_told(patch: Patch) -> None:
 
 def _put_back_what_is_others(patch: Patch) -> None:
     """Where nothing of its own is found, the head is taken for the first commit."""
-    real = delta_restore.way_back
+    real = delta_restore.plan_restore
 
-    def way_back(snapshot: Any, *given: Any, **more: Any) -> WayBack:
+    def way_back(snapshot: Any, *given: Any, **more: Any) -> RestorePlan:
         found = real(snapshot, *given, **more)
         if found.exists or not snapshot.version:
             return found
         below = delta_restore._published_version(snapshot, snapshot.version - 1)
-        return WayBack(to=below, version=snapshot.version, foreign=(f"version {snapshot.version}",))
+        return RestorePlan(
+            target_version=below, version=snapshot.version, foreign_commits=(f"version {snapshot.version}",)
+        )
 
-    patch.setattr(delta_table, "way_back", way_back)
+    patch.setattr(delta_table, "plan_restore", way_back)
 
 
 def _what_lies_there_is_all(patch: Patch) -> None:
@@ -261,7 +263,7 @@ def _read_on_below_a_rollback(patch: Patch) -> None:
                 found.append(at)
         return found
 
-    patch.setattr(manifests.all_below, "__code__", all_below.__code__)  # whoever has imported it already
+    patch.setattr(manifests.ancestors, "__code__", all_below.__code__)  # whoever has imported it already
 
 
 def _claim_without_another_look(patch: Patch) -> None:

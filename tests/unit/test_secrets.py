@@ -48,7 +48,7 @@ def test_values_are_shown_of_keys_that_are_known_to_be_harmless_only(settings: S
     pipeline = Pipeline("shop")
     pipeline.source("in", Generator(rows=1)).sink("a", DeltaAppend("a"))
     graph = pipeline.graph(settings.place())
-    shown = {row.key: row.value for row in settings.shown()}
+    shown = {row.key: row.value for row in settings.display_rows()}
     for text in (str(shown), json.dumps(settings.record()), card_of(graph, settings, "x"), dag_text(graph, settings)):
         assert CANARY not in text
     assert shown["spark.conf.spark.sql.shuffle.partitions"] == "7"

@@ -69,7 +69,7 @@ def _a_range_ends_anywhere() -> Patches:
 
     def plan(self: PostgresChanges, start: Any, context: Any) -> Any:
         planned = real(self, start, context)
-        if planned.empty:
+        if planned.is_empty:
             return planned
         cut = planned.splits["end"] - 8
         end = {key: value for key, value in planned.end.items() if key != "commit"} | {"lsn": cut}

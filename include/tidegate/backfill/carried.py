@@ -9,7 +9,7 @@ import msgspec
 from tidegate.checkpoint.approvals import TIME_LIMIT
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.lines import Approved, JudgedHold, on_hold
+from tidegate.protocol.lines import Approved, JudgedHold, decide_shared_approval
 from tidegate.protocol.verdicts import Holding
 from tidegate.protocol.view import Entry
 from tidegate.records.codec import fingerprint
@@ -29,7 +29,7 @@ def carried_answer(live: Ledger, entry: Entry, holding: Holding) -> tuple[int, A
             verdict, answers[id] = found
             judged = _judged(replayed.plan, holding.gate, verdict)
             approved[id] = Approved(judged, by_person=answers[id].by != TIME_LIMIT)
-    id_of = on_hold(entry.plan.replays, _judged(entry.plan, holding.gate, holding.verdict), approved)
+    id_of = decide_shared_approval(entry.plan.replays, _judged(entry.plan, holding.gate, holding.verdict), approved)
     return (id_of, answers[id_of]) if id_of is not None else None
 
 

@@ -24,13 +24,13 @@ __all__ = [
     "BEGINNING",
     "approvals_text",
     "checkpoint_of",
+    "choose_stop",
     "existing_line",
     "free_name",
     "nearest_start",
     "no_backfill",
     "origin_of",
     "outlook",
-    "stop_at",
 ]
 
 BEGINNING = "beginning"
@@ -111,9 +111,9 @@ def _completed(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) ->
     return parse_time(decision.created)
 
 
-def stop_at(line: OpenBackfill, text: str) -> Entry:
+def choose_stop(line: OpenBackfill, text: str) -> Entry:
     """Return the pipeline's checkpoint at which a line is to stop, for a look."""
-    endless = [name for name, sourcing in line.own.graph.sources.items() if not sourcing.source.can_stop]
+    endless = [name for name, sourcing in line.backfill.graph.sources.items() if not sourcing.source.can_stop]
     name = line.live.ledger.pipeline
     if endless:
         raise Invalid(
@@ -169,7 +169,7 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
                 "operator": plan.by_hand.operator if plan.by_hand is not None else None,
                 "action": plan.by_hand.action if plan.by_hand is not None else None,
             }
-            for plan in recorded.by_hand()
+            for plan in recorded.manual_edits()
         ],
         "approvals": {"carry": len(carry), "asked_again": len(approved) - len(carry)},
         "in_place": list(in_place) if cuts == "recorded" else [],

@@ -75,13 +75,13 @@ def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
     Copies of states and quarantine that a swap names are the pipeline's own from then on: retention removes them.
     """
     live = line.live
-    identity = line.own.ledger.begun()
+    identity = line.backfill.ledger.identity_or_none()
     contexts = live.contexts(live.graph.tables)
     for name, sinking in live.graph.tables.items():
         context, sink = contexts[name], sinking.sink
-        shadow = line.own.graph.sinks.get(name)
+        shadow = line.backfill.graph.sinks.get(name)
         if shadow is not None:
-            sink.drop_shadow(shadow.sink, _brought(line, swapped, name), context)
+            sink.drop_shadow(shadow.sink, _swapped_rows(line, swapped, name), context)
         elif swapped is None and identity is not None:
             own = replace(context, uid=identity.uid)
             location = sink.location(context) if isinstance(sink, StateSink) else sink.delta_table(context)
@@ -89,7 +89,7 @@ def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
                 location.remove_folder(own.folder)
 
 
-def _brought(line: OpenBackfill, swapped: Entry | None, table: str) -> list[Json]:
+def _swapped_rows(line: OpenBackfill, swapped: Entry | None, table: str) -> list[Json]:
     """Return what the swap brings to a table."""
     if swapped is None or swapped.manifest is None or table not in swapped.manifest.tables:
         return []

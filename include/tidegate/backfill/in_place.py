@@ -28,7 +28,7 @@ class InPlaceRelease:
 
     rows: int
     """Those that it can let out there."""
-    left: int
+    unreachable: int
     """Those that it cannot: their checkpoints, or all before them, are not retained; or a backfill held them back."""
     origin: int
     """The checkpoint after which it has to begin; 0: the beginning."""
@@ -39,7 +39,7 @@ class InPlaceRelease:
 
     def document(self) -> Json:
         """For scripts."""
-        return {"rows": self.rows, "left": self.left, "from": self.origin or "beginning"}
+        return {"rows": self.rows, "left": self.unreachable, "from": self.origin or "beginning"}
 
 
 def in_place(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> InPlaceRelease:

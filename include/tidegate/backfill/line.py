@@ -24,11 +24,11 @@ from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
-from tidegate.history.lines import find_rollbacks, progress_of, view_from
+from tidegate.history.lines import backfill_progress, find_rollbacks, view_from
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
-from tidegate.lifecycle.fork import fork, look
-from tidegate.lifecycle.rollback_proposal import Change, table_changes
+from tidegate.lifecycle.fork import fork, inspect_snapshot
+from tidegate.lifecycle.rollback_proposal import TableChange, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode
@@ -65,13 +65,13 @@ __all__ = [
     "begin",
     "cannot_backfill",
     "lagging_sources",
+    "list_manual_edits",
     "open_line",
     "pin_owner",
     "problems_of",
     "refuse_kind",
     "refuse_origin",
     "reporting_discarded",
-    "told_by_hand",
     "without_shadow",
 ]
 
@@ -82,7 +82,7 @@ class OpenBackfill:
 
     record: BackfillRecord
     live: Coordinator
-    own: BackfillCoordinator
+    backfill: BackfillCoordinator
 
     @property
     def name(self) -> str:
@@ -90,38 +90,38 @@ class OpenBackfill:
 
     def head(self) -> Entry | None:
         """Return the line's last completed checkpoint."""
-        return self.own.ledger.view().last_completed
+        return self.backfill.ledger.view().last_completed
 
     def progress(self) -> BackfillProgress:
         """Return how far it has come."""
-        return progress_of(self.record, self.own.ledger)
+        return backfill_progress(self.record, self.backfill.ledger)
 
     def is_stop_candidate(self, id: int) -> bool:
         """Return whether a checkpoint of the pipeline is one that the line has to read up to."""
-        step = self.own.next_step()
+        step = self.backfill.next_step()
         return id == self.progress().rests_on or (isinstance(step, Replay) and id in step.ids)
 
     def lost_manual_edits(self) -> list[str]:
         """Return what was changed by hand in checkpoints that it has replayed, if nobody has chosen to lose that."""
         head, rests_on = self.head(), self.progress().rests_on
         drops = head.plan.drops if head is not None else []
-        plans = RecordedPlans(self.live.ledger, self.record.origin).by_hand()
-        return list(told_by_hand([plan for plan in plans if plan.id <= rests_on and plan.id not in drops]))
+        plans = RecordedPlans(self.live.ledger, self.record.origin).manual_edits()
+        return list(list_manual_edits([plan for plan in plans if plan.id <= rests_on and plan.id not in drops]))
 
-    def left_out(self) -> list[str]:
+    def sinks_without_shadow(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
         return without_shadow(self.live.graph)
 
     def has_noted_all(self) -> bool:
         """Return whether its last checkpoint was planned after all that it is to read had been completed."""
-        return self.own.has_read_all() and self.head() is not None
+        return self.backfill.has_read_all() and self.head() is not None
 
     def has_caught_up(self) -> bool:
         """Return whether it has read all that the pipeline has read by now, or as of the checkpoint at which it is to
         stop: by its log, and by each source's word."""
         if not self.has_noted_all():
             return False
-        base = self.own.until or self.live.ledger.view().last_completed
+        base = self.backfill.until or self.live.ledger.view().last_completed
         return not any(lagging_sources(self, self.head(), base))
 
 
@@ -169,12 +169,12 @@ def begin(
         ledger.delete_pin(pin_owner(name))
     refuse_discarded(ledger, name)
     line = open_line(live, record, live_record.uid)
-    line.own.drops_by_hand = drops_by_hand
+    line.backfill.drops_by_hand = drops_by_hand
     with reporting_discarded(ledger, name):
         if record.origin:
             snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
-            fork(look(snapshot, line.own), line.own)
-        own_uid = line.own.ledger.start().uid
+            fork(inspect_snapshot(snapshot, line.backfill), line.backfill)
+        own_uid = line.backfill.ledger.start().uid
         _seed(line, live_record.uid, own_uid)
     return line
 
@@ -271,8 +271,8 @@ class BackfillCoordinator(Coordinator):
         context, until = super().source_context(name), planned_ranges(self.until).get(name)
         return replace(
             context,
-            larger=self.larger,
-            until=until.end if until is not None else None,
+            bound_factor=self.larger,
+            stop_position=until.end if until is not None else None,
             blobs=ChainedBlobs(self.ledger, self._live.ledger),
         )
 
@@ -292,7 +292,7 @@ class BackfillCoordinator(Coordinator):
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
         """L2: return what is left to replay, if anything."""
-        progress = progress_of(self._record, self.ledger)  # first: the live log must not be the older of the two
+        progress = backfill_progress(self._record, self.ledger)  # first: the live log must not be the older of the two
         view = view_from(self._live.ledger, progress)
         return on_replay(view, progress, *find_rollbacks(self._live.ledger))
 
@@ -310,10 +310,10 @@ class BackfillCoordinator(Coordinator):
             )
         if isinstance(step, Refuse):
             listed = f" (checkpoint {', '.join(map(str, step.ids))})" if step.ids else ""
-            raise self._cannot_go_on(f"{step.why}{listed}")
+            raise self._continuation_error(f"{step.why}{listed}")
         return step
 
-    def _cannot_go_on(self, why: str) -> Rejected:
+    def _continuation_error(self, why: str) -> Rejected:
         name = self._record.name
         return Rejected(
             f"backfill {name!r} of pipeline {self._live.ledger.pipeline!r} cannot go on: {why}",
@@ -335,7 +335,7 @@ class BackfillCoordinator(Coordinator):
         """Note what the pipeline has completed by now: the sources are asked after that."""
         step = self.refuse()
         if self.repeats_cuts and (missing := self._recorded.missing()) is not None:
-            raise self._cannot_go_on(missing)
+            raise self._continuation_error(missing)
         below = view.get(answer.base)
         base = below.plan if below is not None else None
         ids = [id for id in step.ids if self._should_replay(id)] if isinstance(step, Replay) else []
@@ -372,7 +372,7 @@ class BackfillCoordinator(Coordinator):
         """L2: return which live checkpoints the next one covers. Raise Rejected at a change by hand."""
         cut = on_cut(plans, base, recorded=self.repeats_cuts, drops=self.drops_by_hand)
         if isinstance(cut, ChangedByHand):
-            changes = [each for plan in plans if plan.id in cut.ids for each in told_by_hand([plan])]
+            changes = [each for plan in plans if plan.id in cut.ids for each in list_manual_edits([plan])]
             raise Rejected(
                 "\n    ".join(
                     [
@@ -442,14 +442,14 @@ class BackfillCoordinator(Coordinator):
 class ChainedBlobs:
     """Side files of a line and of its pipeline: whose a position is, it does not say. New ones are the line's."""
 
-    own: Ledger
+    backfill: Ledger
     live: Ledger
 
     def put_blob(self, data: bytes) -> Blob:
-        return self.own.put_blob(data)
+        return self.backfill.put_blob(data)
 
     def get_blob(self, blob: Blob) -> bytes:
-        there = self.own if self.own.store.read(blob.path) is not None else self.live
+        there = self.backfill if self.backfill.store.read(blob.path) is not None else self.live
         return there.get_blob(blob)
 
 
@@ -461,7 +461,7 @@ def lagging_sources(line: OpenBackfill, head: Entry | None, base: Entry | None) 
         if name not in sources:
             continue
         context = SourceContext(
-            line.live.graph.name, name, line.live.place, ChainedBlobs(line.own.ledger, line.live.ledger)
+            line.live.graph.name, name, line.live.place, ChainedBlobs(line.backfill.ledger, line.live.ledger)
         )
         if not sources[name].source.covers(ours[name].end if name in ours else None, part.end, context):
             yield name
@@ -475,7 +475,7 @@ def find_missing_inputs(line_origin: Entry | None, live: Coordinator) -> Iterato
         context = SourceContext(live.graph.name, name, live.place, ReadOnlyBlobs(live.ledger))
         start = starts[name].end if name in starts else None
         end = ends[name].end if name in ends else None
-        for problem in sourcing.source.gone(start, end, context):
+        for problem in sourcing.source.missing_input(start, end, context):
             yield f"source {name!r}: {problem}"
 
 
@@ -484,7 +484,7 @@ def without_shadow(graph: Graph) -> list[str]:
     return [name for name, sinking in graph.sinks.items() if sinking.sink.shadow("") is None]
 
 
-def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[Change]]:
+def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[TableChange]]:
     """Return the checkpoint, and the way back of every table to it; for 0, to before the pipeline's first rows."""
     view = live.ledger.view(reach=origin or None)
     target = live.real_entry(origin) if origin else None
@@ -618,7 +618,7 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
         problems += recorded.problems(live.graph.sources)
         problems += _lost_inputs(live, recorded)
     if not drops_by_hand:
-        problems += told_by_hand(recorded.by_hand())
+        problems += list_manual_edits(recorded.manual_edits())
     return problems
 
 
@@ -646,7 +646,7 @@ def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
         **stamp(seams.new_id()), name="new", uid=seams.new_id(), origin=origin, manifest=manifest, cuts=cuts, by=""
     )
     try:
-        look(snapshot_at(live.ledger, origin, live.place.options, by=""), open_line(live, record).own)
+        inspect_snapshot(snapshot_at(live.ledger, origin, live.place.options, by=""), open_line(live, record).backfill)
     except (Invalid, Rejected) as error:
         yield error.what
 
@@ -667,7 +667,7 @@ def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
                 yield f"{what} {stage.name!r}: {problem}"
 
 
-def told_by_hand(plans: Sequence[Plan]) -> Iterator[str]:
+def list_manual_edits(plans: Sequence[Plan]) -> Iterator[str]:
     """Yield, for each checkpoint in which a person has changed a state, what and who."""
     for plan in plans:
         change = plan.by_hand
@@ -721,10 +721,13 @@ def _lowest_completed(ledger: Ledger) -> int:
 def _seed(line: OpenBackfill, uid: str, own_uid: str) -> None:
     """Make the shadows of the tables that exist, before the line's first checkpoint."""
     _, changes = changes_since(line.live, line.record.origin)
-    since = {change.table: change.way.to for change in changes}
-    contexts, own = line.live.contexts(line.own.graph.sinks, uid), line.own.contexts(line.own.graph.sinks, own_uid)
-    for name, sinking in line.own.graph.sinks.items():
-        line.live.graph.sinks[name].sink.seed(sinking.sink, since.get(name), contexts[name], own[name])
+    since = {change.table: change.way.target_version for change in changes}
+    contexts, own = (
+        line.live.contexts(line.backfill.graph.sinks, uid),
+        line.backfill.contexts(line.backfill.graph.sinks, own_uid),
+    )
+    for name, sinking in line.backfill.graph.sinks.items():
+        line.live.graph.sinks[name].sink.create_shadow(sinking.sink, since.get(name), contexts[name], own[name])
 
 
 def refuse_kind(live: Coordinator) -> None:

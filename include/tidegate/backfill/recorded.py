@@ -79,7 +79,7 @@ class RecordedPlans:
         self.counting()
         return self._missing
 
-    def by_hand(self) -> list[Plan]:
+    def manual_edits(self) -> list[Plan]:
         """Return those in which a person has changed the state of an operator."""
         return [plan for plan in self.counting() if plan.is_by_hand]
 

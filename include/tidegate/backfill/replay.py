@@ -38,16 +38,16 @@ def _replay(
     schedule = replace(schedule, aligned=True, pause_after_failure_s=POLL_S, ends_at=_SAME_AGAIN)
     until_idle = replace(schedule, until_idle=True, checkpoints=None)
     until_idle.stop = lambda: schedule.stop() or line.has_caught_up()
-    if line.own.suspended() is not None:  # by failures, or by a rejection: whoever runs it again wants it to go on
-        line.own.resume("tidegate backfill", "run again")
+    if line.backfill.suspended() is not None:  # by failures, or by a rejection: whoever runs it again wants it to go on
+        line.backfill.resume("tidegate backfill", "run again")
     while not until_idle.stop():
-        outcomes += run_checkpoints(line.own, sessions, until_idle, observer)
+        outcomes += run_checkpoints(line.backfill, sessions, until_idle, observer)
         _refuse_aborted(line, outcomes)
         if until_idle.stop() or line.has_noted_all():
             break  # nothing is new; if a source still says that the pipeline has read more, the swap tells it
         # Nothing is new, but the pipeline has completed checkpoints since: one more plan notes them.
         one_more = replace(schedule, checkpoints=1)
-        outcomes += run_checkpoints(line.own, sessions, one_more, observer)
+        outcomes += run_checkpoints(line.backfill, sessions, one_more, observer)
         _refuse_aborted(line, outcomes)
 
 
@@ -57,7 +57,7 @@ def _refuse_aborted(line: OpenBackfill, outcomes: list[Outcome]) -> None:
         raise Rejected(
             f"checkpoint {last.id} of backfill {line.name!r} was aborted: {last.reason} {last.detail}".rstrip(),
             expected="checkpoints that complete",
-            help=f"mend its cause, then {line.own.resuming} continues; or --discard {line.name}. The pipeline itself "
-            "is not affected",
+            help=f"mend its cause, then {line.backfill.resuming} continues; or --discard {line.name}. The pipeline "
+            "itself is not affected",
             reason="LINE_STOPPED",
         )

@@ -34,7 +34,7 @@ from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.lines import find_rollbacks, view_from
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.rollback import pin, unpin
-from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
+from tidegate.lifecycle.rollback_proposal import How, TableChange, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
 from tidegate.protocol import lines, rules
 from tidegate.protocol.clock import clock_of_swap
@@ -85,7 +85,7 @@ class SwapProposal:
     """The line's last completed checkpoint. None: it has none yet."""
     base: Entry | None
     """The pipeline's last completed checkpoint, which the swap undoes."""
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     problems: tuple[str, ...]
 
 
@@ -108,7 +108,7 @@ def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal
     problems: list[str] = []
     for change in changed:
         problems += [*change.way.problems, *undecided_choices(change, choices)]
-        if change.way.lacks:
+        if change.way.not_published_yet:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
     problems += line.lost_manual_edits()
     head, base = line.head(), line.live.ledger.view().last_completed
@@ -116,7 +116,7 @@ def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal
         problems.append("it has completed no checkpoint yet")
     elif head.manifest is not None and head.manifest.in_flight:
         problems.append(f"its checkpoint {head.id} went past a busy job")
-    elif line.own.ledger.published(head.id) is None:
+    elif line.backfill.ledger.published(head.id) is None:
         problems.append(f"its checkpoint {head.id} is not on all of its tables yet")
     return SwapProposal(head, base, changed, tuple(problems))
 
@@ -130,7 +130,7 @@ def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "
     live = line.live
     suspended = live.suspended()
     # If somebody else has suspended it, nothing is planned anyway, and to resume it later is not up to the backfill.
-    if suspended is None or (suspended.by == holder(line) and _is_of_another(live, suspended, run)):
+    if suspended is None or (suspended.cause == holder(line) and _is_of_another(live, suspended, run)):
         why = "its backfill reads what is left, and is then swapped in"
         control.suspend(live.ledger, holder(line), why, run or new_run())
     while still_open := list((view := live.ledger.view()).still_open()):
@@ -151,7 +151,7 @@ def _is_of_another(live: Coordinator, suspended: control.SuspensionState, run: s
 def release_pipeline(line: OpenBackfill, why: str) -> None:
     """Let the pipeline plan again, if it waits for this backfill."""
     live = line.live
-    control.lift(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
+    control.lift_suspension(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
 
 
 @contextlib.contextmanager
@@ -171,7 +171,7 @@ def holder(line: OpenBackfill) -> str:
 
 
 @dataclass(frozen=True)
-class _Act:
+class _SwapRequest:
     """Who swaps, why, and what was chosen for tables to which others have written."""
 
     by: str
@@ -194,12 +194,12 @@ def swap(
     run: who swaps; by default this process. If that ends before the decision, the pipeline's next run aborts the entry.
     Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
     """
-    act = _Act(by, reason, run or new_run(), choices)
+    act = _SwapRequest(by, reason, run or new_run(), choices)
     with reporting_discarded(line.live.ledger, line.name):
         return _swap(line, act, wait)
 
 
-def _swap(line: OpenBackfill, act: _Act, wait: Callable[[str], None]) -> CompletedSwap:
+def _swap(line: OpenBackfill, act: _SwapRequest, wait: Callable[[str], None]) -> CompletedSwap:
     live, ledger = line.live, line.live.ledger
     for _ in range(_TRIES):
         progress = line.progress()
@@ -208,7 +208,7 @@ def _swap(line: OpenBackfill, act: _Act, wait: Callable[[str], None]) -> Complet
         answer = lines.on_swap(view, progress, *find_rollbacks(ledger), _abandon_swap(view))
         if isinstance(answer, lines.Swapped):
             return _published(line, answer.id)
-        line.own.refuse()
+        line.backfill.refuse()
         if isinstance(answer, rules.Abort):
             live.abort(answer.id, answer.reason, answer.detail, counts=answer.counts)
         elif isinstance(answer, rules.Wait):
@@ -253,7 +253,7 @@ def _abandon_swap(view: View) -> dict[int, str]:
     return {id: reason for id, reason in reasons if reason is not None}
 
 
-def _chosen(change: Change, choices: Mapping[str, How]) -> Change:
+def _chosen(change: TableChange, choices: Mapping[str, How]) -> TableChange:
     """Return the change with the choice that was made for its table, if one was."""
     how = choices.get(change.table)
     return replace(change, how=how) if how is not None and change.how is not None else change
@@ -269,7 +269,7 @@ class _Created:
     base: Entry | None
 
 
-def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Act) -> _Created | None:
+def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _SwapRequest) -> _Created | None:
     """Copy what the entry is to name, pin what it rests on, and create it. None: the number was taken."""
     live, ledger = line.live, line.live.ledger
     proposal = examine_swap(line, act.choices)
@@ -320,13 +320,13 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Act
     if base is not None and base.decision is not None and base.decision.manifest is not None:
         pins.append(pin(ledger, plan, base.id, base.decision.manifest, "-base"))
     control.sync_below(ledger, view, 0)
-    if not ledger.create_entry(plan).mine or not live.abort_if_id_was_used(plan):
+    if not ledger.create_entry(plan).is_new or not live.abort_if_id_was_used(plan):
         unpin(ledger, *pins)
         return None
     # Until now the line's own pin has spared both. If it has no tombstone, that pin stands.
     if ledger.line_discarded(line.name) is not None:
         live.abort(plan.id, lines.LINE_DISCARDED)
-        line.own.refuse()
+        line.backfill.refuse()
     positions = {name: Position(kind=part.kind, at=part.end) for name, part in sources.items()}
     return _Created(plan, _tables(line, proposal, head, base, brought), positions, base)
 
@@ -377,10 +377,10 @@ def _published(line: OpenBackfill, id: int) -> CompletedSwap:
 # -- what it brings ----------------------------------------------------------------------------------------
 
 
-def _copied(line: OpenBackfill, head: Entry, changes: tuple[Change, ...], number: int) -> dict[str, Payload]:
+def _copied(line: OpenBackfill, head: Entry, changes: tuple[TableChange, ...], number: int) -> dict[str, Payload]:
     """Copy what swap `number` is to name into the pipeline's own folders. Return, by table, what it brings."""
-    live, own = line.live, line.own
-    since = {change.table: change.way.to for change in changes}
+    live, own = line.live, line.backfill
+    since = {change.table: change.way.target_version for change in changes}
     kept = {change.table for change in changes if change.how == "keep"}
     states = {name: payload for ack in acks_of(own.ledger, head) for name, payload in ack.states.items()}
     blobs = {blob for part in planned_ranges(head).values() for blob in blobs_within(part.end)}
@@ -401,9 +401,9 @@ def _copied(line: OpenBackfill, head: Entry, changes: tuple[Change, ...], number
         context, own_context = contexts[name], own_contexts[name]
         if isinstance(real, QuarantineSink):
             asked = line.record.origin if _has_new_requests(line, name, real.gate) else None
-            committable = real.bring_again(context, own_context, since=asked, number=number)
+            committable = real.promote_line_quarantine(context, own_context, since=asked, number=number)
         else:
-            committable = real.bring(sinking.sink, since.get(name), context, own_context)
+            committable = real.promote_shadow(sinking.sink, since.get(name), context, own_context)
         if committable is not None:
             brought[name] = live.ledger.pack(committable, live.graph.parts)
     return brought
@@ -422,9 +422,9 @@ def _ranges_of_origin(line: OpenBackfill) -> dict[str, Range]:
 
 
 def _copy_state(line: OpenBackfill, name: str, payload: Payload) -> None:
-    table = typed.convert(line.own.ledger.unpack(payload), StateTable)
+    table = typed.convert(line.backfill.ledger.unpack(payload), StateTable)
     options = line.live.place.options
-    source, target = (state_location(pipeline.ledger.home, name, options) for pipeline in (line.own, line.live))
+    source, target = (state_location(pipeline.ledger.home, name, options) for pipeline in (line.backfill, line.live))
     copy_files(source, target, [each.file.path for each in table.files])
 
 
@@ -480,7 +480,7 @@ def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handl
     }
     gates = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
     all_gates = {key for keys in gates.values() for key in keys}
-    for ack in acks_of(line.own.ledger, head):
+    for ack in acks_of(line.backfill.ledger, head):
         memory = {name: told for name, told in ack.memory.items() if name not in all_gates}
         memory |= {key: kept[key] for key in gates.get(ack.job, ()) if key in kept}
         copied = Ack(

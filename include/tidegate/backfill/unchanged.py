@@ -98,10 +98,10 @@ def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) ->
 
 
 def _depends_on_cuts(stage: object) -> tuple[str, list[str]] | None:
-    if isinstance(stage, OperatorNode) and stage.operator.by_cuts:
-        return stage.title, stage.operator.by_cuts
-    if isinstance(stage, GateNode) and stage.gate.by_cuts:
-        return f"gate {stage.name!r}", stage.gate.by_cuts
+    if isinstance(stage, OperatorNode) and stage.operator.depends_on_checkpoint_cuts:
+        return stage.title, stage.operator.depends_on_checkpoint_cuts
+    if isinstance(stage, GateNode) and stage.gate.depends_on_checkpoint_cuts:
+        return f"gate {stage.name!r}", stage.gate.depends_on_checkpoint_cuts
     return None
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from tidegate.errors import Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
-from tidegate.records.names import LONGEST_NAME
+from tidegate.records.names import MAX_NAME_LENGTH
 from tidegate.records.records import Plan
 
 __all__ = ["create_undo_savepoint", "next_name"]
@@ -42,4 +42,4 @@ def create_undo_savepoint(ledger: Ledger, swap: Plan) -> str | None:
 def _names(line: str) -> Iterator[str]:
     for number in count(1):
         suffix = f"-{number}" if number > 1 else ""
-        yield f"before-{line}"[: LONGEST_NAME - len(suffix)] + suffix
+        yield f"before-{line}"[: MAX_NAME_LENGTH - len(suffix)] + suffix

@@ -164,8 +164,8 @@ def growing(graph: Graph) -> list[str]:
     }
     warnings = []
     for stage in graph.operators:
-        if stage.operator.note is not None:
-            warnings.append(f"{stage.title}: {stage.operator.note}")
+        if stage.operator.implied_note is not None:
+            warnings.append(f"{stage.title}: {stage.operator.implied_note}")
         if stage.keeps_state and (values := stage.operator.unbounded_state_per_key) is not None:
             advice = "if one always gets rows with new values, use approx_count_distinct"
             warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
@@ -233,7 +233,7 @@ def check_targets(
     _try_out(graph, ledger, place, uid)
     for name, sinking in graph.tables.items():
         seen = heads.get(name) if heads is not None else None
-        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, seen=seen))
+        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, known_head=seen))
 
 
 def check_gates(graph: Graph, place: Place) -> None:
@@ -250,7 +250,7 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
     for name, sinking in graph.tables.items():
         target, context = sinking.sink.target(place), SinkContext(graph.name, uid, name, place, home=ledger.home)
         if is_url(target):
-            tests.setdefault(store_of(target), functools.partial(sinking.sink.try_out, context))
+            tests.setdefault(store_of(target), functools.partial(sinking.sink.test_store, context))
     tried = ledger.tried() if tests else frozenset()
     new = tests.keys() - tried
     if not new:
@@ -505,7 +505,9 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
     """Refuse unless every channel with in-flight rows still exists, with the same producer."""
     for job, unread in (base.manifest.in_flight if base.manifest is not None else {}).items():
         waiting = {stream: part.job for part in unread for stream in part.channels}
-        changed = sorted(stream for stream, maker in waiting.items() if graph.takes.get(job, {}).get(stream) != maker)
+        changed = sorted(
+            stream for stream, maker in waiting.items() if graph.channels_by_job.get(job, {}).get(stream) != maker
+        )
         if changed:
             yield Invalid(
                 f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
@@ -539,7 +541,7 @@ def _find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[Tideg
             head = sinking.sink.head(pipeline.context(name))
         except Invalid:
             continue  # reported already
-        if head.last is None:
+        if head.last_entry is None:
             why = f"the table should hold checkpoint {after}, it holds None"
             yield mismatch_error(pipeline, View((base,)), sinking, head, why)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate import seams
 from tidegate.checkpoint import approvals
-from tidegate.checkpoint.manifests import lacking
+from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config.settings import RestartSettings
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
@@ -82,7 +82,7 @@ class PipelineContext:
     def _uid(self) -> str:
         if not self.only_looks:
             return self.ledger.start().uid
-        begun = self.ledger.begun()
+        begun = self.ledger.identity_or_none()
         return begun.uid if begun is not None else "none"
 
     @property
@@ -215,7 +215,7 @@ class PipelineContext:
         """
         if approvals.awaits_person(entry):
             return False
-        waits = entry.rollback is not None or bool(lacking(self.ledger, entry))
+        waits = entry.rollback is not None or bool(jobs_without_ack(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 
     def why_overdue(self, entry: Entry) -> tuple[str, str]:

@@ -31,18 +31,18 @@ __all__ = [
     "STOPPED",
     "SuspensionState",
     "abort_open",
-    "busy",
+    "approval_pending",
     "cancel",
+    "check_may_plan",
     "check_resume",
     "create_entry_after",
     "final_cancel",
     "finished",
-    "held",
+    "in_progress",
     "inherited_suspension",
     "is_quarantining_all",
-    "lift",
     "lift_abandoned",
-    "refuse",
+    "lift_suspension",
     "refuse_after_final_cancel",
     "refuse_suspended",
     "resume",
@@ -80,7 +80,7 @@ STOPPED = "STOPPED"
 class SuspensionState:
     """No checkpoint may be planned."""
 
-    by: str
+    cause: str
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first; empty if somebody suspended the pipeline."""
@@ -130,9 +130,9 @@ def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control |
     A drain is no act: the checkpoint that is returned to shows whether it holds. but: whose suspension is lifted.
     """
     current = suspended(view, tolerable)
-    if current is None or current.action == "drain" or (but and current.by == but):
+    if current is None or current.action == "drain" or (but and current.cause == but):
         return None
-    author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
+    author = current.cause or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
     return Control(action=current.action, by=author, reason=current.why)
 
 
@@ -173,12 +173,12 @@ def suspend(ledger: Ledger, by: str, reason: str, run: str = "") -> int:
     return _create_entry_for(ledger, Control(action="suspend", by=by, reason=reason), run)
 
 
-def lift(ledger: Ledger, tolerable: int, by: str, reason: str) -> bool:
+def lift_suspension(ledger: Ledger, tolerable: int, by: str, reason: str) -> bool:
     """Resume the pipeline if it is suspended by `by`, and by nobody else since. Return whether it was."""
     while True:
         view = ledger.view()
         current = suspended(view, tolerable)
-        if current is None or current.by != by:
+        if current is None or current.cause != by:
             return False
         if create_entry_after(ledger, view, Control(action="resume", by=by, reason=reason)):
             return True
@@ -202,7 +202,7 @@ def lift_abandoned(ledger: Ledger, tolerable: int, give_up: Callable[[Plan], str
     plan = waits_for_process(ledger, tolerable)
     if plan is None or plan.control is None or give_up(plan) is None:
         return False
-    return lift(ledger, tolerable, plan.control.by, "what it waited for has ended")
+    return lift_suspension(ledger, tolerable, plan.control.by, "what it waited for has ended")
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
@@ -245,7 +245,7 @@ def abort_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
             decision = Decision(
                 **stamp(seams.new_id()), id=open_id, outcome="aborted", reason=STOPPED, detail=f"cancelled by {by}"
             )
-            if ledger.create_decision(decision).mine:
+            if ledger.create_decision(decision).is_new:
                 aborted.add(open_id)
     return tuple(sorted(aborted))
 
@@ -341,7 +341,7 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
         )
     else:
         verb = "is" if suspension.action == "suspend" else "was"
-        message = f"{pipeline.subject} {verb} {STATE_AFTER[suspension.action]} by {suspension.by}"
+        message = f"{pipeline.subject} {verb} {STATE_AFTER[suspension.action]} by {suspension.cause}"
         if suspension.why:
             message += f": {suspension.why}"
     if suspension.action == "drain":
@@ -366,17 +366,17 @@ def _help_after_end(name: str, view: View) -> str:
     )
 
 
-def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
+def check_may_plan(pipeline: PipelineContext, view: View, kind: str) -> None:
     """T4: run the pre-checks. While a checkpoint that may be the last one is open, nothing is planned on it."""
     refuse_suspended(pipeline, view)
     draining_ids = tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None)
     if draining_ids:
-        raise busy(draining_ids, "it may be the last one, because the pipeline is being drained")
+        raise in_progress(draining_ids, "it may be the last one, because the pipeline is being drained")
     if kind == "scheduled":
         _refuse_early(pipeline, view, pipeline.settings.min_pause)
 
 
-def held(pipeline: PipelineContext, ids: tuple[int, ...], approvals: str) -> Rejected:
+def approval_pending(pipeline: PipelineContext, ids: tuple[int, ...], approvals: str) -> Rejected:
     """Return the error for checkpoints that wait for a person, as `approvals` describes."""
     return Rejected(
         approvals,
@@ -386,7 +386,7 @@ def held(pipeline: PipelineContext, ids: tuple[int, ...], approvals: str) -> Rej
     )
 
 
-def busy(ids: tuple[int, ...], why: str) -> Rejected:
+def in_progress(ids: tuple[int, ...], why: str) -> Rejected:
     """Return the error for other checkpoints being in progress. why: what forbids to plan the next one beside them."""
     listed = ", ".join(map(str, ids))
     return Rejected(
@@ -432,7 +432,7 @@ def create_entry_after(ledger: Ledger, view: View, control: Control, run: str = 
     """Create the entry right after those of the view. False: somebody else has made an entry since."""
     sync_below(ledger, view, 0)
     plan = _plan(view.last_id + 1, control, run or f"{_PERSON}{seams.new_id()}")
-    if not ledger.create_entry(plan).mine:
+    if not ledger.create_entry(plan).is_new:
         return False
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="aborted", reason=CONTROL))

@@ -19,7 +19,15 @@ from tidegate.protocol.view import View
 from tidegate.records.interval import Interval
 from tidegate.records.records import Plan
 
-__all__ = ["AlreadyCovered", "covered", "misfit", "refuse_archived", "refuse_other_kind", "wanted_by", "with_index"]
+__all__ = [
+    "AlreadyCovered",
+    "covered",
+    "misfit",
+    "refuse_archived",
+    "refuse_other_kind",
+    "requested_interval",
+    "with_index",
+]
 
 
 @dataclass(frozen=True)
@@ -27,12 +35,14 @@ class AlreadyCovered:
     """The run has nothing to do because its interval is done. Not an error, but a no-op that says so."""
 
     interval: Interval
-    by: int
+    checkpoint: int
     """The checkpoint that did it, or went past it."""
     why: str
 
 
-def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool) -> rules.WantedInterval | None:
+def requested_interval(
+    graph: Graph, times: tuple[datetime, datetime] | None, reprocess: bool
+) -> rules.WantedInterval | None:
     """Return the interval that a run requests. Raise Invalid if the pipeline cannot process it."""
     interval = Interval.of(*times) if times is not None else None
     if graph.by_interval and (interval is None or interval.empty):

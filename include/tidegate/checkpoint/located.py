@@ -68,7 +68,9 @@ def _located(name: str, published: Published, ledger: Ledger, place: Place, grap
         declared = graph.sinks.get(name) if graph is not None else None
         return msgspec.structs.replace(table, uri=declared.sink.target(place)) if declared is not None else table
     places = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
-    moved = next((uri for uri in places if len(places) > 1 and _is_there(table, Location(uri, place.options))), None)
+    moved = next(
+        (uri for uri in places if len(places) > 1 and _is_same_table(table, Location(uri, place.options))), None
+    )
     return msgspec.structs.replace(table, uri=moved or places[0])
 
 
@@ -86,7 +88,7 @@ def _places(name: str, published: Published, ledger: Ledger, place: Place, graph
         yield graph.sinks[name].sink.target(place)
 
 
-def _is_there(table: PublishedTable, location: Location) -> bool:
+def _is_same_table(table: PublishedTable, location: Location) -> bool:
     """Return whether this is the table: its commit of the published version has the recorded hash."""
     try:
         commit = read_commit(location, table.version)

@@ -9,19 +9,19 @@ from tidegate.checkpoint import approvals
 from tidegate.errors import Corrupt
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import rules
-from tidegate.protocol.progress import allows_overtaking, missing, progress_of
+from tidegate.protocol.progress import allows_overtaking, job_progress, missing
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 
 __all__ = [
-    "all_below",
-    "beyond",
-    "lacking",
+    "ancestors",
+    "dependencies",
+    "has_later_ack",
+    "jobs_without_ack",
     "lowest_ack",
     "manifest_flaws",
     "manifest_of",
-    "passed_by",
-    "rests_on",
+    "overtaken_jobs",
     "sync_acks",
 ]
 
@@ -39,7 +39,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
         after = rules.after_publish([before], name) if before else None
-        tables[name] = TablePart(after=after, committables=staged, through=_through(name, entry, acks, before))
+        tables[name] = TablePart(after=after, committables=staged, through=_direct_state(name, entry, acks, before))
     manifest = Manifest(
         **stamp(seams.new_id()),
         id=entry.id,
@@ -49,7 +49,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
         jobs=jobs,
         tables=tables,
         in_flight=in_flight,
-        let_go=_let_go(before, jobs),
+        let_go=_keep_unpassed_jobs(before, jobs),
     )
     if flaw := next(manifest_flaws(manifest, entry), None):
         raise Corrupt(
@@ -61,13 +61,13 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     return manifest
 
 
-def _let_go(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
+def _keep_unpassed_jobs(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
     """Return what the base says of jobs that are not beyond it yet."""
     known = before.let_go if before is not None else {}
     return {job: upto for job, upto in known.items() if job in jobs and jobs[job].entry < upto}
 
 
-def _through(name: str, entry: Entry, acks: Sequence[Ack], base: Manifest | None) -> PublishedTable | None:
+def _direct_state(name: str, entry: Entry, acks: Sequence[Ack], base: Manifest | None) -> PublishedTable | None:
     """Return the state of a table after the last job that wrote to it directly, or its state in the base."""
     if name not in (entry.plan.through or ()):
         return None
@@ -82,7 +82,7 @@ def _counted(line: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[
     if not allows_overtaking(line):
         acks = [entry.acks[job].ack for job in entry.plan.acks]
         return {job: acked.handle for job, acked in entry.acks.items()}, acks, {}
-    progress = progress_of(line)
+    progress = job_progress(line)
     chained = [acked.ack for job in entry.plan.acks for acked in progress.chains[job]]
     return dict(progress.chosen), chained, {job: list(unread) for job, unread in progress.in_flight.items()}
 
@@ -113,7 +113,7 @@ def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
                 yield f"job {job!r} is at {behind}, {maker!r} at {place[maker]}, and nothing is in flight between them"
 
 
-def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
+def ancestors(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
     """Return the entries that the base rests on, down to the last ack of the job that is furthest behind. Empty if all
     jobs are at the base."""
     ancestors: list[Entry] = []
@@ -143,7 +143,7 @@ def lowest_ack(entry: Entry) -> int:
     return min([entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())])
 
 
-def rests_on(entry: Entry) -> set[int]:
+def dependencies(entry: Entry) -> set[int]:
     """Return the completed entry, and the lower ones whose acks or rows in flight it rests on."""
     if entry.manifest is None or entry.rollback is not None:
         return {entry.id}
@@ -151,19 +151,19 @@ def rests_on(entry: Entry) -> set[int]:
     return {entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())}
 
 
-def passed_by(ledger: Ledger, entry: Entry | None) -> frozenset[str]:
+def overtaken_jobs(ledger: Ledger, entry: Entry | None) -> frozenset[str]:
     """Return the jobs that entries above have found busy."""
     if entry is None or not entry.open or not entry.overtakable:
         return frozenset()
     return frozenset(job for above in ledger.view().entries if above.id > entry.id for job in above.overtaken)
 
 
-def lacking(ledger: Ledger, entry: Entry) -> list[str]:
+def jobs_without_ack(ledger: Ledger, entry: Entry) -> list[str]:
     """Return the jobs whose acks the entry waits for."""
-    return missing(entry, passed_by(ledger, entry))
+    return missing(entry, overtaken_jobs(ledger, entry))
 
 
-def beyond(view: View, entry: Entry, job: str) -> bool:
+def has_later_ack(view: View, entry: Entry, job: str) -> bool:
     """Return whether a completed entry above holds a later ack of the job."""
     handles = [above.manifest.jobs.get(job) for above in view.entries if above.manifest is not None]
     return any(handle is not None and handle.entry > entry.id for handle in handles)

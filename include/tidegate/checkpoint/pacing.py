@@ -48,7 +48,7 @@ def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | Non
     return None if interval is None else adaptive.share * min(interval, timeout_s)
 
 
-def _seen(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
+def _observed_checkpoints(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
     """Return the last checkpoints: those that the base's plan used, and those since."""
     before = _pace(base, name)
     by_id = {timed.id: timed for timed in (before.seen if before is not None else ())}
@@ -139,7 +139,11 @@ def pace_of(
     target_s = target_of(adaptive, config, timeout_s)
     if target_s is None:
         return None
-    observed, failed, before = _seen(view, base, name, unit), _failures(view, base, name), _pace(base, name)
+    observed, failed, before = (
+        _observed_checkpoints(view, base, name, unit),
+        _failures(view, base, name),
+        _pace(base, name),
+    )
     fixed_s = fixed_time(observed, before.fixed_s if before is not None else 0.0)
     at_most = allowed(observed, target_s, fixed_s, failed)
     return Pace(

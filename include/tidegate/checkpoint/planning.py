@@ -155,11 +155,11 @@ class Plans:
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
-            takes=dict(self.graph.takes),
+            takes=dict(self.graph.channels_by_job),
             overtaking=None if waits_for_all else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
             notifies=[hook.name for hook in self.graph.hooks if hook.is_notified],
-            through=_through(self.graph, config),
+            through=_direct_sinks(self.graph, config),
             timeout_s=self.settings.timeout,
             config=config,
             config_fingerprint=fingerprint(config),
@@ -168,11 +168,15 @@ class Plans:
 
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:
-            raise control.busy((base.id,), "a source was moved, dropped or accepted since it was planned")
+            raise control.in_progress((base.id,), "a source was moved, dropped or accepted since it was planned")
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
-            raise control.busy((base.id,), "it must be published before the commit mode changes")  # or older rows win
+            raise control.in_progress(
+                (base.id,), "it must be published before the commit mode changes"
+            )  # or older rows win
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
-            raise control.busy((base.id,), "the code has changed, and its rows between jobs are not all read yet")
+            raise control.in_progress(
+                (base.id,), "the code has changed, and its rows between jobs are not all read yet"
+            )
         for name in find_unused_states(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         for name in find_unused_hooks(self.graph, base):
@@ -284,10 +288,10 @@ class Plans:
             if isinstance(stage, OperatorNode):
                 fixed = stage.operator.fix_inputs(context)
             elif recorded is not None and isinstance(stage, GateNode):
-                fixed = stage.gate.fix_again(self.ledger.unpack(recorded), context)
+                fixed = stage.gate.fix_inputs_again(self.ledger.unpack(recorded), context)
             elif isinstance(stage, GateNode):
                 if stage.gate.reads_tables and answer.base is not None and answer.base > view.settled:
-                    raise control.busy((answer.base,), f"gate {stage.name!r} reads its rows in the table")
+                    raise control.in_progress((answer.base,), f"gate {stage.name!r} reads its rows in the table")
                 fixed = stage.gate.fix_inputs(context)
             else:
                 continue
@@ -299,7 +303,7 @@ class Plans:
         """Return the data that the pipeline's hooks store. After a rollback or a fork they are restored first."""
         if base is not None and (base.rollback is not None or base.plan.kind == "fork"):
             if not base.completed:
-                raise control.busy((base.id,), "the pipeline's hooks are restored when it is completed")
+                raise control.in_progress((base.id,), "the pipeline's hooks are restored when it is completed")
             for hook in self.graph.hooks:
                 hook.restore(base.plan.hooks.get(hook.name))
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}
@@ -320,8 +324,8 @@ class Plans:
             start=start,
             end=planned.end,
             splits=self.ledger.pack(planned.splits, self.graph.parts),
-            empty=planned.empty,
-            more=planned.more or context.until is not None,  # it is not asked for what is behind that
+            empty=planned.is_empty,
+            more=planned.has_more or context.stop_position is not None,  # it is not asked for what is behind that
             summary=planned.summary,
             unread=planned.unread,
             lag=planned.lag,
@@ -376,11 +380,11 @@ def _mode(config: Json) -> str:
     return str(config.get("mode", MODES[0]))
 
 
-def _through(graph: Graph, config: Json) -> list[str] | None:
+def _direct_sinks(graph: Graph, config: Json) -> list[str] | None:
     """Return the sinks to which jobs commit directly, if the mode is at least once."""
     if _mode(config) == MODES[0]:
         return None
-    return [name for name, sinking in graph.sinks.items() if sinking.sink.writes_through]
+    return [name for name, sinking in graph.sinks.items() if sinking.sink.can_publish_directly]
 
 
 def standing_ranges(

@@ -33,12 +33,12 @@ __all__ = [
     "ask",
     "checkpoint_before",
     "expected_effect",
+    "last_taken_request",
     "pending_requests",
     "plan_requests",
     "refuse_unknown_gate",
     "repeat_requests",
     "requests_in_place",
-    "taken_up",
 ]
 
 KIND = "requests"
@@ -65,7 +65,7 @@ def ask(ledger: Ledger, request: Request) -> Request:
         numbered = msgspec.structs.replace(request, **stamp(seams.new_id()), number=len(existing) + 1)
         _refuse_withdrawal(ledger, numbered, existing)
         created = ledger.create_request(numbered)
-        if created.mine:
+        if created.is_new:
             return created.record
 
 
@@ -103,7 +103,7 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]
     in_place = {earlier.number for earlier in existing if earlier.in_place}
     if request.withdraws in in_place:
         _refuse_while_in_line(ledger, request)
-    elif request.withdraws <= taken_up(ledger.view(), request.gate):
+    elif request.withdraws <= last_taken_request(ledger.view(), request.gate):
         raise Rejected(
             f"request {request.withdraws} of gate {request.gate!r} is taken up by a checkpoint",
             expected="one that waits for the next checkpoint",
@@ -133,7 +133,7 @@ def requests_in_place(ledger: Ledger, gate: str) -> list[Request]:
 
 def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
     """Return the requests that the next plan takes up, without withdrawn ones."""
-    return _for_next_plan(ledger.requests(gate, after=taken_up(view, gate)))
+    return _for_next_plan(ledger.requests(gate, after=last_taken_request(view, gate)))
 
 
 def _for_next_plan(new: Sequence[Request]) -> list[Request]:
@@ -170,7 +170,7 @@ def checkpoint_before(ledger: Ledger, id: int) -> int:
     )
 
 
-def taken_up(view: View, gate: str) -> int:
+def last_taken_request(view: View, gate: str) -> int:
     """Return the last request of the gate that a plan has taken up which is not aborted."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     part = last.plan.sources.get(quarantine_name(gate)) if last is not None else None
@@ -235,7 +235,7 @@ def repeat_requests(
             end, summary = start or {"request": 0}, []
             part = recorded.sources.get(name)
             context = SinkContext(graph.name, ledger.start().uid, name, place, home=ledger.home)
-            if part is not None and not part.empty and sink.head(context).last is not None:
+            if part is not None and not part.empty and sink.head(context).last_entry is not None:
                 if not _settled(gated.name, sink, graph, ledger, place, view):
                     raise Unavailable(
                         f"quarantine {gated.name!r} of the backfill does not show yet what was let out of it before",
@@ -290,5 +290,5 @@ def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, plac
     new = (e for e in view.entries if e.id > view.settled and not e.aborted)
     with_requests = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
     uid = ledger.start().uid
-    last = sink.head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last
+    last = sink.head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last_entry
     return last is not None and all(id <= last for id in with_requests)

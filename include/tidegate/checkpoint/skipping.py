@@ -21,7 +21,7 @@ def never_read(view: View) -> dict[str, Unread]:
     """Return the input that the newest plan has skipped, by source."""
     for entry in reversed(view.entries):
         if entry.control is None and entry.rollback is None:
-            return _of(entry.plan)
+            return _skip_record(entry.plan)
     return {}
 
 
@@ -35,7 +35,7 @@ def counts(view: View) -> dict[str, int]:
 
 def is_news(plan: Plan, view: View) -> bool:
     """Return whether a plan that reads nothing is worth recording: the skipped input has changed."""
-    return _counts(_of(plan)) != _counts(never_read(view))
+    return _counts(_skip_record(plan)) != _counts(never_read(view))
 
 
 def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
@@ -63,7 +63,7 @@ def making_up(pipeline: str, missed: tuple[Interval, ...]) -> str:
     )
 
 
-def _of(plan: Plan) -> dict[str, Unread]:
+def _skip_record(plan: Plan) -> dict[str, Unread]:
     return {name: part.unread for name, part in plan.sources.items() if part.unread is not None}
 
 

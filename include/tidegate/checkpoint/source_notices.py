@@ -26,13 +26,17 @@ log = logging.getLogger(__name__)
 
 def notify_sources(pipeline: PipelineContext) -> None:
     """Tell each source that asks for it the position that the last completed checkpoint has reached."""
-    sources = [name for name, source in _sources(pipeline) if type(source).completed is not Source.completed]
+    sources = [
+        name
+        for name, source in _sources(pipeline)
+        if type(source).on_checkpoint_completed is not Source.on_checkpoint_completed
+    ]
     last = pipeline.ledger.view().last_completed if sources else None
     if last is None:
         return
     for name, end in _ends(last, sources):
         with _logging_failures(name, f"checkpoint {last.id} is completed"):
-            pipeline.graph.sources[name].source.completed(end, pipeline.source_context(name))
+            pipeline.graph.sources[name].source.on_checkpoint_completed(end, pipeline.source_context(name))
 
 
 def release_unneeded(pipeline: PipelineContext) -> None:

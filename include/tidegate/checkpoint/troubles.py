@@ -21,7 +21,7 @@ from tidegate.records.records import Trouble
 
 __all__ = ["count_unplanned", "is_current", "record_error", "recording_errors", "unplanned"]
 
-LONGEST = 4000
+MAX_TEXT = 4000
 """The maximum length of each recorded text: an error may quote a whole query plan."""
 
 
@@ -57,7 +57,7 @@ def unforeseen(error: Exception, *, sees_rows: bool) -> TidegateError:
 def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> None:
     """Record the error, if possible."""
     with contextlib.suppress(TidegateError):
-        if ledger.begun() is None:
+        if ledger.identity_or_none() is None:
             return  # any file in a folder without pipeline.json is taken for damage
         view = ledger.view(run)
         trouble = Trouble(
@@ -69,9 +69,9 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
             after=view.last_id,
             kind=error.kind,
             reason=error.reason,
-            what=error.what[:LONGEST],
-            expected=error.expected[:LONGEST],
-            help=error.help[:LONGEST],
+            what=error.what[:MAX_TEXT],
+            expected=error.expected[:MAX_TEXT],
+            help=error.help[:MAX_TEXT],
             quotes_rows=False,
         )
         ledger.hint_trouble(trouble)
@@ -91,10 +91,10 @@ def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
 
 def unplanned(trouble: Trouble | None, view: View) -> int:
     """Return how many runs in a row could not plan a checkpoint; 0 if one was planned since."""
-    return trouble.unplanned if trouble is not None and _nothing_planned(trouble, view) else 0
+    return trouble.unplanned if trouble is not None and _record_failed_plan(trouble, view) else 0
 
 
-def _nothing_planned(trouble: Trouble, view: View) -> bool:
+def _record_failed_plan(trouble: Trouble, view: View) -> bool:
     return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
 
 
@@ -105,6 +105,6 @@ def is_current(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
     planned.
     """
     if trouble.entry is None:
-        return _nothing_planned(trouble, view)
+        return _record_failed_plan(trouble, view)
     entry = view.get(trouble.entry)
     return entry is not None and (entry.open or entry.id in owed)

@@ -60,7 +60,7 @@ def _candidates(words: Sequence[str], current: str) -> Iterator[Word]:
     subparsers = _subparsers_of(build_parser([command]))
     place = _Place(subparsers.choices[command])
     for word in words[words.index(command) + 1 :]:
-        place.take(word)
+        place.process_word(word)
     yield from place.words(current)
 
 
@@ -81,7 +81,7 @@ class _Place:
     """An option that still needs its value."""
     position: int = 0
 
-    def take(self, word: str) -> None:
+    def process_word(self, word: str) -> None:
         """Process one complete word."""
         if self.waiting is not None:
             if self.waiting.dest == "settings":

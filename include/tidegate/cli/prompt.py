@@ -8,10 +8,10 @@ from tidegate.cli.output import Output
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.runs import user_and_machine
 
-__all__ = ["confirm", "who"]
+__all__ = ["confirm", "user_and_host"]
 
 
-def who() -> str:
+def user_and_host() -> str:
     """Return user and machine, for records."""
     return user_and_machine()
 

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     code = load_pipeline(args.pipeline).settings if args.pipeline else None
     settings = load_settings(args.settings, code)
-    rows = settings.shown()
+    rows = settings.display_rows()
     out.document(
         {
             "project": str(settings.project),

@@ -25,7 +25,7 @@ __all__ = [
     "KEYS",
     "MODES",
     "RETENTIONS",
-    "Bad",
+    "InvalidValue",
     "Key",
     "duration_text",
     "parse_entry",
@@ -38,12 +38,12 @@ UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 _UNIT_NAMES = {"sec": "s", "second": "s", "seconds": "s", "minute": "min", "minutes": "min"}
 _UNIT_NAMES |= {"hour": "h", "hours": "h", "d": "day", "days": "day"}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([a-z]*)")
-_LONGEST_S = 366 * UNITS["day"]
+_MAX_DURATION_S = 366 * UNITS["day"]
 _MEMORY = re.compile(r"([0-9]{1,6})([mgt])b?")
 _MASTER = re.compile(r"local|local\[(\*|[1-9][0-9]{0,3})(,\s*[1-9][0-9]{0,3})?\]|yarn|(spark|k8s)://[^\s@]+")
 
 
-class Bad(ValueError):
+class InvalidValue(ValueError):
     """A value that its key does not accept. The text says why, if the allowed range does not."""
 
 
@@ -76,8 +76,8 @@ def _duration(shortest: float, never: bool = False) -> Callable[[object], float 
         if never and value == "never":
             return None
         seconds = _seconds(value)
-        if not shortest <= seconds <= _LONGEST_S:
-            raise Bad
+        if not shortest <= seconds <= _MAX_DURATION_S:
+            raise InvalidValue
         return seconds
 
     return parse
@@ -89,10 +89,10 @@ def _seconds(value: object) -> float:
         return float(value)
     match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
     if not match:
-        raise Bad
+        raise InvalidValue
     unit = _UNIT_NAMES.get(match[2], match[2]) or "s"
     if unit not in UNITS:
-        raise Bad(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
+        raise InvalidValue(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
     return float(match[1]) * UNITS[unit]
 
 
@@ -116,7 +116,7 @@ def _whole(lowest: int, highest: int = 1_000_000) -> Callable[[object], int]:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
-            raise Bad
+            raise InvalidValue
         return value
 
     return parse
@@ -124,7 +124,7 @@ def _whole(lowest: int, highest: int = 1_000_000) -> Callable[[object], int]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise Bad
+        raise InvalidValue
     return value
 
 
@@ -132,14 +132,14 @@ def _folder(value: object) -> str:
     """Accept a path or URL as written; it becomes absolute when all layers are read."""
     path = os.fspath(value) if isinstance(value, Path) else _text(value)
     if is_url(path) and has_login(path):
-        raise Bad("a URL must not hold a password or a key; log in with the setting storage_options")
+        raise InvalidValue("a URL must not hold a password or a key; log in with the setting storage_options")
     return path
 
 
 def _columns(value: object) -> str:
     """Accept names of columns with commas between them, or nothing."""
     if not isinstance(value, str) or not (value.isprintable() or not value):
-        raise Bad
+        raise InvalidValue
     return ", ".join(filter(None, (name.strip() for name in value.split(","))))
 
 
@@ -147,14 +147,14 @@ def _truth(value: object) -> bool:
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
     if not isinstance(value, bool):
-        raise Bad
+        raise InvalidValue
     return value
 
 
 def _one_of(*choices: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if value not in choices:
-            raise Bad
+            raise InvalidValue
         return str(value)
 
     return parse
@@ -162,20 +162,20 @@ def _one_of(*choices: str) -> Callable[[object], str]:
 
 def _remote(value: object) -> str:
     if not _text(value).startswith("sc://") or len(str(value)) < 6:
-        raise Bad
+        raise InvalidValue
     return str(value)
 
 
 def _master(value: object) -> str:
     if not _MASTER.fullmatch(_text(value)):
-        raise Bad
+        raise InvalidValue
     return str(value)
 
 
 def _memory(value: object) -> str:
     match = _MEMORY.fullmatch(_text(value).lower())
     if not match or int(match[1]) * {"m": 1, "g": 1 << 10, "t": 1 << 20}[match[2]] < 512:
-        raise Bad
+        raise InvalidValue
     return match[1] + match[2]
 
 
@@ -184,7 +184,7 @@ def _entry(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
-        raise Bad("each value must be a text, a number or true/false")
+        raise InvalidValue("each value must be a text, a number or true/false")
     return str(value)
 
 
@@ -192,7 +192,7 @@ def _label(value: object) -> str:
     """Accept the name of something in Airflow."""
     text = _text(value)
     if len(text) > MAX_LABEL_LENGTH or text != text.strip():
-        raise Bad
+        raise InvalidValue
     return text
 
 
@@ -215,18 +215,22 @@ def _job_entry(name: str, value: object) -> str:
     try:
         check_name("job", job)
     except Invalid as error:
-        raise Bad(f"{error.what} ({error.expected})") from None
+        raise InvalidValue(f"{error.what} ({error.expected})") from None
     if option.startswith("spark.spark."):
-        raise Bad(f"Spark's key already begins with 'spark.': write jobs.{job}.{option.removeprefix('spark.')}")
+        raise InvalidValue(
+            f"Spark's key already begins with 'spark.': write jobs.{job}.{option.removeprefix('spark.')}"
+        )
     if option.startswith("spark."):
         return _entry(value)
     if option not in JOB_OPTIONS:
-        raise Bad(f"{option!r} is no option of a job: write {', '.join(JOB_OPTIONS)}, or one of Spark's keys, spark.…")
+        raise InvalidValue(
+            f"{option!r} is no option of a job: write {', '.join(JOB_OPTIONS)}, or one of Spark's keys, spark.…"
+        )
     expected, parse = JOB_OPTIONS[option]
     try:
         return str(parse(value))
-    except Bad:
-        raise Bad(f"{option} is {expected}") from None
+    except InvalidValue:
+        raise InvalidValue(f"{option} is {expected}") from None
 
 
 DRIVER_MEMORY = "spark.driver.memory"
@@ -241,11 +245,11 @@ _OWNED_CONF = {
 def parse_entry(key: Key, name: str, value: object) -> str:
     """Parse one entry of a table, and check its name, too."""
     if key.name == "spark.conf" and not name.startswith("spark."):
-        raise Bad(f"{name!r} does not start with 'spark.'")
+        raise InvalidValue(f"{name!r} does not start with 'spark.'")
     if key.name == "spark.conf" and name in _OWNED_CONF:
-        raise Bad(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
+        raise InvalidValue(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
     if key.name == "connections" and not all(name.partition(".")):
-        raise Bad(f"{name!r} names no option of a connection: write connections.NAME.OPTION")
+        raise InvalidValue(f"{name!r} names no option of a connection: write connections.NAME.OPTION")
     return _job_entry(name, value) if key.name == "jobs" else _entry(value)
 
 

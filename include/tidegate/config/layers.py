@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
+from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, KEYS, InvalidValue, Key, duration_text, parse_entry
 from tidegate.config.settings import RestartSettings, Settings, SparkOptions, is_harmless_entry
 from tidegate.config.spark_keys import OF_THE_CLUSTER, check_spark_key, is_session_key
 from tidegate.errors import Invalid
@@ -173,7 +173,7 @@ def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tupl
         key, full = KEYS[item.key], f"{item.key}.{item.entry}" if item.entry else item.key
         try:
             value = parse_entry(key, item.entry, item.value) if item.entry else key.parse(item.value)
-        except Bad as error:
+        except InvalidValue as error:
             why = f" ({error})" if str(error) else ""
             problems.append(f"{full} = {_short(full, item.value)} ({item.origin}): expected {key.expected}{why}")
             continue
@@ -239,7 +239,7 @@ def _check_jobs(values: dict[str, Any], origins: dict[str, str], problems: list[
         if key == DRIVER_MEMORY and mode == "submit":
             try:
                 KEYS["spark.memory"].parse(value)
-            except Bad:
+            except InvalidValue:
                 problems.append(f"{shown}: expected {KEYS['spark.memory'].expected}")
             continue
         if key != DRIVER_MEMORY and not (mode == "submit" and key in OF_THE_CLUSTER):

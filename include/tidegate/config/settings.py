@@ -12,7 +12,7 @@ from tidegate.config.spark_keys import is_session_key
 from tidegate.records.masking import MASK, is_harmless, without_logins
 from tidegate.records.place import Place
 
-__all__ = ["JobOptions", "RestartSettings", "Settings", "Shown", "SparkOptions", "is_harmless_entry", "masked"]
+__all__ = ["JobOptions", "RestartSettings", "Settings", "ShownSetting", "SparkOptions", "is_harmless_entry", "masked"]
 
 NEVER = ("interval", "idle_timeout", "savepoint_interval")
 """Durations that may be None, written as "never"."""
@@ -54,7 +54,7 @@ class RestartSettings:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownSetting:
     """One row for display: secrets are masked."""
 
     key: str
@@ -138,17 +138,17 @@ class Settings:
         own = {**options.airflow, **options.spark}
         return {key: _public(KEYS["jobs"], f"{name}.{key}", str(value)) for key, value in sorted(own.items())}
 
-    def shown(self) -> list[Shown]:
+    def display_rows(self) -> list[ShownSetting]:
         """Return every effective value with its origin, for display."""
         rows = []
         for key in KEYS.values():
             value = self._value(key.name)
             if not key.table:
-                rows.append(Shown(key.name, _public(key, key.name, value), self.origins[key.name]))
+                rows.append(ShownSetting(key.name, _public(key, key.name, value), self.origins[key.name]))
                 continue
             for name in sorted(value):
                 full = f"{key.name}.{name}"
-                rows.append(Shown(full, _public(key, name, value[name]), self.origins[full]))
+                rows.append(ShownSetting(full, _public(key, name, value[name]), self.origins[full]))
         return rows
 
     def record(self) -> dict[str, Any]:

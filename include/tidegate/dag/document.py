@@ -81,7 +81,7 @@ def description(graph: Graph) -> str:
 
 def dag_text(graph: Graph, settings: Settings) -> str:
     """Return the DAG's documentation."""
-    rows = "\n".join(f"| `{s.key}` | {_cell(s.value)} | {_cell(s.origin)} |" for s in settings.shown())
+    rows = "\n".join(f"| `{s.key}` | {_cell(s.value)} | {_cell(s.origin)} |" for s in settings.display_rows())
     return "\n\n".join(
         [
             f"# Pipeline {graph.name}",

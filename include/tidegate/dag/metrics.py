@@ -36,7 +36,7 @@ def emit(task: Task) -> None:
         from tidegate.history.metrics import figures, metrics
 
         ledger, options = task.coordinator.ledger, task.coordinator.place.options
-        current = figures(ledger, task.settings, options, task.give_up, seams.now())
+        current = figures(ledger, task.settings, options, task.abandon_reason, seams.now())
         send(task.coordinator.graph.name, metrics(current), tags=_takes_tags())
     except Exception as error:
         log.warning("Metrics could not be sent: %r. No checkpoint is harmed, and the next one sends them again", error)

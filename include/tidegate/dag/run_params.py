@@ -26,12 +26,12 @@ __all__ = [
     "backfill_params",
     "carry_out_requests",
     "drain_of",
-    "go_back",
     "is_named",
     "params",
     "rank_of",
     "refuse_taken_savepoint",
     "requested",
+    "roll_back_if_requested",
 ]
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def refuse_taken_savepoint(task: Task) -> None:
         check_free(task.coordinator.ledger, name, task.last())
 
 
-def go_back(task: Task) -> int | None:
+def roll_back_if_requested(task: Task) -> int | None:
     """Roll back, if the run was requested to. Undoes no checkpoints but those that the requester was shown."""
     from tidegate.lifecycle import rollback
     from tidegate.lifecycle.rollback_proposal import How

@@ -11,13 +11,13 @@ from tidegate.execution import runs
 from tidegate.records.names import AIRFLOW
 from tidegate.records.records import Plan
 
-__all__ = ["gone"]
+__all__ = ["run_gone_reason"]
 
 _SUFFIX = re.compile(r" \((?:cleared [0-9]+|part [0-9a-f]+)\)\Z")
 _ACTIVE = ["queued", "running"]
 
 
-def gone(plan: Plan) -> str | None:
+def run_gone_reason(plan: Plan) -> str | None:
     """Return RUN_GONE if nobody will complete the checkpoint: its run is finished or deleted in Airflow, or its process
     has died. Works in tasks and, called through asgiref, in the triggerer."""
     prefix, _, airflow_run = plan.made_by.partition(":")

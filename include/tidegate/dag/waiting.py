@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tidegate import seams
 from tidegate.config import load_settings
-from tidegate.dag.runs import gone
+from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
@@ -137,7 +137,7 @@ class LedgerTrigger(BaseTrigger):
         from asgiref.sync import sync_to_async
 
         for seen in entries:
-            if await sync_to_async(_gone)(seen.entry.plan):
+            if await sync_to_async(_is_run_gone)(seen.entry.plan):
                 return f"the run of checkpoint {seen.entry.id} has ended without it"
         return None
 
@@ -150,9 +150,9 @@ class SeenEntry:
     expired: bool
 
 
-def _gone(plan: Plan) -> bool:
+def _is_run_gone(plan: Plan) -> bool:
     """Return whether the run is gone. If Airflow does not answer, it is not taken to be."""
     try:
-        return gone(plan) is not None
+        return run_gone_reason(plan) is not None
     except Exception:
         return False

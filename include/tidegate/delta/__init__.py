@@ -40,7 +40,7 @@ from tidegate.delta.log.files import Commit, DataFile, read_commit
 from tidegate.delta.log.owner import owner_of, refuse_owner
 from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
-from tidegate.delta.log.snapshot import Snapshot, open_table, reopen, seen, trust_hint
+from tidegate.delta.log.snapshot import Snapshot, observed_tables, open_table, reopen, trust_hint
 from tidegate.delta.log.table_log import TableFiles, TableLayout, TableLog
 from tidegate.delta.queries import query, read_table, sql_name
 
@@ -74,6 +74,7 @@ __all__ = [
     "live_files",
     "locate",
     "missing_files",
+    "observed_tables",
     "open_table",
     "overlapping_seconds",
     "overwrite",
@@ -95,7 +96,6 @@ __all__ = [
     "rows_below",
     "rows_written",
     "schema_problems",
-    "seen",
     "spark_reasons",
     "spark_reasons_to_rewrite",
     "sql_name",

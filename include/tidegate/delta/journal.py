@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "to_merge"]
 
 FAN_IN = 8
-LARGEST = FAN_IN**3
+MAX_ROWS = FAN_IN**3
 """Files with this many rows are not merged again: ten thousand rows are in forty files then."""
 
 _NAME = re.compile(r"([0-9]{12})-([0-9]{12})-[0-9a-f]{16}\.parquet")
@@ -157,8 +157,8 @@ class Journal:
 def to_merge(files: Sequence[DataFile], new: int) -> list[DataFile]:
     """Return the files that are merged with this number of new rows."""
     remaining, chosen, rows = list(files), [], new
-    while rows < LARGEST:
-        same = [file for file in remaining if (file.rows or 0) < LARGEST and _tier(file.rows or 0) <= _tier(rows)]
+    while rows < MAX_ROWS:
+        same = [file for file in remaining if (file.rows or 0) < MAX_ROWS and _tier(file.rows or 0) <= _tier(rows)]
         if len(same) < FAN_IN - 1:
             break
         chosen += same

@@ -45,7 +45,7 @@ class Keys:
         """Return for each row the number of its key, null if the set does not hold it. Equal keys, equal numbers."""
         return self._code(rows, learn=False)
 
-    def held(self, rows: pa.Table) -> Any:
+    def contains(self, rows: pa.Table) -> Any:
         """Return for each row whether the set holds its key."""
         import pyarrow.compute as pc
 

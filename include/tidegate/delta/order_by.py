@@ -17,7 +17,7 @@ from tidegate.delta.rewrite import InputFile, Table, key_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchRows", "Newest", "held_rows", "newest", "sortable"]
+__all__ = ["BatchRows", "Newest", "newest", "rows_with_keys", "sortable"]
 
 _RANK = "rank"
 
@@ -108,13 +108,15 @@ def newest(
     live: the table's files that may hold one of the keys. Only rows with such a key are held in memory.
     """
     staged = BatchRows.read(table, batches, keys, order)
-    return staged.settle([held_rows(table, source, staged.names, keys, staged.distinct_keys) for source in live])
+    return staged.settle([rows_with_keys(table, source, staged.names, keys, staged.distinct_keys) for source in live])
 
 
-def held_rows(table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted: Keys) -> pa.Table:
+def rows_with_keys(
+    table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted: Keys
+) -> pa.Table:
     """Return some columns of a file's rows that have one of the wanted keys."""
     rows = key_rows(table, source, names)
-    return rows.filter(wanted.held(rows.select(list(keys))))
+    return rows.filter(wanted.contains(rows.select(list(keys))))
 
 
 def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa.Table:

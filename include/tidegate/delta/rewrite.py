@@ -62,7 +62,7 @@ Lost = Callable[["pa.Table", "InputFile", int], Any]
 _OUTPUT_BYTES = 128 << 20
 """Files of one partition are rewritten together up to about this size."""
 
-_LEAST_BYTES = 16 << 20
+_MIN_BUNDLE_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
 _GROUP_ROWS = 1 << 20
 THREADS = max(2, min(4, os.cpu_count() or 2))
@@ -276,7 +276,7 @@ def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
 
 def _limit(parts: Sequence[RowGroup], ways: int) -> int:
     """Return the bytes of a new file, so that so many writers have work."""
-    return min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // ways))
+    return min(_OUTPUT_BYTES, max(_MIN_BUNDLE_BYTES, sum(part.size for part in parts) // ways))
 
 
 def without_rows(

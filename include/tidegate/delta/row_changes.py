@@ -66,7 +66,7 @@ def row_changes(before: Snapshot, after: Snapshot, keys: Sequence[str], limit: i
     if not parts:
         return RowChanges(columns, matched, 0, 0, 0, [])
     rows = _comparable(pa.concat_tables(parts, promote_options="permissive"))
-    return _told(rows, columns, matched, limit)
+    return _as_text(rows, columns, matched, limit)
 
 
 def _refuse_much(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
@@ -114,7 +114,7 @@ def _comparable(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _told(rows: pa.Table, columns: list[str], keys: list[str], limit: int) -> RowChanges:
+def _as_text(rows: pa.Table, columns: list[str], keys: list[str], limit: int) -> RowChanges:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -347,9 +347,9 @@ class _AnalysedState(TemporaryState):
 
     is_analysed = True
 
-    def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
-        self.checked(schema_of(changes.schema.fields))
-        return super().put(changes, deletes=deletes)
+    def write_changes(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
+        self.check_schema(schema_of(changes.schema.fields))
+        return super().write_changes(changes, deletes=deletes)
 
     def _rewrite(self, schema: Json, only: object = None) -> None:
         """It is not written anew."""

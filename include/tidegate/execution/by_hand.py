@@ -42,12 +42,12 @@ class ManualEdit:
     """Whether `work` needs the columns of the inputs."""
 
     @property
-    def gives(self) -> bool:
+    def emits_rows(self) -> bool:
         """True if the change may have rows for downstream stages."""
         return self.stage.name in self.graph.updating
 
     @cached_property
-    def _known(self) -> tuple[frozenset[str], frozenset[str]]:
+    def _affected(self) -> tuple[frozenset[str], frozenset[str]]:
         """The stages that run, and the streams that may have rows.
 
         Stages downstream of the operator run. Their other inputs are made, too, without rows; if an operator has to run
@@ -63,7 +63,7 @@ class ManualEdit:
                     running.add(stage.name)
                 if stage.name in running and (self.needs_input or not is_changed):
                     running |= {makers[name] for name in stage.inputs if name in makers}
-                gives = self.gives if is_changed else isinstance(stage, OperatorNode)
+                gives = self.emits_rows if is_changed else isinstance(stage, OperatorNode)
                 if stage.name in running and (gives or not live.isdisjoint(stage.inputs)):
                     live |= {stage.name} if is_changed else set(stage.produces)
             if before == (len(running), len(live)):
@@ -72,12 +72,12 @@ class ManualEdit:
     @property
     def stages(self) -> frozenset[str]:
         """The stages that run."""
-        return self._known[0]
+        return self._affected[0]
 
     @property
     def live(self) -> frozenset[str]:
         """The streams that may have rows: gates judge these, and sinks take them."""
-        return self._known[1]
+        return self._affected[1]
 
     @cached_property
     def streams(self) -> frozenset[str]:
@@ -86,7 +86,7 @@ class ManualEdit:
         for stage in self.graph.stages:
             is_changed = stage.name == self.stage.name
             if stage.name in self.stages:
-                streams |= set(stage.produces) if self.gives or not is_changed else set()
+                streams |= set(stage.produces) if self.emits_rows or not is_changed else set()
                 streams |= set(stage.inputs) if self.needs_input or not is_changed else set()
         return frozenset(streams)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.context import PipelineContext
-from tidegate.checkpoint.manifests import lacking
+from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.records import Plan
 
@@ -89,7 +89,7 @@ def more_time(context: PipelineContext, plan: Plan, job: str) -> float:
     entry = context.ledger.entry(plan.id)
     if entry is None or entry.aborted or job not in entry.overtakable:
         return 0.0
-    return LOOK_AGAIN_S if entry.completed or job not in lacking(context.ledger, entry) else 0.0
+    return LOOK_AGAIN_S if entry.completed or job not in jobs_without_ack(context.ledger, entry) else 0.0
 
 
 def opened(sessions: Callable[[str | None], SparkSession], job: str) -> SparkSession:

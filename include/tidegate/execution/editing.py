@@ -63,7 +63,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         _refuse_replaced(rows[name], name, uid)
 
     def check(operating: OperatorRunner) -> None:
-        if stage.operator.needs_event_time_order and operating.has_begun(stage):
+        if stage.operator.needs_event_time_order and operating.has_stored_state(stage):
             raise Invalid(
                 f"operator {uid!r} takes rows in the order of event time, and has taken some: history would come "
                 "behind them",

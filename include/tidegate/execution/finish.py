@@ -26,7 +26,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.hooks import Suspension
 from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import REJECTED
-from tidegate.records.records import Told
+from tidegate.records.records import HookProgress
 
 __all__ = [
     "Finished",
@@ -109,7 +109,7 @@ def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
     state = coordinator.suspended()
     if state is None or (id not in state.failed and id != state.rejected):
         return None
-    suspension = Suspension(coordinator.graph.name, state.by, state.why, state.failed)
+    suspension = Suspension(coordinator.graph.name, state.cause, state.why, state.failed)
     notify_suspended(coordinator, suspension)
     return suspension
 
@@ -125,13 +125,13 @@ def notify_requested_suspension(coordinator: Coordinator) -> None:
         suspension is None
         or suspension.entry is None
         or suspension.action != "suspend"
-        or ((told := ledger.told()) is not None and told.id >= suspension.entry)
+        or ((told := ledger.hook_progress()) is not None and told.id >= suspension.entry)
     ):
         return
-    notify_suspended(coordinator, Suspension(coordinator.graph.name, suspension.by, suspension.why))
+    notify_suspended(coordinator, Suspension(coordinator.graph.name, suspension.cause, suspension.why))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         settled = told.settled if told is not None else {}
-        ledger.record_hook_progress(Told(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
+        ledger.record_hook_progress(HookProgress(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
 
 
 def record_failed_plan(coordinator: Coordinator, run: str) -> None:

@@ -46,7 +46,7 @@ POLL_S = 1.0
 MAX_PAUSE_S = 60.0
 """After a failed checkpoint."""
 
-PATIENCE_S = 5.0
+INPUT_WAIT_S = 5.0
 """How long to wait for input that exists but may not be read yet (`min_age`), at the end of time."""
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Schedule:
     new_run: Callable[[], str] = new_run
     """Returns the run id of each checkpoint."""
 
-    def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
+    def has_next(self, plan: Plan, outcome: Outcome, made: int) -> bool:
         """Return whether another checkpoint follows."""
         if outcome.reason in self.ends_at:
             return False
@@ -166,16 +166,16 @@ def run_checkpoints(
         plan = _trigger(coordinator, schedule, observer)
         if plan is None:
             break
-        outcome, error = _one(coordinator, plan, session, observer)
+        outcome, error = _finish_checkpoint(coordinator, plan, session, observer)
         outcomes.append(outcome)
         failures = failures + 1 if error is not None else 0
         aborted = aborted + 1 if outcome.state == "aborted" else 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
-        more = schedule.goes_on(plan, outcome, len(outcomes))
+        more = schedule.has_next(plan, outcome, len(outcomes))
         if more:
             waits: float = (
-                PATIENCE_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
+                INPUT_WAIT_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
             )
             waits = max(waits, schedule.min_pause_s, schedule.pause_after(aborted))
             pause = max(schedule.interval_s - (seams.monotonic() - began), waits)
@@ -268,7 +268,7 @@ def _triggered(
     )
 
 
-def _one(
+def _finish_checkpoint(
     coordinator: Coordinator, plan: Plan, session: SessionSource, observer: Observer
 ) -> tuple[Outcome, TidegateError | None]:
     """Bring one planned checkpoint to its end: completed and published, or aborted with the reason."""

@@ -22,7 +22,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.hooks import Hook, Settled
 from tidegate.protocol.rules import ROLLED_BACK
 from tidegate.protocol.view import Entry, rolled_back_by
-from tidegate.records.records import Told
+from tidegate.records.records import HookProgress
 from tidegate.state.table import STATE
 
 __all__ = ["notify_settled"]
@@ -35,12 +35,12 @@ def notify_settled(coordinator: Coordinator) -> None:
     for hook in coordinator.graph.hooks:
         if hook.is_notified:
             with contextlib.suppress(Unavailable):  # of storage: the end of the next checkpoint continues
-                _tell(coordinator, hook)
+                _notify(coordinator, hook)
 
 
-def _tell(coordinator: Coordinator, hook: Hook) -> None:
+def _notify(coordinator: Coordinator, hook: Hook) -> None:
     ledger = coordinator.ledger
-    told = ledger.told()
+    told = ledger.hook_progress()
     last = told.settled.get(hook.name, 0) if told is not None else 0
     passed = last
     for id, settled in _settled_after(coordinator, hook, last):
@@ -60,10 +60,12 @@ def _tell(coordinator: Coordinator, hook: Hook) -> None:
 def _remember(coordinator: Coordinator, hook: Hook, id: int) -> None:
     """Write the hint, unless another process is further."""
     ledger = coordinator.ledger
-    told = ledger.told() or Told(**stamp(seams.new_id()))
+    told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
     if told.settled.get(hook.name, 0) >= id:
         return
-    ledger.record_hook_progress(Told(**stamp(seams.new_id()), id=told.id, settled={**told.settled, hook.name: id}))
+    ledger.record_hook_progress(
+        HookProgress(**stamp(seams.new_id()), id=told.id, settled={**told.settled, hook.name: id})
+    )
 
 
 def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if len(argv) != 1 or not Path(argv[0], REQUEST_FILE).is_file():
         sys.exit(f"usage: run_job.py FOLDER, which holds a {REQUEST_FILE}: tidegate's job tasks call it (spark.mode)")
     folder = Path(argv[0])
-    signal.signal(signal.SIGTERM, _told_to_end)
+    signal.signal(signal.SIGTERM, _ending_on_sigterm)
     try:
         _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest), folder)
     except Exception as error:
@@ -140,7 +140,7 @@ def _is_module(module: str, file: str) -> bool:
 # -- its end ---------------------------------------------------------------------------------------------
 
 
-def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
+def _ending_on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
     """Handle SIGTERM like Ctrl-C, so that staged files are removed."""
     raise KeyboardInterrupt
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from tidegate.config.keys import seconds_in
 from tidegate.records.place import Place
 from tidegate.records.records import Hold, Json
+from tidegate.renamed_hooks import GATE_HOOKS, refuse_old_hooks
 from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ class GateContext:
     cut_freely: bool = False
     """True: a backfill cuts its input as it likes, so the number of rows says nothing about that of other
     checkpoints."""
-    fixed: tuple[Json, SourceContext] | None = None
+    planned_inputs: tuple[Json, SourceContext] | None = None
     """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
     """For a gate right before a table: writes rows to the table's files, with mark columns, and as drafts if requested
     (`sinks/prestaged.py`). It returns None if this is impossible. None: the gate is not right before a table."""
-    held: Callable[[DataFrame], DataFrame | None] | None = None
+    lookup_operator_rows: Callable[[DataFrame], DataFrame | None] | None = None
     """For a gate that is `against` an operator: looks up the operator's rows with these keys, as of the base. It
     returns None if the operator has no state yet."""
 
@@ -104,9 +105,9 @@ class Judgement:
     """Frames that are persisted in Spark. They are released once the job has staged."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
     """For a gate that `persists`: its input rows, as it has persisted them."""
-    ahead: PrestagedRows | None = field(default=None, compare=False, repr=False)
+    prestaged: PrestagedRows | None = field(default=None, compare=False, repr=False)
     """The rows, if the gate has staged them (`GateContext.stage`). `split` is then None."""
-    apart: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
+    quarantined: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
     """The staged rows for quarantine, with the names of the rules that they broke in RULES. Once all of them are read,
     the files hold only the other rows, and `results` is complete. None: all rows pass."""
     memory: Json = field(default_factory=dict)
@@ -122,6 +123,10 @@ class Judgement:
 class Gate(ABC):
     """Judges rows. Subclass it for a gate of your own."""
 
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        refuse_old_hooks(cls, GATE_HOOKS)
+
     kind: ClassVar[str]
     at_most: float = 1.0
     """The share of rows above which quarantine aborts instead."""
@@ -132,7 +137,7 @@ class Gate(ABC):
     persists: ClassVar[bool] = False
     """True: the gate persists the rows itself, because it adds columns to them (`Judgement.frame`)."""
     against: str | None = None
-    """The uid of an operator whose keys the gate looks up (`GateContext.held`)."""
+    """The uid of an operator whose keys the gate looks up (`GateContext.lookup_operator_rows`)."""
     remembers: bool = False
     """True: the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
 
@@ -141,7 +146,7 @@ class Gate(ABC):
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_parts(self) -> list[str]:
         """The words that distinguish it from gates of the same kind on the same stream. A gate without a name gets one
         made of it."""
         return []
@@ -174,7 +179,7 @@ class Gate(ABC):
         return []
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         """What in its verdict goes by how the input is cut into checkpoints, or by their clock, in words."""
         return ["it compares a checkpoint with those before it"] if self.remembers else []
 
@@ -192,7 +197,7 @@ class Gate(ABC):
     def check_columns(self, frame: DataFrame, context: GateContext) -> None:  # noqa: B027
         """Raise Invalid if it cannot judge rows with these columns. The frame has no rows, and no query runs."""
 
-    def warm(self) -> None:  # noqa: B027
+    def warm_up(self) -> None:  # noqa: B027
         """Do slow work that needs no rows, such as an import. Called in a thread, while Spark starts."""
 
     def fix_inputs(self, context: SourceContext) -> Json | None:
@@ -200,12 +205,13 @@ class Gate(ABC):
         nothing."""
         return None
 
-    def fix_again(self, recorded: Json, context: SourceContext) -> Json | None:
+    def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json | None:
         """Return the same for a checkpoint that repeats another one, of which it was `recorded`."""
         return recorded
 
     def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
-        """Return in words what of the recorded inputs `fix_again` would return, and cannot be read any more, each once.
+        """Return in words, each once, what of the recorded inputs `fix_inputs_again` would return and cannot be read
+        any more.
 
         recorded: by checkpoint, what `fix_inputs` has returned for it.
         """

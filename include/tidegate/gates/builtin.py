@@ -171,7 +171,7 @@ class Freshness(Remembering):
         return self.judge_newest(rows, newest, rows_ahead, context)
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         return ["how old its newest row is, by the checkpoint's clock"]
 
     def _latest(self, context: GateContext) -> int:

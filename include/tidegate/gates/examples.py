@@ -9,9 +9,9 @@ from tidegate.records.records import Json
 
 __all__ = ["examples_of", "examples_text"]
 
-SHOWN = 3
+MAX_EXAMPLES = 3
 """Different values that are shown for each rule."""
-LONGEST = 60
+MAX_LENGTH = 60
 """Characters of each."""
 
 
@@ -36,9 +36,9 @@ def _examples_of_rule(finding: Json) -> tuple[str, list[str]]:
     config, result = finding.get("expectation_config") or {}, finding.get("result") or {}
     values = result.get("partial_unexpected_list") or []
     texts = list(dict.fromkeys(_short(value) for value in values))
-    return str(config.get("id", "")), texts[:SHOWN]
+    return str(config.get("id", "")), texts[:MAX_EXAMPLES]
 
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
-from tidegate.operators.inputs import key_problems, same
+from tidegate.operators.inputs import key_problems, null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
@@ -56,7 +56,7 @@ class Unseen(Gate):
         self.unanswered = unanswered
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_parts(self) -> list[str]:
         return self.by
 
     @property
@@ -135,13 +135,15 @@ class Unseen(Gate):
         columns = list(map(quoted, self.by))
         no_nulls = reduce(lambda first, second: first & second, (f.col(name).isNotNull() for name in columns))
         judged = keys.where(no_nulls)
-        state = context.held(judged.select(*columns)) if context.held is not None else None
+        state = (
+            context.lookup_operator_rows(judged.select(*columns)) if context.lookup_operator_rows is not None else None
+        )
         if state is None:
             judged = judged.withColumn(_SEEN, f.lit(None).cast("boolean"))
         else:
             names = [f"{_KEY}{place}" for place in range(len(columns))]
             seen_keys = state.select(*columns).distinct().toDF(*names).withColumn(_SEEN, f.lit(True))
-            judged = judged.join(seen_keys, same(self.by, names, nulls=False), "left").drop(*names)
+            judged = judged.join(seen_keys, null_safe_equality(self.by, names, nulls=False), "left").drop(*names)
         rules = f.array(f.when(f.col(_SEEN), f.lit("seen")), f.when(f.col(_TIMES) > 1, f.lit("repeated")))
         with_rules = judged.select(*columns, _TIMES, f.array_compact(rules).alias(_BROKEN))
         return with_rules.where(f.size(_BROKEN) > 0)
@@ -153,6 +155,6 @@ class Unseen(Gate):
         names = [f"{_KEY}{place}" for place in range(len(self.by))]
         keys = bad_keys.select(*map(quoted, self.by), _BROKEN).toDF(*names, _BROKEN)
         keys = f.broadcast(keys) if key_count <= BROADCAST_KEYS else keys
-        marked = frame.join(keys, same(self.by, names, nulls=False), "left").drop(*names)
+        marked = frame.join(keys, null_safe_equality(self.by, names, nulls=False), "left").drop(*names)
         good = marked.where(f.col(_BROKEN).isNull()).drop(_BROKEN)
         return good, marked.where(f.col(_BROKEN).isNotNull()).withColumnRenamed(_BROKEN, Judgement.RULES)

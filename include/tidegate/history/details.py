@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from tidegate.config.settings import masked
-from tidegate.protocol.progress import behind
+from tidegate.protocol.progress import overtaken_jobs
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
 from tidegate.records.records import (
@@ -189,7 +189,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
         return _by_sink(job.bytes for job in self.jobs.values())
 
     @property
-    def taken(self) -> dict[str, Amount]:
+    def amounts_read(self) -> dict[str, Amount]:
         """Return the amounts read, by source. Each source is read in one job."""
         return {name: amount for job in self.jobs.values() for name, amount in job.taken.items()}
 
@@ -212,7 +212,7 @@ def details_of(
 
     in_flight: by job that the checkpoint went past, how much it has yet to take.
     """
-    plan, decision, passed = entry.plan, entry.decision, behind(entry)
+    plan, decision, passed = entry.plan, entry.decision, overtaken_jobs(entry)
     return CheckpointDetails(
         reason=decision.reason if decision is not None else "",
         detail=decision.detail if decision is not None else "",

@@ -1,6 +1,6 @@
 """A pipeline's health in one answer: its state, the cause, what to do about it. For `explain`, `watch` and the pages.
 
-`condition` is a pure function of what `look` has read. It names one cause, the one to begin with: a full disk before
+`condition` is a pure function of what `observe` has read. It names one cause, the one to begin with: a full disk before
 the failures that follow from it, a suspension before the checkpoint that led to it.
 """
 
@@ -32,10 +32,10 @@ __all__ = [
     "Health",
     "Observations",
     "condition",
+    "describe_texts",
     "free_bytes",
     "local_folders",
-    "look",
-    "told",
+    "observe",
 ]
 
 REASONS = {
@@ -113,7 +113,7 @@ class Observations:
     publishing: frozenset[int] = frozenset()
     """Those of them that have just been decided, by a process that lives as far as anybody knows."""
     trouble: Trouble | None = None
-    gone: frozenset[int] = frozenset()
+    abandoned: frozenset[int] = frozenset()
     """Open entries whose process has died."""
     late: frozenset[int] = frozenset()
     """Open entries whose timeout is over."""
@@ -160,7 +160,7 @@ Command = Callable[..., str]
 """How a user calls a command about the pipeline: verb and words to text."""
 
 
-def look(
+def observe(
     ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None], *, paused: bool = False
 ) -> Observations:
     """Read all that the answer depends on."""
@@ -175,7 +175,7 @@ def look(
         owed=frozenset(entry.id for entry in owed),
         publishing=frozenset(entry.id for entry in owed if _just_decided(entry) and not gone(entry.plan)),
         trouble=ledger.trouble(),
-        gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
+        abandoned=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
         full=tuple(full),
@@ -237,7 +237,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     health = (
         _disk(observed)
         or _suspended(observed, say)
-        or _held(observed, say)
+        or _held_health(observed, say)
         or _troubled(observed, say)
         or _unpublished(observed, say)
         or _open(observed, say)
@@ -245,10 +245,10 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     if health is not None and not health.good:
         return health
     at_work = health or _publishing(observed) or _losing(observed)
-    return _failed(observed, say) or _skipping(observed) or at_work or _behind(observed) or _well(observed)
+    return _failed(observed, say) or _skipping(observed) or at_work or _backlog_health(observed) or _well(observed)
 
 
-def told(text: str) -> tuple[str, str, tuple[str, ...]]:
+def describe_texts(text: str) -> tuple[str, str, tuple[str, ...]]:
     """An error's text in its three parts: what happened, what was expected, what to do next."""
     happened, expected, helps = [], [], []
     for line in text.splitlines():
@@ -301,7 +301,7 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
         return _suspended_by_failures(observed, suspension, say)
     last = observed.view.last_completed
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
-    cause, _, helps = told(f"It was {state} by {suspension.by}{why}")
+    cause, _, helps = describe_texts(f"It was {state} by {suspension.cause}{why}")
     resume = f"when the cause is fixed: {say('resume')}; nothing is lost, its input waits"
     if suspension.action == "drain":
         resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
@@ -331,7 +331,7 @@ def _suspended_by_failures(observed: Observations, suspension: SuspensionState, 
     )
 
 
-def _held(observed: Observations, say: Command) -> Health | None:
+def _held_health(observed: Observations, say: Command) -> Health | None:
     for entry in observed.view.still_open():
         if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
             remedy = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
@@ -347,14 +347,14 @@ def _troubled(observed: Observations, say: Command) -> Health | None:
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
-    help = told(trouble.help)[0] or "see the log of the run that met it; the next one tries again"
+    help = describe_texts(trouble.help)[0] or "see the log of the run that met it; the next one tries again"
     remedy: tuple[str, ...] = (help,)
     if trouble.kind == Unavailable.kind and not _comes_by_itself(observed.view):
         remedy = (help, f"no run comes by itself, since interval is never: then {say('trigger')}, or tidegate run")
     return Health(
         "troubled",
         f"Pipeline {observed.pipeline} meets an error at its step {trouble.step}: {about}",
-        f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
+        f"{trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}{expected}",
         remedy,
         trouble.entry,
         trouble.reason,
@@ -373,7 +373,7 @@ def _tried_again(observed: Observations) -> bool:
     entry = observed.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
     if trouble is None or entry is None or not entry.open:
         return False
-    return trouble.kind == Unavailable.kind and entry.id not in observed.gone and entry.id not in observed.late
+    return trouble.kind == Unavailable.kind and entry.id not in observed.abandoned and entry.id not in observed.late
 
 
 def _unpublished(observed: Observations, say: Command) -> Health | None:
@@ -405,7 +405,7 @@ def _open(observed: Observations, say: Command) -> Health | None:
         return None
     missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
     waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
-    if entry.id in observed.gone:
+    if entry.id in observed.abandoned:
         return Health(
             "orphaned",
             f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
@@ -441,7 +441,7 @@ def _open(observed: Observations, say: Command) -> Health | None:
         )
     cause = ""
     if (trouble := observed.trouble) is not None and trouble.entry == entry.id and _tried_again(observed):
-        cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(told(trouble.what)[0])}"
+        cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}"
     text = f"Pipeline {observed.pipeline} is at work on checkpoint {entry.id}: {waits}"
     return Health("working", text, cause, entry=entry.id)
 
@@ -503,7 +503,7 @@ def _losing(observed: Observations) -> Health | None:
     return Health("losing", text, _sentence(left_out), remedy, last.id, "LATE_ROWS")
 
 
-def _behind(observed: Observations) -> Health | None:
+def _backlog_health(observed: Observations) -> Health | None:
     """It completes checkpoints, but does not keep up: after each of the last ones input has waited.
 
     A backlog that is known to shrink is being worked off. It is no alarm: it may only be the busiest hour of the day.
@@ -561,7 +561,7 @@ def _why(entry: Entry, say: Command) -> tuple[str, tuple[str, ...]]:
     """The cause of an abort, and what to do about it."""
     decision = entry.decision
     assert decision is not None
-    happened, expected, helps = told(decision.detail)
+    happened, expected, helps = describe_texts(decision.detail)
     meaning = REASONS.get(decision.reason, decision.reason)
     happened += _rules(entry) if decision.reason == "GATE_FAILED" else ""
     cause = f"{decision.reason}, {meaning}" + (f": {_sentence(happened)}" if happened else ".")

@@ -20,11 +20,11 @@ from tidegate.records.records import BackfillCompared, BackfillRecord
 __all__ = [
     "BackfillStatus",
     "HeldBackfillCheckpoint",
+    "backfill_progress",
     "backfill_status",
     "backfill_statuses",
     "find_rollbacks",
     "open_backfill_ledger",
-    "progress_of",
     "view_from",
 ]
 
@@ -45,13 +45,13 @@ class BackfillStatus:
     """A line at one moment."""
 
     record: BackfillRecord
-    made: int
+    checkpoints: int
     """How many checkpoints it has made itself."""
     head: int | None
     """The last one of them that is completed; None: there is none. A line begins with a copy of its origin."""
-    reached: int
+    caught_up_to: int
     """The pipeline's checkpoint all of whose input it has read; 0: none yet."""
-    reached_at: str | None
+    caught_up_at: str | None
     """When that was completed."""
     pending: tuple[int, ...]
     """The pipeline's completed checkpoints whose input it has not read yet."""
@@ -59,12 +59,12 @@ class BackfillStatus:
     """When the first of these was decided."""
     swapped: int | None
     """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
-    refused: str
+    blocked_by: str
     """Why it cannot go on. Empty: it can."""
-    compared: BackfillCompared | None
+    last_comparison: BackfillCompared | None
     """What a swap would have changed when somebody last looked, if anybody did."""
-    held: HeldBackfillCheckpoint | None = None
-    stopped: str = ""
+    held_checkpoint: HeldBackfillCheckpoint | None = None
+    stop_reason: str = ""
     """Why its last checkpoint was aborted, if none has been completed since and nobody has run it again."""
 
     @property
@@ -72,10 +72,10 @@ class BackfillStatus:
         """One of: replaying, held, stopped, caught up, refused, swapped."""
         if self.swapped is not None:
             return "swapped"
-        if self.refused:
+        if self.blocked_by:
             return "refused"
-        if self.held is not None or self.stopped:
-            return "held" if self.held is not None else "stopped"
+        if self.held_checkpoint is not None or self.stop_reason:
+            return "held" if self.held_checkpoint is not None else "stopped"
         return "caught up" if self.head is not None and not self.pending else "replaying"
 
 
@@ -97,15 +97,15 @@ def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values
 def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
     return BackfillStatus(
         record=record,
-        made=0,
+        checkpoints=0,
         head=None,
-        reached=record.origin,
-        reached_at=None,
+        caught_up_to=record.origin,
+        caught_up_at=None,
         pending=(),
         oldest_pending=None,
         swapped=None,
-        refused=f"its records cannot be read: {error.what}",
-        compared=None,
+        blocked_by=f"its records cannot be read: {error.what}",
+        last_comparison=None,
     )
 
 
@@ -124,17 +124,17 @@ def backfill_status(
     shown = view if with_values else replace(view, entries=tuple(map(entry_without_rows, view.entries)))
     return BackfillStatus(
         record=record,
-        made=max(progress.head - record.origin, 0),
+        checkpoints=max(progress.head - record.origin, 0),
         head=head.id if head is not None else None,
-        reached=progress.rests_on,
-        reached_at=reached.created if reached is not None else None,
+        caught_up_to=progress.rests_on,
+        caught_up_at=reached.created if reached is not None else None,
         pending=pending,
         oldest_pending=first.created if first is not None else None,
         swapped=step.id if isinstance(step, Swapped) else None,
-        refused=_told(step) if isinstance(step, Refuse) else "",
-        compared=live.line_compared(record.name),
-        held=_find_held_checkpoint(shown),
-        stopped=_stopped(shown),
+        blocked_by=_describe_refusal(step) if isinstance(step, Refuse) else "",
+        last_comparison=live.line_compared(record.name),
+        held_checkpoint=_find_held_checkpoint(shown),
+        stop_reason=_stopped(shown),
     )
 
 
@@ -168,12 +168,12 @@ def _stopped(view: View) -> str:
     return f"checkpoint {last.id} was aborted, {last.decision.reason}{detail}"
 
 
-def _told(refusal: Refuse) -> str:
+def _describe_refusal(refusal: Refuse) -> str:
     listed = ", ".join(map(str, refusal.ids))
     return f"{refusal.why} (checkpoint {listed})" if listed else refusal.why
 
 
-def progress_of(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:
+def backfill_progress(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:
     """Return how far a line has come, by its own ledger."""
     return _progress_in(record, ledger.view())
 

@@ -14,7 +14,7 @@ from datetime import MAXYEAR, datetime
 from typing import Final
 
 from tidegate.checkpoint import skipping, troubles
-from tidegate.history.health import Health, HealthLimits, Observations, condition, look
+from tidegate.history.health import Health, HealthLimits, Observations, condition, observe
 from tidegate.history.lines import BackfillStatus, backfill_statuses
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES
@@ -92,7 +92,7 @@ class Metric:
 class Figures:
     """All that the metrics are computed from."""
 
-    seen: Observations
+    observed: Observations
     condition: Health
     counts: Mapping[str, int]
     last: CheckpointView | None
@@ -115,10 +115,10 @@ def figures(
 ) -> Figures:
     """Read them. A lost history is left out: then only what the ledger has is counted."""
     past = CheckpointHistory(ledger, options)
-    observed = look(ledger, limits, is_gone)
+    observed = observe(ledger, limits, is_gone)
     last, restored = past.last_completed(), past.newest("rollback")
     lines = tuple(backfill_statuses(ledger, options))
-    begun = ledger.begun()
+    begun = ledger.identity_or_none()
     forked = begun.created if begun is not None and begun.origin is not None else None
     return Figures(observed, condition(observed), past.counts(), last, restored, now, forked, lines)
 
@@ -142,7 +142,7 @@ def _counts(found: Figures) -> Iterator[Metric]:
 
 
 def _standing(found: Figures) -> Iterator[Metric]:
-    view, owed = found.seen.view, found.seen.owed
+    view, owed = found.observed.view, found.observed.owed
     tables = {name for id in owed if (entry := view.get(id)) and entry.manifest for name in entry.manifest.tables}
     failed = 0
     for entry in reversed(view.entries):
@@ -152,14 +152,14 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("unpublishedCheckpoints", len(owed))
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
-    yield Metric("numberOfConsecutivePlanFailures", troubles.unplanned(found.seen.trouble, view))
+    yield Metric("numberOfConsecutivePlanFailures", troubles.unplanned(found.observed.trouble, view))
     yield Metric("suspended", int(found.condition.state == "suspended"))
     yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
-    yield Metric("intervalGaps", len(found.seen.gaps))
+    yield Metric("intervalGaps", len(found.observed.gaps))
     for line in found.lines:
         label = {"backfill": line.record.name}
         oldest = moment_of(line.oldest_pending)
-        yield Metric("backfillCheckpoints", line.made, label)
+        yield Metric("backfillCheckpoints", line.checkpoints, label)
         yield Metric("backfillPendingCheckpoints", len(line.pending), label)
         age_ms = round((found.now - oldest).total_seconds() * 1000) if oldest is not None else 0
         yield Metric("backfillLag", age_ms, label)
@@ -201,7 +201,7 @@ def _measures(view: CheckpointView) -> Iterator[Metric]:
 
 
 def _rows(view: CheckpointView) -> Iterator[Metric]:
-    for source, amount in view.details.taken.items():
+    for source, amount in view.details.amounts_read.items():
         if amount.rows is not None:
             yield Metric("numRecordsIn", amount.rows, {"source": source})
         if amount.bytes is not None:

@@ -25,7 +25,7 @@ from tidegate.delta import Journal
 from tidegate.errors import TidegateError
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.row import HistoryRow
-from tidegate.history.selection import LONGEST, REPLACED, SORTS, UNDONE, HistoryFilter, HistoryRows
+from tidegate.history.selection import MAX_LENGTH, REPLACED, SORTS, UNDONE, HistoryFilter, HistoryRows
 from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_table
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.history.without_values import details_without_rows
@@ -37,7 +37,7 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LONGEST", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage", "view_of"]
+__all__ = ["MAX_LENGTH", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage", "view_of"]
 
 _LIVE = 1_000
 """At most this many entries are read from the ledger. It has more only if the history is lost, or was never written."""
@@ -82,18 +82,18 @@ class CheckpointHistory:
         rows, total = self.rows.page(criteria)
         return HistoryPage([_listed(row) for row in rows], total)
 
-    def behind(self, id: int, *states: str) -> list[int]:
+    def checkpoints_after(self, id: int, *states: str) -> list[int]:
         """All checkpoints after `id` in these states, newest first."""
         return self.rows.ids(*states, after=id)
 
     def swaps_after(self, id: int) -> list[ListedCheckpoint]:
         """All swaps after `id` that count, newest first."""
-        found = map(self.rows.one, self.behind(id, "swap"))
+        found = map(self.rows.find, self.checkpoints_after(id, "swap"))
         return [_listed(row) for row in found if row is not None]
 
-    def one(self, id: int) -> CheckpointView | None:
+    def find(self, id: int) -> CheckpointView | None:
         """One checkpoint with its details; None: there never was one, as far as anybody knows."""
-        row = self.rows.one(id)
+        row = self.rows.find(id)
         if row is None:
             return None
         columns = {name: _value(value) for name, value in row.items()}
@@ -109,7 +109,7 @@ class CheckpointHistory:
     def newest(self, *states: str) -> CheckpointView | None:
         """The last checkpoint in one of these states."""
         last = self.rows.newest(*states)
-        return self.one(last) if last is not None else None
+        return self.find(last) if last is not None else None
 
     def last_completed(self) -> CheckpointView | None:
         """The last completed checkpoint whose input counts: with its rows, or with those of a backfill in their
@@ -181,7 +181,7 @@ class CheckpointHistory:
         entry = self.ledger.entry(id)
         if entry is not None:
             return live_row(self.ledger, entry).details
-        return self._decoded(id, self.rows.kept((DETAILS, id), lambda: self._written(id)))
+        return self._decoded(id, self.rows.compute_once((DETAILS, id), lambda: self._written(id)))
 
     def _written(self, id: int) -> str:
         texts: list[str] = self.journal.read(["id", DETAILS], only=id)[DETAILS].to_pylist()

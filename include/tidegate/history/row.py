@@ -378,7 +378,7 @@ def _input(entry: Entry, details: CheckpointDetails) -> Json:
     """Return the input from sources. Not known before all jobs that read have acked."""
     total = Amount()
     if entry.plan.triggers:
-        total = sum_of(details.taken.get(name, Amount()) for name in entry.plan.triggers)
+        total = sum_of(details.amounts_read.get(name, Amount()) for name in entry.plan.triggers)
     sync = _longest(job.sync_s for job in details.jobs.values())
     rate = round(total.rows / sync, 1) if total.rows is not None and sync else None
     return {"rows_in": total.rows, "bytes_in": total.bytes, "rate": rate}

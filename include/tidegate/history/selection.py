@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTED",
     "ENDED",
-    "LONGEST",
+    "MAX_LENGTH",
     "REPLACED",
     "SORTS",
     "UNDONE",
@@ -39,7 +39,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-LONGEST = 200
+MAX_LENGTH = 200
 """No page is longer."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -71,14 +71,14 @@ class HistoryFilter:
     limit: int = 20
 
     @property
-    def which(self) -> tuple[Hashable, ...]:
+    def conditions(self) -> tuple[Hashable, ...]:
         """What tells which rows are meant, in any order."""
         return tuple(self.states), tuple(self.kinds), self.text, self.since, self.until
 
     @property
     def all(self) -> bool:
         """Whether all rows are meant."""
-        return self.which == HistoryFilter().which
+        return self.conditions == HistoryFilter().conditions
 
 
 class HistoryRows:
@@ -108,7 +108,7 @@ class HistoryRows:
         if not self.table.num_rows:
             return self
         plain = self.table.drop_columns(["state", "undone_by", "replaced_by"])
-        return self.kept("without texts", lambda: HistoryRows(rows_without_texts(plain)))
+        return self.compute_once("without texts", lambda: HistoryRows(rows_without_texts(plain)))
 
     def page(self, criteria: HistoryFilter) -> tuple[list[Json], int]:
         """Return the rows of a page, and how many there are in all that are like that."""
@@ -120,11 +120,11 @@ class HistoryRows:
             rows = self.table.slice(first, last - first).to_pylist()
             return (rows[::-1] if criteria.descending else rows), count
         wanted = dataclasses.replace(criteria, offset=0, limit=1)
-        key = "sorted", wanted.which, wanted.sort, wanted.descending
-        places = self.kept(key, lambda: self._sorted(wanted))
+        key = "sorted", wanted.conditions, wanted.sort, wanted.descending
+        places = self.compute_once(key, lambda: self._sorted(wanted))
         return self.table.take(places.slice(low, criteria.limit)).to_pylist(), len(places)
 
-    def one(self, id: int) -> Json | None:
+    def find(self, id: int) -> Json | None:
         """Return the row of a checkpoint; None: there is none."""
         place = int(self._ids.searchsorted(id))
         if place == len(self._ids) or self._ids[place] != id:
@@ -150,7 +150,7 @@ class HistoryRows:
 
     def newest(self, *states: str) -> int | None:
         """Return the last checkpoint in one of these states."""
-        return self.kept(("newest", states), lambda: self._newest(states))
+        return self.compute_once(("newest", states), lambda: self._newest(states))
 
     def _newest(self, states: Sequence[str]) -> int | None:
         import pyarrow.compute as pc
@@ -160,7 +160,7 @@ class HistoryRows:
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""
-        return dict(self.kept("counts", self._counts))
+        return dict(self.compute_once("counts", self._counts))
 
     def _counts(self) -> dict[str, int]:
         import pyarrow.compute as pc
@@ -192,7 +192,7 @@ class HistoryRows:
     def summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
         """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed ones; None: never
         measured."""
-        return dict(self.kept(("summary", criteria.which), lambda: self._summary(criteria)))
+        return dict(self.compute_once(("summary", criteria.conditions), lambda: self._summary(criteria)))
 
     def _summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
         import pyarrow.compute as pc
@@ -215,7 +215,7 @@ class HistoryRows:
             raise _unknown(unknown[0])
         return self.table.slice(max(self.table.num_rows - limit, 0)).select(list(names))
 
-    def kept(self, key: Hashable, find: Callable[[], T]) -> T:
+    def compute_once(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what was found in these rows under this key. Of several who ask at once, one looks; the others
         wait."""
         with self._lock:
@@ -347,10 +347,10 @@ def _spread(column: pa.ChunkedArray) -> dict[str, float] | None:
 def _refuse(criteria: HistoryFilter) -> None:
     if criteria.sort not in SORTS:
         raise _unknown(criteria.sort)
-    if not 1 <= criteria.limit <= LONGEST or criteria.offset < 0:
+    if not 1 <= criteria.limit <= MAX_LENGTH or criteria.offset < 0:
         raise Invalid(
             f"a page of {criteria.limit} rows from {criteria.offset} on is not possible",
-            expected=f"1 to {LONGEST} rows, from 0 on",
+            expected=f"1 to {MAX_LENGTH} rows, from 0 on",
             help="ask for several pages",
             reason="BAD_PAGE",
         )

@@ -69,7 +69,7 @@ COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["nam
 
 def journal_of(ledger: Ledger, options: Mapping[str, str]) -> Journal:
     """The history's table. Its transaction carries the pipeline's uid: a pipeline that begins anew has its own rows."""
-    identity = ledger.begun()
+    identity = ledger.identity_or_none()
     uid = identity.uid if identity is not None else ""
     return Journal(Location(f"{ledger.home}/{HISTORY}", options), SCHEMA, "id", f"tidegate-history/{uid}")
 

@@ -28,7 +28,7 @@ ANSWER_S: Final = 15.0
 
 _LOOK_S: Final = 0.2
 """How often it is looked whether a login was refused, or asked again."""
-_LONGEST_PAUSE_S: Final = 2.0
+_MAX_PAUSE_S: Final = 2.0
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -126,11 +126,11 @@ class Cluster:
                 if not passes or seams.monotonic() > deadline:
                     raise
             seams.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, _MAX_PAUSE_S)
             # Of a leader that it has already looked up the client would ask the same again for minutes. All topics are
             # looked up: brokers may make one that is asked for by its name.
             with suppress(KafkaException):
-                self.admin().list_topics(timeout=_LONGEST_PAUSE_S)
+                self.admin().list_topics(timeout=_MAX_PAUSE_S)
 
     def _answered(self, future: Future[Any]) -> Any:
         from confluent_kafka import KafkaError, KafkaException

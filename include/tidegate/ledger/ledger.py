@@ -31,6 +31,7 @@ from tidegate.records.records import (
     Declined,
     Discarded,
     Filled,
+    HookProgress,
     JobNote,
     LatestHint,
     Manifest,
@@ -44,7 +45,6 @@ from tidegate.records.records import (
     Retired,
     Samples,
     SeenTables,
-    Told,
     Tried,
     Trouble,
     WaitingRun,
@@ -138,7 +138,7 @@ class Ledger(EntryLog):
     def _names(self) -> list[str]:
         return [name for name in self.store.names("") if name != CLOCK]
 
-    def begun(self) -> PipelineRecord | None:
+    def identity_or_none(self) -> PipelineRecord | None:
         """Return pipeline.json, whatever other files exist; None if it does not exist."""
         return self._read("pipeline.json", PipelineRecord)
 
@@ -242,7 +242,7 @@ class Ledger(EntryLog):
         """Record permanently which checkpoint completed the interval. To be called before the hint moves above it."""
         seams.fault("S11.interval.before")
         path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
-        if not self._create_if_absent(path, filled).mine:
+        if not self._create_if_absent(path, filled).is_new:
             self.store.sync(path)  # W2: it outlives the hint that follows
         seams.fault("S11.interval.after")
 
@@ -425,7 +425,7 @@ class Ledger(EntryLog):
         """Save later processes from reading the logs of these tables."""
         self.store.replace("tables.json", encode(seen))
 
-    def record_hook_progress(self, told: Told) -> None:
+    def record_hook_progress(self, told: HookProgress) -> None:
         """Remember that the hooks were notified, so that nobody notifies them again."""
         self.store.replace("told.json", encode(told))
 

@@ -28,6 +28,7 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     Handle,
+    HookProgress,
     JobNote,
     LatestHint,
     Manifest,
@@ -41,7 +42,6 @@ from tidegate.records.records import (
     Samples,
     SeenTable,
     SeenTables,
-    Told,
     Tried,
     Trouble,
 )
@@ -177,7 +177,7 @@ class EntryLog(ManualRecords):
         in_view = {entry.id for entry in entries}
         run_ids = self.run_ids(run) if run is not None else []
         elsewhere = tuple(self._find_own_outside_view(id, run, entries) for id in run_ids if id not in in_view)
-        return View(entries=entries, settled=settled, own_elsewhere=elsewhere)
+        return View(entries=entries, settled=settled, own_outside_view=elsewhere)
 
     def _find_own_outside_view(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
         """Return an entry of the run that is not in the view; only its id if it is retired.
@@ -325,9 +325,9 @@ class EntryLog(ManualRecords):
         seen = self._read_hint("tables.json", SeenTables)
         return seen.tables if seen is not None else []
 
-    def told(self) -> Told | None:
+    def hook_progress(self) -> HookProgress | None:
         """Return what the hooks were notified of. None: nothing, or the hint is lost."""
-        return self._read_hint("told.json", Told)
+        return self._read_hint("told.json", HookProgress)
 
     def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """Return the hint from which the log could be read, or 0, and the entries from there on."""

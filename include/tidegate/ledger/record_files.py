@@ -24,7 +24,7 @@ class Created(Generic[T]):
 
     record: T
     sha: str
-    mine: bool
+    is_new: bool
 
 
 class Records:
@@ -42,7 +42,7 @@ class Records:
         unclear: Unavailable | None = None
         try:
             if self.store.create(path, data):
-                return Created(record, sha256(data), mine=True)
+                return Created(record, sha256(data), is_new=True)
         except Unavailable as error:
             unclear = error
         existing = self.store.read(path)
@@ -54,8 +54,8 @@ class Records:
             )
         if existing == data:  # the attempt id in it is ours alone
             self.store.sync(path)  # the sync may have failed: a visible record is not yet a durable one
-            return Created(record, sha256(data), mine=True)
-        return Created(decode(existing, type(record), self.store.url(path)), sha256(existing), mine=False)
+            return Created(record, sha256(data), is_new=True)
+        return Created(decode(existing, type(record), self.store.url(path)), sha256(existing), is_new=False)
 
     def _read(self, path: str, kind: type[R], id: int | None = None) -> R | None:
         """Read the record at `path`; None if there is none. id: the checkpoint that it must be about."""

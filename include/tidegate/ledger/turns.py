@@ -56,7 +56,7 @@ class Turns:
         if turn.first is not None:
             raise _early(turn.first)
 
-    def over(self) -> None:
+    def end_waiting(self) -> None:
         """Remove the run's own note, if it has left one: it has what it waited for."""
         if self._has_note:
             with contextlib.suppress(Unavailable):  # then others find that it does not come

@@ -87,11 +87,11 @@ class Ages:
             return False
         later = {later_id: later_day for later_id, later_day in line.days.items() if later_id > id}
         days = len({later_day for later_day in later.values() if later_day > day})
-        if days > self.days and line.apart(id, None, self.days * _DAY_S):
+        if days > self.days and line.are_apart(id, None, self.days * _DAY_S):
             return False
         if list(later.values()).count(day) < self.per_day:
             return True
-        return line.apart(id, sorted(later)[self.per_day - 1], _DAY_S)
+        return line.are_apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int, day: date) -> bool:
         """Create the pin, then check for the tombstone, like everybody who refers to a checkpoint. Return whether it
@@ -136,7 +136,7 @@ class DatedCheckpoints:
         days = ((id, _day_of(self.ledger, id, rollbacks, pinned.get(id, ""))) for id in self.ledger.ids())
         return {id: day for id, day in days if day is not None}
 
-    def apart(self, id: int, later: int | None, seconds: float) -> bool:
+    def are_apart(self, id: int, later: int | None, seconds: float) -> bool:
         """Return whether at least this time passed between two checkpoints, or since one, by the store's clock.
 
         False if one of them no longer exists.

@@ -68,10 +68,10 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["fork", "forked_already", "look", "tables_taken_over"]
+__all__ = ["fork", "forked_already", "inspect_snapshot", "tables_taken_over"]
 
 
-def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
+def inspect_snapshot(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
     """Return the snapshot from which the new pipeline would start, or raise all reasons against it. Touches nothing."""
     _refuse_same(snapshot.parent, to)
     _refuse_finished(snapshot)
@@ -88,7 +88,8 @@ def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapsho
 def fork(
     snapshot: CheckpointSnapshot, to: PipelineContext, copied: Copied | None = None, *, claims: bool = False
 ) -> PipelineRecord:
-    """Create the pipeline of `to` from a snapshot that `look` returned. Repeated for the same checkpoint, it continues.
+    """Create the pipeline of `to` from a snapshot that `inspect_snapshot` returned. Repeated for the same
+    checkpoint, it continues.
 
     copied: the folder with the checkpoint, if it is a copy. claims: the new pipeline owns that folder and removes it;
     otherwise it is left alone.
@@ -99,7 +100,7 @@ def fork(
     except Rejected:
         to.ledger.release_claim()
         raise
-    if to.ledger.begun() is None:
+    if to.ledger.identity_or_none() is None:
         for blob in snapshot.blobs:
             to.ledger.copy_blob(blob, snapshot.parent.get_blob(blob))
         for name in snapshot.states:
@@ -123,7 +124,7 @@ def forked_already(copied: Copied, to: PipelineContext, *, claims: bool) -> bool
 
     Raise Rejected if another pipeline has claimed the folder.
     """
-    started = to.ledger.begun()
+    started = to.ledger.identity_or_none()
     identity = started or to.ledger.claim()
     refuse_claimed(copied, identity.uid if identity is not None else None)
     if started is None or not _same(started.origin, copied.copy.origin):
@@ -181,7 +182,7 @@ def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict
         if not getattr(sinking.sink, "take_over", False) or sinking.sink.delta_table(context) is None:
             continue
         expected = rules.after_publish([snapshot.entry.manifest], name)
-        last = sinking.sink.head(context).last
+        last = sinking.sink.head(context).last_entry
         if expected is None or _is_in_use(snapshot, name, sinking.sink.target(to.place)):
             continue
         if last != expected:
@@ -214,7 +215,7 @@ def _is_in_use(snapshot: CheckpointSnapshot, name: str, target: str) -> bool:
     if published.home is None:
         return True
     try:
-        begun = folder_ledger(published.home, snapshot.origin.pipeline, snapshot.options).begun()
+        begun = folder_ledger(published.home, snapshot.origin.pipeline, snapshot.options).identity_or_none()
     except TidegateError:
         return True  # it does not answer: that is no proof
     return begun is not None and begun.uid == snapshot.origin.uid
@@ -251,7 +252,7 @@ def _is_parents_target(sink: Sink, parent_sink: str, snapshot: CheckpointSnapsho
         tables = (record.tables.get(parent_sink) for record in published)
         return any(table is not None and table.uri == sink.target(to.place) for table in tables)
     try:
-        return sink.head(_parent_context(snapshot, parent_sink, to)).last is not None
+        return sink.head(_parent_context(snapshot, parent_sink, to)).last_entry is not None
     except Unavailable:
         raise
     except TidegateError:
@@ -265,13 +266,13 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     """Claim the new pipeline's identity and return it. The first claim determines the origin."""
     identity = None
     while identity is None:  # again, if somebody has just let go of the claim that was seen
-        started = ledger.begun()
+        started = ledger.identity_or_none()
         if started is None and ledger.claim() is None:
             ledger.identity()  # Corrupt if the folder contains something else
             ledger.create_claim(
                 PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=ledger.pipeline, origin=origin)
             )
-        identity = started or ledger.claim() or ledger.begun()
+        identity = started or ledger.claim() or ledger.identity_or_none()
     existing = identity.origin
     if not _same(existing, origin):
         source = (
@@ -340,7 +341,7 @@ def _recorded(
     """
     ledger = to.ledger
     plan = ledger.create_entry(_plan(snapshot, claimed, to)).record
-    if ledger.begun() is not None:
+    if ledger.identity_or_none() is not None:
         to.abort_if_id_was_used(plan)
         return None
     acks: dict[str, Acked] = {}
@@ -370,7 +371,7 @@ def _recorded(
 def _refuse_lost(ledger: Ledger) -> None:
     """Raise Unavailable if a record that was just written is gone, unless the fork has begun and retention removed
     it."""
-    if ledger.begun() is None:
+    if ledger.identity_or_none() is None:
         raise Unavailable(
             f"{ledger.home} does not show what was just written to it",
             help="fork once more: it continues where this one stopped",
@@ -450,9 +451,9 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineCon
         restore=part.restore,
         target=entry.id,
     )
-    act = sink.publish if part.restore is None else sink.go_back
+    act = sink.publish if part.restore is None else sink.restore
     head = sink.head(context)
-    published = act(publication, head, context) if head.last is None else None
+    published = act(publication, head, context) if head.last_entry is None else None
     published = published or sink.locate(entry.id, context)
     if published is None:
         raise Unavailable(

@@ -98,7 +98,7 @@ def _forget_logs(pipeline: PipelineContext, low: int) -> None:
         sinking = pipeline.graph.tables.get(name)
         if sinking is not None:
             with contextlib.suppress(TidegateError):
-                sinking.sink.forget(table, pipeline.context(name))
+                sinking.sink.delete_history(table, pipeline.context(name))
 
 
 def _lowest_unpinned(ids: Sequence[int], pins: Sequence[Pin]) -> int:
@@ -351,7 +351,7 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
 
     def clear(name: str) -> None:
         context, sink = contexts[name], pipeline.graph.tables[name].sink
-        never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
+        never = entry.completed and not entry.plan.by_interval and rolled_back and sink.has_skipped(entry.id, context)
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             if attempt in late:
                 continue

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.manifests import rests_on
+from tidegate.checkpoint.manifests import dependencies
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
@@ -105,11 +105,11 @@ def roll_back(
         assert record.manifest is not None
         pinned = pin(ledger, plan, record.target, record.manifest)
         # Pin first, then check for tombstones: retention does it the other way round.
-        if not all(map(ledger.is_retained, rests_on(proposal.target))):
+        if not all(map(ledger.is_retained, dependencies(proposal.target))):
             unpin(ledger, pinned)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
-        if ledger.create_entry(plan).mine and pipeline.abort_if_id_was_used(plan):
+        if ledger.create_entry(plan).is_new and pipeline.abort_if_id_was_used(plan):
             return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
         unpin(ledger, pinned)
 
@@ -265,7 +265,7 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
         restore, state = plan.rollback.tables.get(name), states.get(name)
         after = rules.after_publish([base_manifest], name) if restore is None else None
         if name in plan.rollback.left:
-            after = next(change.held for change in proposal.changes if change.table == name)
+            after = next(change.last_held for change in proposal.changes if change.table == name)
         committables = [state] if restore is not None and state is not None else []
         tables[name] = TablePart(after=after, committables=committables, restore=restore)
     decision = proposal.base.decision

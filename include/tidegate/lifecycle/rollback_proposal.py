@@ -17,7 +17,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
 from tidegate.records.records import Json, Payload, PublishedTable, Restored
-from tidegate.sinks.base import Sink, WayBack
+from tidegate.sinks.base import RestorePlan, Sink
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHOICES",
-    "Change",
     "How",
     "Proposal",
+    "TableChange",
     "claimed",
     "examine",
     "table_changes",
@@ -41,24 +41,26 @@ CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """The effect on one table."""
 
     table: str
     how: How | None
     """None: nothing was published there since."""
-    way: WayBack = field(default_factory=WayBack)
+    way: RestorePlan = field(default_factory=RestorePlan)
     state: Payload | None = None
     """For a keyed state: its content as of the target."""
     written_through: bool = False
     """At least once: its rows stay, so rows that are read again exist twice."""
-    held: int | None = None
+    last_held: int | None = None
     """For a table that is let go of: the last checkpoint that it holds, as far as known."""
 
     @property
     def restored(self) -> Restored | None:
         """The form in the records."""
-        return Restored(how=self.how, to=self.way.to) if self.how is not None and self.how != "leave" else None
+        return (
+            Restored(how=self.how, to=self.way.target_version) if self.how is not None and self.how != "leave" else None
+        )
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Proposal:
     """Open checkpoints, which would be aborted."""
     taken_back: tuple[tuple[int, str], ...]
     """Swaps that would no longer count: the entry, and its backfill."""
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     problems: tuple[str, ...]
     """The reasons against it. Without any, it is possible."""
     lacking: tuple[str, ...]
@@ -144,7 +146,9 @@ def _examined(
             continue
         problems += change.way.problems
         problems += undecided_choices(change, choices)
-        if change.way.lacks or (not change.way.exists and _owed_since(pipeline, target, base, change.table)):
+        if change.way.not_published_yet or (
+            not change.way.exists and _owed_since(pipeline, target, base, change.table)
+        ):
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
     before = pipeline.ledger.rollbacks()
@@ -283,7 +287,7 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 
 def table_changes(
     pipeline: PipelineContext, view: View, target: Entry | None, base: Entry, choices: Mapping[str, How]
-) -> Iterator[Change]:
+) -> Iterator[TableChange]:
     """Yield the effect on each table of the pipeline. target: None for the beginning, as a swap may go back to."""
     assert base.manifest is not None
     published = pipeline.ledger.published(target.id) if target is not None else None
@@ -292,7 +296,7 @@ def table_changes(
     for name in base.manifest.tables:
         sinking = pipeline.graph.tables.get(name)
         if choices.get(name) == "leave" and name not in through:
-            yield Change(name, "leave", held=_held(pipeline, view, name))
+            yield TableChange(name, "leave", last_held=_last_held(pipeline, view, name))
             continue
         if sinking is None:
             continue  # nothing was published there since, or it is a problem
@@ -304,30 +308,30 @@ def table_changes(
         state = states.get(name)
         state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
         try:
-            way = sinking.sink.way_back(to, target_table, state_record, pipeline.context(name))
+            way = sinking.sink.restore_plan(to, target_table, state_record, pipeline.context(name))
         except Unavailable:
             raise
         except TidegateError as error:
             also = f"; fix that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
-            way = WayBack(problems=(f"{error.what}{also}",))
-        if way.lacks and not way.exists and target_table is not None and target_table.is_delta:
+            way = RestorePlan(problems=(f"{error.what}{also}",))
+        if way.not_published_yet and not way.exists and target_table is not None and target_table.is_delta:
             gone = deleted_table_error(
                 name, target_table.uri, target.id if target else 0, target_table.version, base.id
             )
-            way = WayBack(exists=False, problems=(f"{gone.what}; {gone.help}",))
-        yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
+            way = RestorePlan(exists=False, problems=(f"{gone.what}; {gone.help}",))
+        yield TableChange(name, choices.get(name, "restore") if way.exists else None, way, state)
 
 
 def _last_there(target: Entry | None, table: str) -> int | None:
     return rules.after_publish([target.manifest], table) if target is not None and target.manifest is not None else None
 
 
-def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
+def _last_held(pipeline: PipelineContext, view: View, name: str) -> int | None:
     """Return the last checkpoint that a table holds, by the table itself, or else by the log."""
     sinking = pipeline.graph.tables.get(name)
     if sinking is not None:
         with contextlib.suppress(TidegateError):
-            return sinking.sink.head(pipeline.context(name)).last
+            return sinking.sink.head(pipeline.context(name)).last_entry
     for entry in reversed(view.entries):
         published = pipeline.ledger.published(entry.id) if entry.completed else None
         if published is not None and name in published.tables and entry.manifest is not None:
@@ -335,11 +339,13 @@ def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
     return None
 
 
-def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> Change:
+def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> TableChange:
     """Return the change of a table to which jobs write directly: no checkpoint knows which of its rows existed by
     then."""
     version = sink.head(pipeline.context(name)).version
-    return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
+    return TableChange(
+        name, "keep" if version is not None else None, RestorePlan(version=version), written_through=True
+    )
 
 
 def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
@@ -348,24 +354,24 @@ def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
     return {name: payload for ack in acks for name, payload in ack.states.items()}
 
 
-def undecided_choices(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
+def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterator[str]:
     """Yield the choices that a person still has to make, or that are impossible."""
     if change.written_through and choices.get(change.table, "keep") != "keep":
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
         return
-    if change.way.rows_stay and change.how not in ("keep", None):
+    if change.way.rows_stay_reason and change.how not in ("keep", None):
         yield (
-            f"table {change.table!r}: {change.way.rows_stay}. Choose --keep {change.table} (its rows stay, and what is "
-            f"read again is written to it once more) or --leave {change.table} (the same, and it never gets what is "
-            "still owed to it)"
+            f"table {change.table!r}: {change.way.rows_stay_reason}. Choose --keep {change.table} (its rows stay, and "
+            f"what is read again is written to it once more) or --leave {change.table} (the same, and it never gets "
+            "what is still owed to it)"
         )
         return
-    if change.how == "retract" and change.way.no_retract:
-        yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.no_retract}"
-    if change.how != "restore" or not change.way.foreign:
+    if change.how == "retract" and change.way.not_separable_reason:
+        yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.not_separable_reason}"
+    if change.how != "restore" or not change.way.foreign_commits:
         return
-    commits = ", ".join(change.way.foreign[:10]) + (" …" if len(change.way.foreign) > 10 else "")
-    retract = "" if change.way.no_retract else " --retract (put back this pipeline's rows only),"
+    commits = ", ".join(change.way.foreign_commits[:10]) + (" …" if len(change.way.foreign_commits) > 10 else "")
+    retract = "" if change.way.not_separable_reason else " --retract (put back this pipeline's rows only),"
     yield (
         f"table {change.table!r}: others have committed since: {commits}. Choose --discard (their commits are lost),"
         f"{retract} or --keep (its rows stay, and what is read again is added to them)"

@@ -9,14 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate import seams
-from tidegate.checkpoint.manifests import rests_on
+from tidegate.checkpoint.manifests import dependencies
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.refusals import how_to_make_one, no_such_checkpoint
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
 
-__all__ = ["Savepoint", "behind", "check_free", "check_retained", "create", "dispose", "find", "nameable", "savepoints"]
+__all__ = [
+    "Savepoint",
+    "check_free",
+    "check_retained",
+    "create",
+    "dispose",
+    "find",
+    "jobs_with_input_in_flight",
+    "nameable",
+    "savepoints",
+]
 
 _OWNER = "savepoint-"
 
@@ -27,7 +37,7 @@ class Savepoint:
 
     name: str
     pin: Pin
-    there: bool = True
+    is_retained: bool = True
     """False: its checkpoint is retired or gone. Its creator died before noticing, or somebody has deleted it."""
 
     @property
@@ -52,12 +62,12 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     )
     created = ledger.create_pin(pin)
     if created.record.entry != id:
-        raise _taken(ledger, name, created.record.entry)
+        raise _is_name_taken(ledger, name, created.record.entry)
     # Pin first, then check for tombstones: retention does it the other way round.
     try:
         check_retained(ledger, id)
     except Rejected:
-        if created.mine:
+        if created.is_new:
             ledger.delete_pin(pin.owner)
         raise
     return Savepoint(name, created.record)
@@ -66,7 +76,7 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
 def check_retained(ledger: Ledger, id: int) -> None:
     """Raise Rejected if retention has claimed the checkpoint, or one that it rests on."""
     entry = ledger.entry(id) if ledger.is_retained(id) else None
-    if entry is None or not all(map(ledger.is_retained, rests_on(entry))):
+    if entry is None or not all(map(ledger.is_retained, dependencies(entry))):
         raise Rejected(
             f"checkpoint {id} of pipeline {ledger.pipeline!r} is claimed by retention",
             expected="a checkpoint that is retained",
@@ -86,7 +96,7 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
     return decision
 
 
-def behind(ledger: Ledger, id: int) -> list[str]:
+def jobs_with_input_in_flight(ledger: Ledger, id: int) -> list[str]:
     """Return the jobs that had input in flight in a checkpoint. Rows in flight are never copied."""
     entry = ledger.entry(id)
     return sorted(entry.manifest.in_flight) if entry is not None and entry.manifest is not None else []
@@ -97,7 +107,7 @@ def check_free(ledger: Ledger, name: str, id: int | None) -> None:
     _check(name)
     existing = next((savepoint for savepoint in savepoints(ledger) if savepoint.name == name), None)
     if existing is not None and existing.entry != id:
-        raise _taken(ledger, name, existing.entry)
+        raise _is_name_taken(ledger, name, existing.entry)
 
 
 def _check(name: str) -> None:
@@ -110,7 +120,7 @@ def _check(name: str) -> None:
         )
 
 
-def _taken(ledger: Ledger, name: str, entry: int) -> Rejected:
+def _is_name_taken(ledger: Ledger, name: str, entry: int) -> Rejected:
     return Rejected(
         f"savepoint {name!r} of pipeline {ledger.pipeline!r} is there already: checkpoint {entry}",
         expected="a new name",

@@ -71,7 +71,7 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
     """Return how far each source was read. Raise Invalid if nothing may be changed now, or the source is not known."""
     control.refuse_after_final_cancel(pipeline.ledger, view)
     if open_ids := tuple(entry.id for entry in view.still_open()):
-        raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
+        raise control.in_progress(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
     if base is not None and base.plan.by_interval:
         raise Invalid(

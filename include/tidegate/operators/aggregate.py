@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import MergeAggregates
-from tidegate.operators.distinct.by_workers import SINCE
+from tidegate.operators.distinct.by_workers import GENERATION
 from tidegate.operators.distinct.folded import (
     NO_NEW_DISTINCT,
     CoAggregates,
@@ -38,13 +38,13 @@ from tidegate.operators.functions import (
     RowPartials,
     arguments,
     clashing_columns,
-    lift,
     meanings,
     parse,
     parse_functions,
+    pre_aggregate,
     project_in_workers,
-    reduced,
     row_partials,
+    to_partials,
     why_not_merged,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, types_of
@@ -54,7 +54,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
 from tidegate.state.arrow.folding import IS_CURRENT
 from tidegate.state.columns import DELETED, OWN
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.keyed import collated_names, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Aggregate(ExpiringOperator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.by
 
     @property
@@ -105,13 +105,13 @@ class Aggregate(ExpiringOperator):
 
     @property
     def unbounded_state(self) -> str | None:
-        if self.forgets:
+        if self.expires_without_retraction:
             return None
         return f"a row for each {', '.join(self.by)}" if self.by else self._values_counted
 
     @property
     def unbounded_state_per_key(self) -> str | None:
-        return self._values_counted if self.forgets else None
+        return self._values_counted if self.expires_without_retraction else None
 
     @property
     def _values_counted(self) -> str | None:
@@ -129,7 +129,7 @@ class Aggregate(ExpiringOperator):
 
     @property
     def current_output_is_complete(self) -> bool:
-        return not self.forgets
+        return not self.expires_without_retraction
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return bool(self.by) and not over_updates and set(keys) == set(self.by)
@@ -162,7 +162,7 @@ class Aggregate(ExpiringOperator):
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
-        used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(self._own, "tidegate's own")
+        used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(self._own_names, "tidegate's own")
         problems += clashing_columns(self._parsed(), used_as)
         return problems + self.expiry.problems()
 
@@ -176,9 +176,9 @@ class Aggregate(ExpiringOperator):
         return parse_functions(self.functions)
 
     @property
-    def _own(self) -> list[str]:
+    def _own_names(self) -> list[str]:
         """Names that it uses in addition to the columns of its input."""
-        return [*OURS, *([SINCE] if self.forgets and len(self.parts) > 1 else [])]
+        return [*OURS, *([GENERATION] if self.expires_without_retraction and len(self.parts) > 1 else [])]
 
     @property
     def _keys(self) -> list[str]:
@@ -194,7 +194,7 @@ class Aggregate(ExpiringOperator):
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         from pyspark.sql import functions as F
@@ -244,10 +244,10 @@ class Aggregate(ExpiringOperator):
             forget_values(state, values, self._keys, ttl, context)
         if all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None) and not state.is_analysed:
             state.drop_expired()  # and no state takes or forgets a column: all of them do, or none
-            nothing = self._nothing(rows, functions, results)
+            nothing = self._empty_results(rows, functions, results)
             return {"": nothing, "-": nothing}
         if has_lives:
-            refuse_reserved_columns(rows, context, [SINCE])
+            refuse_reserved_columns(rows, context, [GENERATION])
             rows, functions = with_generation(rows, self._keys, state, context), [*functions, generation_function()]
             types = types._replace(
                 partials=types.partials | dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
@@ -258,22 +258,24 @@ class Aggregate(ExpiringOperator):
             distinct = self._new_values(rows, functions, types, context)
             batch = self._lifted(rows, functions, types, distinct, context)
         if batch is not None and (why := why_not_merged(batch)) is not None:
-            context.computing.by_spark(why)
+            context.computing.note_spark(why)
         elif batch is not None:
-            return self._by_kernel(batch, declared, results, types, distinct, context, withdrawn is not None)
+            return self._run_kernel(batch, declared, results, types, distinct, context, withdrawn is not None)
         partial = self._partial(rows, withdrawn, functions, distinct, context)
-        before = state.of(partial)
+        before = state.lookup(partial)
         if before is not None:
             before = recalled(state, before, partial, context)
         merged = partial if before is None else self._merged(partial.unionByName(before), partial, functions)
         if withdrawn is None:
-            changed = state.put(merged)
+            changed = state.write_changes(merged)
         else:
-            changed = state.put(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(f"NOT {DELETED}")
+            changed = state.write_changes(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(
+                f"NOT {DELETED}"
+            )
         new = changed.selectExpr(*results)
         return {"": new, "-": new.where("false") if before is None else before.selectExpr(*results)}
 
-    def _nothing(self, rows: DataFrame, functions: Sequence[Function], results: Sequence[str]) -> DataFrame:
+    def _empty_results(self, rows: DataFrame, functions: Sequence[Function], results: Sequence[str]) -> DataFrame:
         """Return no results."""
         from pyspark.sql import functions as F
 
@@ -296,17 +298,17 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import functions as F
 
         if any(function.distinct_part for function in functions):
-            context.computing.by_spark("it counts distinct values of a stream that replaces rows")
+            context.computing.note_spark("it counts distinct values of a stream that replaces rows")
             return None
-        new, old = (lift(functions, frame, self._keys, types.partials) for frame in (rows, withdrawn))
+        new, old = (to_partials(functions, frame, self._keys, types.partials) for frame in (rows, withdrawn))
         if new is None or old is None:
-            context.computing.by_spark(NOT_MERGED)
+            context.computing.note_spark(NOT_MERGED)
             return None
         negated = old.rows.withColumns({name: -F.col(quoted(name)) for name in new.ops})
         both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in ((new.rows, 1), (negated, -1))]
         return RowPartials(both[0].unionByName(both[1]), new.ops | {ROWS: "sum"})
 
-    def _by_kernel(
+    def _run_kernel(
         self,
         batch: RowPartials,
         declared: Sequence[Function],
@@ -321,8 +323,8 @@ class Aggregate(ExpiringOperator):
         # What has come along with distinct values has been reduced by workers. Of a new state nobody knows how many
         # rows of a key come: then Spark reduces them before it shuffles.
         is_new = state.is_empty and sums_that_do_not_fit_fail(state.spark)
-        if distinct.along is None and (not self.by or is_new or state.has_few_keys_per_batch):
-            batch = reduced(batch, self._keys)
+        if distinct.co_aggregates is None and (not self.by or is_new or state.has_few_keys_per_batch):
+            batch = pre_aggregate(batch, self._keys)
         of = {field.name: field for field in batch.rows.schema.fields}
         brought = [field for field in of.values() if field.name not in batch.fixed]
         stored = [*(of[name] for name in self._keys), *(of[name] for name in batch.ops)]
@@ -331,17 +333,17 @@ class Aggregate(ExpiringOperator):
             batch.rows.select(*(quoted(field.name) for field in brought)),
             brought,
             self._keys,
-            [Remembered(state, stored)],
+            [StateLookup(state, stored)],
             MergeAggregates(self._keys, batch.ops, ROWS if takes_back else None, batch.fixed),
             stored if given is None else given.fields,
             is_empty=is_known_empty(batch.rows),
-            enters=IS_CURRENT,
-            wants_retractions=context.replaced_is_taken,
-            made=None if given is None else given.made,
+            is_current_column=IS_CURRENT,
+            wants_retractions=context.wants_retractions,
+            project=None if given is None else given.function,
         )
         if given is not None:
-            return {"": folded.rows, "-": folded.replaced}
-        return {"": select_sql(folded.rows, results), "-": select_sql(folded.replaced, results)}
+            return {"": folded.rows, "-": folded.retractions}
+        return {"": select_sql(folded.rows, results), "-": select_sql(folded.retractions, results)}
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
         """Earlier versions also stored null for "no distinct value": states that they began stay that way."""
@@ -358,7 +360,9 @@ class Aggregate(ExpiringOperator):
     def _has_lives(self, functions: Sequence[Function], state: KeyedState) -> bool:
         """Return whether keys may begin anew: if totals expire, or did before they were declared to stay."""
         stored = state.base.columns["fields"] if state.base is not None else []
-        return bool(_distinct_parts(functions)) and (self.forgets or any(field["name"] == SINCE for field in stored))
+        return bool(_distinct_parts(functions)) and (
+            self.expires_without_retraction or any(field["name"] == GENERATION for field in stored)
+        )
 
     def _values(self, part: str, members: Sequence[Function], context: OperatorContext) -> KeyedState:
         """Return the state with the distinct values of these counts."""
@@ -387,19 +391,19 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import functions as F
 
         names = [name for function in functions if function.distinct_part for name in function.columns]
-        if distinct.along is not None:
-            return RowPartials(distinct.grown[0], {**distinct.along, **dict.fromkeys(names, "sum")})
+        if distinct.co_aggregates is not None:
+            return RowPartials(distinct.growth[0], {**distinct.co_aggregates, **dict.fromkeys(names, "sum")})
         plain = [function for function in functions if not function.distinct_part]
-        lifted = lift(plain, rows, self._keys, types.partials)
-        if distinct.left:
+        lifted = to_partials(plain, rows, self._keys, types.partials)
+        if distinct.unhandled:
             return None
         if lifted is None:
-            context.computing.by_spark(NOT_MERGED)
+            context.computing.note_spark(NOT_MERGED)
         if lifted is None or not names:
             return lifted
         grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})
         if not is_known_empty(rows):
-            for frame in distinct.grown:
+            for frame in distinct.growth:
                 grows = grows.unionByName(frame, allowMissingColumns=True)
         # What is the same in all rows is not so in those of distinct values: none of it is fixed.
         return RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
@@ -429,8 +433,8 @@ class Aggregate(ExpiringOperator):
         parts = _distinct_parts(functions)
         if not parts and withdrawn is None:
             return context.persist(fresh) if not context.state(self._keys).is_empty else fresh
-        frames = list(distinct.grown)
-        for part, members in (parts if withdrawn is not None else distinct.left).items():
+        frames = list(distinct.growth)
+        for part, members in (parts if withdrawn is not None else distinct.unhandled).items():
             frames.append(self._distinct(part, members, rows, withdrawn, context, has_lives=_say_generation(functions)))
         for frame in frames:
             fresh = fresh.unionByName(frame, allowMissingColumns=True)
@@ -476,7 +480,7 @@ class Aggregate(ExpiringOperator):
 
         values, wheres = value_names(members), conditions(members)
         arguments = [F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True)]
-        keys, lives = [*self._keys, *values], [SINCE] if has_lives else []
+        keys, lives = [*self._keys, *values], [GENERATION] if has_lives else []
 
         def counted(frame: DataFrame, sign: int) -> DataFrame:
             numbers = [F.expr(f"CASE WHEN {where} THEN {sign}L ELSE 0L END").alias(n) for n, where in wheres.items()]
@@ -489,7 +493,7 @@ class Aggregate(ExpiringOperator):
         state = self._values(part, members, context)
         new = counted(rows, 1) if withdrawn is None else counted(rows, 1).unionAll(counted(withdrawn, -1))
         new = context.persist(new)
-        before = state.of(new)
+        before = state.lookup(new)
         if has_lives and before is not None:
             before = in_current_generation(before, new, keys)
         was = {name: f"_was{name}" for name in wheres}
@@ -509,7 +513,7 @@ class Aggregate(ExpiringOperator):
         is_new = " OR ".join(f"({name} > 0 AND {was[name]} = 0)" for name in wheres)
         worth = after if withdrawn is not None else after.where(is_new)
         is_gone = F.expr(" AND ".join(f"{name} <= 0" for name in wheres))
-        state.put(worth.drop(*was.values()).withColumn(DELETED, is_gone), deletes=True)
+        state.write_changes(worth.drop(*was.values()).withColumn(DELETED, is_gone), deletes=True)
         steps = {name: F.expr(f"sum(IF({name} > 0, 1L, 0L) - {was[name]})") for name in wheres}
         named = [steps[each.distinct_column].alias(name) for each in members for name in each.columns]
         return after.groupBy(*map(quoted, self._keys)).agg(*named)
@@ -517,7 +521,7 @@ class Aggregate(ExpiringOperator):
 
 def _say_generation(functions: Sequence[Function]) -> bool:
     """Return whether rows say in which checkpoint the life of their key began."""
-    return any(function.name == SINCE for function in functions)
+    return any(function.name == GENERATION for function in functions)
 
 
 def _refuse_collations(rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> None:
@@ -552,4 +556,4 @@ def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
 
 def _withdrawn(context: OperatorContext) -> DataFrame | None:
     """Return the rows that the input takes back, or None if it takes none back."""
-    return context.withdrawn[0] if context.withdrawn else None
+    return context.retractions[0] if context.retractions else None

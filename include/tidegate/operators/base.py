@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidegate.records.interval import Interval
     from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.lateness import Lateness, Over
+    from tidegate.state.lateness import ExpiredRows, Lateness
     from tidegate.state.record import RowTtl, Ttl
 
 __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
@@ -53,16 +53,16 @@ class Watermarks:
     now: datetime | None = None
     """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
 
-    reached: datetime | None = None
+    from_rows: datetime | None = None
     """The watermark from rows alone: the same as `now`, unless event time ends in this checkpoint."""
-    ends: bool = False
+    event_time_ends: bool = False
     """Whether event time ends in this checkpoint, or has ended before: nothing will come."""
-    alone: bool = False
+    covers_all_input: bool = False
     """Whether it also began in this checkpoint, as in an interval pipeline: nothing is left for later, whatever its
     time."""
 
     @property
-    def moved(self) -> bool:
+    def has_advanced(self) -> bool:
         """Whether the watermark is another one than that of the base."""
         return self.now != self.before
 
@@ -74,12 +74,12 @@ class Watermarks:
     @property
     def now_micros(self) -> int | None:
         """`now`, in microseconds since 1970."""
-        if self.alone:
+        if self.covers_all_input:
             return AFTER_ALL_TIMES
         return None if self.now is None else micros_of(self.now)
 
 
-class Stage(Protocol):
+class ScratchWriter(Protocol):
     """Writes a frame where no table names it, and returns it as read from there."""
 
     def __call__(self, frame: DataFrame) -> DataFrame: ...
@@ -89,24 +89,24 @@ class Upstream(Protocol):
     """What an operator that the graph has put in front of a sink may know of the stream that it takes."""
 
     @property
-    def way(self) -> str:
+    def path_hash(self) -> str:
         """A hash of all that makes a row of the stream of a row of the operators that replace it."""
 
     def key(self) -> ChangelogKey | None:
         """Return the key of the stream's changelog, with what the plans of stages say of it."""
 
-    def has_begun(self) -> bool:
+    def has_emitted_rows(self) -> bool:
         """Return whether rows have been emitted into the stream, as of the base."""
 
-    def shown(self) -> DataFrame:
+    def current_output(self) -> DataFrame:
         """Return all rows that were emitted into the stream and not taken back, as of the base. Raise Invalid if
         nobody can show them."""
 
-    def kept(self, part: str) -> Json | None:
+    def state_columns(self, part: str) -> Json | None:
         """Return the columns of what the operator remembers as of the base. None: nothing."""
 
     @property
-    def is_later(self) -> bool:
+    def has_earlier_checkpoints(self) -> bool:
         """Whether there have been checkpoints before."""
 
     def reset_state(self) -> None:
@@ -117,7 +117,12 @@ class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
     def __call__(
-        self, part: str, keys: Sequence[str], ttl: Ttl | RowTtl | None, over: Over | None, grouped_by: Sequence[str]
+        self,
+        part: str,
+        keys: Sequence[str],
+        ttl: Ttl | RowTtl | None,
+        over: ExpiredRows | None,
+        grouped_by: Sequence[str],
     ) -> KeyedState: ...
 
 
@@ -131,7 +136,7 @@ class OperatorContext:
     """The checkpoint's own time: when it was planned. The same for every attempt."""
     spark: SparkSession
     states: States
-    stage: Stage
+    stage: ScratchWriter
     """For frames that must not be computed twice: each is written once, and removed when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
     """Only for an operator that `uses_event_time`."""
@@ -143,19 +148,19 @@ class OperatorContext:
     """What the operator remembered at the base, apart from its keyed states."""
     remember: Json = field(default_factory=dict)
     """What it remembers from now on, filled by `run`. Plain JSON, small."""
-    taken: frozenset[str] = frozenset()
+    consumed_outputs: frozenset[str] = frozenset()
     """The additional output streams that anyone takes."""
-    replaced_is_taken: bool = True
+    wants_retractions: bool = True
     """Whether anyone takes the rows that those under "" replace; if not, the operator need not return them."""
-    withdrawn: Sequence[DataFrame | None] = ()
+    retractions: Sequence[DataFrame | None] = ()
     """By input: the rows that its new ones replace or withdraw, if the input `updates`; None: its rows are final."""
-    fixed: tuple[Json, SourceContext] | None = None
+    planned_inputs: tuple[Json, SourceContext] | None = None
     """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
-    history: bool = False
+    is_bootstrap: bool = False
     """Its rows are history, for an operator that `needs_event_time_order`: they come before all others, however old."""
     upstream: Upstream | None = None
     """Only for an operator that the graph has put in front of a sink."""
-    waits: bool = False
+    timers_paused: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     persisted: list[DataFrame] = field(default_factory=list)
     computing: Computing = field(default_factory=Computing)
@@ -169,7 +174,7 @@ class OperatorContext:
         part: str = "",
         *,
         ttl: Ttl | RowTtl | None = None,
-        over: Over | None = None,
+        over: ExpiredRows | None = None,
         grouped_by: Sequence[str] = (),
     ) -> KeyedState:
         """Return one of the operator's keyed states, as of the base.
@@ -204,11 +209,11 @@ class Operator(ABC):
     """What of its `meaning` is a hash of code."""
     implied: ClassVar[bool] = False
     """Whether the graph itself puts it in front of a sink that needs it. It comes and goes with the sink."""
-    instead: ClassVar[str] = "put it in front of that"
+    retraction_advice: ClassVar[str] = "put it in front of that"
     """The advice to the user if it cannot take a stream that replaces rows."""
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         """The texts that set it apart from others of its kind on the same streams; its default uid is made of it."""
         return []
 
@@ -218,7 +223,7 @@ class Operator(ABC):
         return False
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         """What in its rows goes by how the input is cut into checkpoints, or by their clock, in words: a backfill that
         cuts it in another way may have others."""
         late = ["which rows come too late"] if self.uses_event_time else []
@@ -240,7 +245,7 @@ class Operator(ABC):
         longer."""
         return 0.0
 
-    def untimely(self, column: str) -> str | None:
+    def event_time_objection(self, column: str) -> str | None:
         """Return why an operator downstream cannot use this column of its rows as event time, as they may be older
         there than `lag_s` promises. None: nothing speaks against it."""
         return None
@@ -291,7 +296,7 @@ class Operator(ABC):
 
     @property
     def accepts_retractions(self) -> bool:
-        """True if it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
+        """True if it can take a stream that replaces rows: `context.retractions` then has those that no longer hold."""
         return False
 
     def lateness(self, place: int) -> Lateness | None:
@@ -326,13 +331,13 @@ class Operator(ABC):
         return {}
 
     @property
-    def replacing(self) -> Json:
+    def replaced_results(self) -> Json:
         """Which of its results it emits and replaces, and when. With operators downstream this must not change: they
         would be asked to take back rows that were never emitted."""
         return {}
 
     @property
-    def forgets(self) -> bool:
+    def expires_without_retraction(self) -> bool:
         """True if it forgets rows that it emitted, and later emits others without taking those back."""
         return False
 
@@ -357,7 +362,7 @@ class Operator(ABC):
 
     @property
     def current_output_is_complete(self) -> bool:
-        """True if `shown` returns every row that it has emitted and not taken back."""
+        """True if `current_output` returns every row that it has emitted and not taken back."""
         return False
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
@@ -391,7 +396,7 @@ class Operator(ABC):
         """Return when the rows of one of its states expire. None: never."""
         return None
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         """Return the rows that it has emitted and not taken back, according to its states, exactly as emitted.
@@ -412,7 +417,7 @@ class Operator(ABC):
         return None
 
     @property
-    def note(self) -> str | None:
+    def implied_note(self) -> str | None:
         """What `check` tells of an operator that nobody has declared. None: nothing."""
         return None
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.inputs import recalled, same
+from tidegate.operators.inputs import null_safe_equality, recalled
 from tidegate.operators.latest import Latest
 from tidegate.records.names import quoted
 
@@ -53,5 +53,5 @@ class Broadcast(Latest):
             return {"": F.broadcast(new)}
         keys = (F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(self.by))
         changed = new.select(*keys)
-        stays = before.join(changed, same(self.by, changed.columns, nulls=True), "left_anti")
+        stays = before.join(changed, null_safe_equality(self.by, changed.columns, nulls=True), "left_anti")
         return {"": F.broadcast(recalled(state, stays, new, context).unionByName(new))}

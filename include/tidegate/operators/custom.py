@@ -20,7 +20,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.ranked import in_order
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_reserved_columns
-from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
@@ -32,7 +32,7 @@ from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class KeyedOperator(Operator):
         return type(self).__name__.lower()
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return list(self.by)
 
     @property
@@ -136,7 +136,7 @@ class KeyedOperator(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (LATE,) if self._is_timed else ()
+        return (LATE_OUTPUT,) if self._is_timed else ()
 
     @property
     def event_time_columns(self) -> tuple[str | None, ...]:
@@ -229,8 +229,8 @@ class KeyedOperator(Operator):
         kept, given = self._stored_columns([of[name] for name in self.by]), _columns(self.emits)
         now = marks.now_micros if self._is_timed else None
         is_empty = is_known_empty(rows)
-        due = self.due if now is not None and (marks.moved or not is_empty) else None
-        takes_late = LATE in context.taken
+        due = self.due if now is not None and (marks.has_advanced or not is_empty) else None
+        takes_late = LATE_OUTPUT in context.consumed_outputs
         work = KeyedKernel(
             self,
             list(of),
@@ -243,22 +243,26 @@ class KeyedOperator(Operator):
             select_sql(rows, [*map(quoted, of), f"{at} AS _at", *row_halves(rows)]),
             [*of.values(), T.StructField("_at", T.LongType()), *half_fields()],
             list(self.by),
-            [Remembered(context.state(list(self.by)), kept, due, now if due is not None else None, moves=True)],
+            [
+                StateLookup(
+                    context.state(list(self.by)), kept, due, now if due is not None else None, time_can_advance=True
+                )
+            ],
             work,
             given,
             is_empty=is_empty,
             keeps_rows=False,
-            enters=IS_CURRENT if self.updates else None,
-            wants_retractions=self.updates and context.replaced_is_taken,
-            apart={LATE: list(of.values())} if takes_late else {},
+            is_current_column=IS_CURRENT if self.updates else None,
+            wants_retractions=self.updates and context.wants_retractions,
+            side_outputs={LATE_OUTPUT: list(of.values())} if takes_late else {},
         )
         context.count(folded.counts)
-        return {"": folded.rows, **({"-": folded.replaced} if self.updates else {}), **folded.apart}
+        return {"": folded.rows, **({"-": folded.retractions} if self.updates else {}), **folded.side_outputs}
 
     def _stored_columns(self, keys: Sequence[StructField]) -> list[StructField]:
         return [*keys, *_columns(self.state)]
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         stored = states[""]
@@ -303,7 +307,7 @@ class KeyedKernel(Kernel):
     operator: KeyedOperator
     columns: Sequence[str]
     """The input's."""
-    kept: Sequence[str]
+    stored_columns: Sequence[str]
     """The keys, and the columns of the state."""
     clock: Clock
     late: int | None
@@ -320,12 +324,12 @@ class KeyedKernel(Kernel):
         lost = arrived.filter(pa.array(late)).select(list(self.columns))
         rows = arrived.filter(pa.array(~late))
         rows = rows.take(pa.array(in_order(rows, _ranks(rows, by), [("_at", True), ("_row", True)])))
-        before = stored[0].select([GROUP, *self.kept])
+        before = stored[0].select([GROUP, *self.stored_columns])
         before = before.take(pa.array(order_of(before, by))).combine_chunks()
-        step = self.operator.step(rows.select(list(self.columns)), before.select(list(self.kept)), self.clock)
+        step = self.operator.step(rows.select(list(self.columns)), before.select(list(self.stored_columns)), self.clock)
         if not isinstance(step, StepResult):
             raise self._wrong(f"step returned {type(step).__name__}", "a StepResult")
-        puts = self._table(step.state, self.kept, "state", before)
+        puts = self._table(step.state, self.stored_columns, "state", before)
         gone = self._table(step.forgotten, by, "forgotten", before)
         changed = pa.concat_tables([puts.select(by), gone])
         keys = pa.concat_tables([table.select([GROUP, *by]) for table in (rows, before)])
@@ -335,14 +339,14 @@ class KeyedKernel(Kernel):
         places = _places(known, numbers)
         if (places < 0).any():
             raise self._wrong("step returned a key that it did not get", "keys of the rows that arrived, or are stored")
-        values = [name for name in self.kept if name not in by]
+        values = [name for name in self.stored_columns if name not in by]
         nothing = {name: pa.nulls(gone.num_rows, before.schema.field(name).type) for name in values}
         gone = pa.table({**{name: gone[name] for name in by}, **nothing})
-        changes = pa.concat_tables([puts.select(list(self.kept)), gone.select(list(self.kept))])
+        changes = pa.concat_tables([puts.select(list(self.stored_columns)), gone.select(list(self.stored_columns))])
         changes = changes.append_column(GROUP, keys[GROUP].take(pa.array(places)))
         changes = changes.append_column(DELETED, pa.array(np.repeat([False, True], [puts.num_rows, gone.num_rows])))
         shown = before.filter(pa.array(np.isin(known[rows.num_rows :], numbers)))
-        return KernelResult([changes], list(self._given(step, puts, shown)), counts, {LATE: lost})
+        return KernelResult([changes], list(self._emit_rows(step, puts, shown)), counts, {LATE_OUTPUT: lost})
 
     def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
         import numpy as np
@@ -354,7 +358,7 @@ class KeyedKernel(Kernel):
             late = ~timeless & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
         return late | timeless, {"late": int(late.sum()), "without_time": int(timeless.sum())}
 
-    def _given(self, step: StepResult, puts: pa.Table, shown: pa.Table) -> Iterator[pa.Table]:
+    def _emit_rows(self, step: StepResult, puts: pa.Table, shown: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows to emit. shown: what was stored of the keys that change, or go."""
         import numpy as np
         import pyarrow as pa
@@ -366,7 +370,9 @@ class KeyedKernel(Kernel):
         if step.rows is not None:
             raise self._wrong("step returned rows, and shows says what is shown", "one of both")
         for is_now, table in ((True, puts), (False, shown)):
-            rows = self._typed(self.operator.shows(table.select(list(self.kept))), self.emits, "what it shows", "shows")
+            rows = self._typed(
+                self.operator.shows(table.select(list(self.stored_columns))), self.emits, "what it shows", "shows"
+            )
             if rows.num_rows > table.num_rows or self._has_key_twice(rows):
                 said = f"shows made {rows.num_rows} rows of {table.num_rows} keys"
                 raise self._wrong(said, "one row for each key, or none", "shows")

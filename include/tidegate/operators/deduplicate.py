@@ -18,14 +18,14 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstPerKey
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
-from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, bounds_in, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class Deduplicate(Operator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.by
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         first = "which of several different rows of a key is the first: that of the earlier checkpoint"
-        return [*super().by_cuts, first, *self.expiry.by_cuts]
+        return [*super().depends_on_checkpoint_cuts, first, *self.expiry.by_cuts]
 
     @property
     def uses_event_time(self) -> bool:
@@ -79,11 +79,11 @@ class Deduplicate(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (LATE,) if self.within is not None else ()
+        return (LATE_OUTPUT,) if self.within is not None else ()
 
     @property
     def possible_outputs(self) -> Mapping[str, str]:
-        return {LATE: 'within="1 day"'}
+        return {LATE_OUTPUT: 'within="1 day"'}
 
     @property
     def event_time_columns(self) -> tuple[str | None, ...]:
@@ -136,7 +136,7 @@ class Deduplicate(Operator):
         if self.within is None:
             times = self._time(rows, context)
             at = times[-1] if times else F.lit(None).cast("long")
-            state = Remembered(context.state(self.by, ttl=self.ttl("", context)), keys)
+            state = StateLookup(context.state(self.by, ttl=self.ttl("", context)), keys)
             work = FirstPerKey(self.by, columns)
         else:
             bounds, now = bounds_in(self.within), context.watermarks.now_micros
@@ -144,11 +144,11 @@ class Deduplicate(Operator):
             at = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
             ends = None if now is None else now - bounds[1]
             work = DeduplicateWithin(self.by, columns, bounds[1], context.watermarks.before_micros, ends)
-            state = Remembered(
+            state = StateLookup(
                 context.state([*self.by, "_at"], grouped_by=self.by),
                 [*keys, T.StructField("_at", T.LongType())],
                 "_at",
-                None if is_empty and not context.watermarks.moved else ends,
+                None if is_empty and not context.watermarks.has_advanced else ends,
             )
         named = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
         batch = rows.select(*named, at.alias("_at"), *map(F.expr, row_halves(rows)))
@@ -164,10 +164,10 @@ class Deduplicate(Operator):
             given,
             is_empty=is_empty,
             keeps_rows=False,
-            apart={name: given for name in self.outputs if name in context.taken},
+            side_outputs={name: given for name in self.outputs if name in context.consumed_outputs},
         )
         context.count(folded.counts)
-        return {"": folded.rows, **folded.apart}
+        return {"": folded.rows, **folded.side_outputs}
 
     def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
         """Return the columns that make a row earlier than another: none if neither it nor its sources name any."""

@@ -19,7 +19,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import row_id
 from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,8 +67,11 @@ class EmitEvery(Operator):
         return {"checkpoints": self.checkpoints}
 
     @property
-    def by_cuts(self) -> list[str]:
-        return [*super().by_cuts, f"when it gives its changes: with each {self.checkpoints} checkpoints"]
+    def depends_on_checkpoint_cuts(self) -> list[str]:
+        return [
+            *super().depends_on_checkpoint_cuts,
+            f"when it gives its changes: with each {self.checkpoints} checkpoints",
+        ]
 
     def problems(self) -> list[str]:
         if type(self.checkpoints) is int and self.checkpoints >= 1:
@@ -84,11 +87,11 @@ class EmitEvery(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T
 
-        rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
         refuse_reserved_columns(rows, context)
         told = context.memory.get(CHECKPOINTS_WAITED)
         waited = (told if isinstance(told, int) else 0) + 1
-        gives = waited >= self.checkpoints or context.watermarks.ends
+        gives = waited >= self.checkpoints or context.watermarks.event_time_ends
         context.remember[CHECKPOINTS_WAITED] = 0 if gives else waited
         state, fields = context.state(["_row"]), rows.schema.fields
         stored = [T.StructField("_row", T.StringType()), *fields, T.StructField("_n", T.LongType())]
@@ -103,14 +106,14 @@ class EmitEvery(Operator):
             batch,
             stored,
             ["_row"],
-            [Remembered(state, stored, time="_n", ends=_ANY_COUNT if gives else None)],
+            [StateLookup(state, stored, time="_n", expire_before=_ANY_COUNT if gives else None)],
             NetChanges(names, gives, replaces),
             fields,
             is_empty=is_known_empty(rows) and (withdrawn is None or is_known_empty(withdrawn)),
-            enters=IS_CURRENT if replaces else None,
-            wants_retractions=replaces and context.replaced_is_taken,
+            is_current_column=IS_CURRENT if replaces else None,
+            wants_retractions=replaces and context.wants_retractions,
         )
-        return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+        return {"": folded.rows, **({"-": folded.retractions} if replaces else {})}
 
 
 def _with_ids(rows: DataFrame, like: DataFrame, copies: int) -> DataFrame:

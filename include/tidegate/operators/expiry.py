@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tidegate.config.keys import Bad, seconds_in
+from tidegate.config.keys import InvalidValue, seconds_in
 from tidegate.operators.base import Operator
 from tidegate.records.records import Json
 from tidegate.state.record import Ttl
@@ -60,7 +60,7 @@ class Expiry:
     def _seconds(self) -> float:
         try:
             return max(0.0, seconds_in(self.after))
-        except Bad:
+        except InvalidValue:
             return 0.0
 
     @property
@@ -94,11 +94,11 @@ class ExpiringOperator(Operator):
         return self.expiry.uses_event_time
 
     @property
-    def by_cuts(self) -> list[str]:
-        return [*super().by_cuts, *self.expiry.by_cuts]
+    def depends_on_checkpoint_cuts(self) -> list[str]:
+        return [*super().depends_on_checkpoint_cuts, *self.expiry.by_cuts]
 
     @property
-    def forgets(self) -> bool:
+    def expires_without_retraction(self) -> bool:
         return self.expiry.after is not None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:

@@ -31,22 +31,22 @@ __all__ = [
     "RowPartials",
     "arguments",
     "clashing_columns",
-    "lift",
     "meanings",
     "merges_of",
     "parse",
     "parse_functions",
     "partials_of_rows",
+    "pre_aggregate",
     "project_in_workers",
-    "reduced",
     "row_partials",
+    "to_partials",
     "why_columns_are_not_merged",
     "why_not_merged",
 ]
 
 
 @dataclass(frozen=True)
-class Shape:
+class AggregateLayout:
     """The way a function is stored. `{x}`, `{y}` are its arguments, `{p}` a partial's column; SQL throughout."""
 
     partials: dict[str, str]
@@ -63,22 +63,22 @@ class Shape:
     """Whether the last argument is a number: the most values that are kept."""
 
 
-def _same(name: str) -> Shape:
-    return Shape({"": f"{name}({{x}})"}, {"": f"{name}({{p}})"}, "{p}")
+def _identity_layout(name: str) -> AggregateLayout:
+    return AggregateLayout({"": f"{name}({{x}})"}, {"": f"{name}({{p}})"}, "{p}")
 
 
-def _sums(result: str, **partials: str) -> Shape:
+def _sums(result: str, **partials: str) -> AggregateLayout:
     texts = {f"_{suffix}": text for suffix, text in partials.items()}
-    return Shape(texts, {suffix: f"sum({{p{suffix}}})" for suffix in texts}, result, sums=True)
+    return AggregateLayout(texts, {suffix: f"sum({{p{suffix}}})" for suffix in texts}, result, sums=True)
 
 
-def _by(name: str, minimum: bool) -> Shape:
+def _arg_extreme(name: str, minimum: bool) -> AggregateLayout:
     """The value where another is least or greatest. Of several such values it takes the least or greatest: so it is
     one."""
     extreme = "min" if minimum else "max"
     pair = "CASE WHEN {y} IS NOT NULL THEN named_struct('y', {y}, 'x', {x}) END"
     spark = f"{extreme}_by({{x}}, {{y}})"
-    return Shape({"": f"{extreme}({pair})"}, {"": f"{extreme}({{p}})"}, "{p}.x", arguments=2, spark=spark)
+    return AggregateLayout({"": f"{extreme}({pair})"}, {"": f"{extreme}({{p}})"}, "{p}.x", arguments=2, spark=spark)
 
 
 NARROW: Final = 22
@@ -91,19 +91,19 @@ _TOGETHER = (
 )
 
 
-def _moments(result: str) -> Shape:
+def _moments(result: str) -> AggregateLayout:
     """Count, mean and squared distance from it: merged without the cancellation that sums of squares have."""
     parts = (
         "'n', count({x}), 'mean', coalesce(avg(CAST({x} AS DOUBLE)), 0D), 'm2', coalesce(var_pop({x}) * count({x}), 0D)"
     )
-    return Shape({"": f"named_struct({parts})"}, {"": _TOGETHER}, result)
+    return AggregateLayout({"": f"named_struct({parts})"}, {"": _TOGETHER}, result)
 
 
-def _spread(distinct: bool) -> Shape:
+def _smallest_values(distinct: bool) -> AggregateLayout:
     """The least values up to a bound, in order: which are kept does not depend on when they arrived."""
     name = "collect_set" if distinct else "collect_list"
     once = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
-    return Shape(
+    return AggregateLayout(
         {"": f"slice(sort_array({name}({{x}})), 1, {{y}})"},
         {"": f"slice(sort_array({once}), 1, {{y}})"},
         "{p}",
@@ -114,9 +114,9 @@ def _spread(distinct: bool) -> Shape:
 
 
 # Of rows there is a count, if only 0: null is what was not counted yet. A row that is taken back says null there, too.
-_COUNT: Final = Shape({"": "count({x})"}, {"": "sum({p})"}, "{p}", sums=True)
-_DISTINCT: Final = Shape({}, {"": "sum({p})"}, "{p}", sums=True)
-_SPARSE: Final = Shape({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
+_COUNT: Final = AggregateLayout({"": "count({x})"}, {"": "sum({p})"}, "{p}", sums=True)
+_DISTINCT: Final = AggregateLayout({}, {"": "sum({p})"}, "{p}", sums=True)
+_SPARSE: Final = AggregateLayout({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
 _MEAN: Final = _sums("{p_sum} / nullif({p_count}, 0)", sum="sum({x})", count="count({x})")
 # Spark's `/` has too few digits behind the point for a wide sum: the whole part and the rest are divided apart.
 _REST = "(abs({p_sum}) % CAST(nullif({p_count}, 0) AS DECIMAL(20, 0)))"
@@ -128,37 +128,40 @@ _WIDE = (
 )
 _ALL, _ANY = "IF({p_n} = 0, NULL, {p_true} = {p_n})", "IF({p_n} = 0, NULL, {p_true} > 0)"
 _VAR_SAMP, _VAR_POP = "IF({p}.n > 1, {p}.m2 / ({p}.n - 1), NULL)", "IF({p}.n > 0, {p}.m2 / {p}.n, NULL)"
-_SKETCH = Shape(
+_SKETCH = AggregateLayout(
     {"": "hll_sketch_agg(CASE WHEN {x} IS NOT NULL THEN xxhash64({x}) END)"},
     {"": "hll_union_agg({p})"},
     "hll_sketch_estimate({p})",
 )
 
 FUNCTIONS: Final = {
-    "sum": _same("sum"),
+    "sum": _identity_layout("sum"),
     "count": _COUNT,
-    "count_if": Shape({"": "count_if({x})"}, {"": "sum({p})"}, "{p}", sums=True),
+    "count_if": AggregateLayout({"": "count_if({x})"}, {"": "sum({p})"}, "{p}", sums=True),
     "avg": _MEAN,
     "mean": _MEAN,
-    "min": _same("min"),
-    "max": _same("max"),
-    "min_by": _by("min_by", minimum=True),
-    "max_by": _by("max_by", minimum=False),
-    "first": _by("first", minimum=True),
-    "last": _by("last", minimum=False),
-    **{name: _same(name) for name in ("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor")},
+    "min": _identity_layout("min"),
+    "max": _identity_layout("max"),
+    "min_by": _arg_extreme("min_by", minimum=True),
+    "max_by": _arg_extreme("max_by", minimum=False),
+    "first": _arg_extreme("first", minimum=True),
+    "last": _arg_extreme("last", minimum=False),
+    **{
+        name: _identity_layout(name)
+        for name in ("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor")
+    },
     **dict.fromkeys(("stddev", "std", "stddev_samp"), _moments(f"sqrt({_VAR_SAMP})")),
     **dict.fromkeys(("variance", "var_samp"), _moments(_VAR_SAMP)),
     "stddev_pop": _moments(f"sqrt({_VAR_POP})"),
     "var_pop": _moments(_VAR_POP),
     "approx_count_distinct": _SKETCH,
-    "collect_list": _spread(distinct=False),
-    "collect_set": _spread(distinct=True),
+    "collect_list": _smallest_values(distinct=False),
+    "collect_set": _smallest_values(distinct=True),
 }
 """The functions that can be kept. `count` also takes `distinct`, and any number of arguments."""
 
 _RETRACTABLE_SUM: Final = _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})")
-_BACK: Final = {
+_RETRACTABLE: Final = {
     "sum": _RETRACTABLE_SUM,
     **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
     **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
@@ -180,7 +183,7 @@ class Function:
 
     name: str
     call: Call
-    shape: Shape
+    shape: AggregateLayout
 
     @property
     def argument(self) -> str:
@@ -239,7 +242,7 @@ class Function:
         values = f"sort_array(collect_set(CASE WHEN {no_nulls.replace('}', '}}')} THEN struct({{x}}) END))"
         merged = "sort_array(array_distinct(flatten(collect_list({p}))))"
         result = "IF({p} IS NULL, NULL, CAST(cardinality({p}) AS BIGINT))"
-        return replace(self, shape=Shape({"": values}, {"": merged}, result))
+        return replace(self, shape=AggregateLayout({"": values}, {"": merged}, result))
 
     def sparse(self) -> Function:
         """Return an exact `count(distinct …)` as earlier versions stored it: null for 0, too."""
@@ -247,10 +250,10 @@ class Function:
 
     def over_updates(self) -> Function | str:
         """Return the same over an input that replaces its rows; or why that is impossible."""
-        shape = _BACK.get(self.call.name, self.shape)
+        shape = _RETRACTABLE.get(self.call.name, self.shape)
         if shape.sums:
             return replace(self, shape=shape)
-        able = sorted(name for name, shape in (FUNCTIONS | _BACK).items() if shape.sums)
+        able = sorted(name for name, shape in (FUNCTIONS | _RETRACTABLE).items() if shape.sums)
         return (
             f"{self.name}={self.call.text!r}: {self.call.name} cannot take back a row, and the input replaces rows "
             f"that it gave before; {', '.join(able)} can"
@@ -316,7 +319,7 @@ def parse(name: str, text: object) -> Function | str:
     shape = FUNCTIONS.get(call.name)
     if shape is None:
         return f"{name}={text!r}: {call.name} cannot be kept; these can: {', '.join(FUNCTIONS)}"
-    problem = _unfit(call, shape)
+    problem = _why_not_kept(call, shape)
     if problem is not None:
         return f"{name}={text!r}: {problem}"
     if call.distinct:
@@ -363,7 +366,7 @@ def arguments(functions: Mapping[str, str]) -> dict[str, str]:
     return {function.name: function.argument for function in parse_functions(functions)}
 
 
-def _unfit(call: Call, shape: Shape) -> str | None:
+def _why_not_kept(call: Call, shape: AggregateLayout) -> str | None:
     """Return why this call cannot be kept, though its function can."""
     count = len(call.arguments)
     if call.distinct and call.name in ("min", "max"):
@@ -442,10 +445,10 @@ def row_partials(
 
 
 NOT_MERGED = "it has a function that is more than sums, counts, least and greatest values"
-"""Why workers do not merge partial values, where there is nothing that `lift` returns."""
+"""Why workers do not merge partial values, where there is nothing that `to_partials` returns."""
 
 
-def lift(
+def to_partials(
     functions: Sequence[Function],
     rows: DataFrame,
     by: Sequence[str],
@@ -477,7 +480,7 @@ def why_columns_are_not_merged(fields: Sequence[StructField], ops: Mapping[str, 
     return workers.why_not_merged(schema_of(fields), (), ops)
 
 
-def reduced(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:
+def pre_aggregate(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:
     """Return the partial values of each key as one row: each task of Spark's reduces its own, and workers get little.
 
     weight: a column with the number of rows that became one.
@@ -507,7 +510,7 @@ def project_in_workers(
     known = {name: result for name, result in columns.items() if result is not None}
     if len(known) < len(columns):
         return None
-    given = (StructField(name, stored[result.of[0]].dataType) for name, result in known.items())
+    given = (StructField(name, stored[result.partial_columns[0]].dataType) for name, result in known.items())
     return Projection(Results(keys, known), [*(stored[name] for name in keys), *given])
 
 

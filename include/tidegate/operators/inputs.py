@@ -32,9 +32,9 @@ __all__ = [
     "need_columns",
     "need_keys",
     "need_order",
+    "null_safe_equality",
     "recalled",
     "refuse_reserved_columns",
-    "same",
     "sql_type",
     "types_of",
 ]
@@ -132,7 +132,7 @@ def columns_of(frame: DataFrame) -> list[str]:
     return [quoted(name) for name in frame.columns]
 
 
-def same(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
+def null_safe_equality(left: Sequence[str], right: Sequence[str], *, nulls: bool) -> Column:
     """Return the condition that the columns are equal, pair by pair. nulls: null equals null."""
     from pyspark.sql import functions as F
 

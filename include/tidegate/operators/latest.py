@@ -22,14 +22,14 @@ from tidegate.operators.inputs import (
     refuse_reserved_columns,
 )
 from tidegate.operators.join.sides import side_rows
-from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first
+from tidegate.operators.ranking import RANK, OrderTerm, first_rows, rank_problems, ranked, ranked_first
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
 from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ class Latest(ExpiringOperator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [*self.by, *self.order_by]
 
     @property
@@ -71,7 +71,7 @@ class Latest(ExpiringOperator):
 
     @property
     def current_output_is_complete(self) -> bool:
-        return not self.forgets
+        return not self.expires_without_retraction
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
@@ -99,7 +99,7 @@ class Latest(ExpiringOperator):
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, self.order_by, context)
         refuse_reserved_columns(rows, context)
@@ -110,16 +110,16 @@ class Latest(ExpiringOperator):
         return {"": now.drop(RANK), "-": before.drop(RANK)}
 
     @property
-    def _order(self) -> list[By]:
-        return [*(By(name, ascending=False) for name in self.order_by), By("_row", ascending=False)]
+    def _order(self) -> list[OrderTerm]:
+        return [*(OrderTerm(name, ascending=False) for name in self.order_by), OrderTerm("_row", ascending=False)]
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         rows, stored = inputs[0], states[""]
         if stored is None:
             return None
-        if not context.withdrawn or context.withdrawn[0] is None:
+        if not context.retractions or context.retractions[0] is None:
             return recalled(context.state(self.by), stored, rows, context)
         return first_stored_rows(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
@@ -133,14 +133,14 @@ class Latest(ExpiringOperator):
             batch,
             [*stored, *half_fields()],
             self.by,
-            [Remembered(state, stored)],
+            [StateLookup(state, stored)],
             LatestRow(self.by, self.order_by, list(fields)),
             list(fields.values()),
             is_empty=is_known_empty(rows),
-            enters=IS_CURRENT,
-            wants_retractions=context.replaced_is_taken,
+            is_current_column=IS_CURRENT,
+            wants_retractions=context.wants_retractions,
         )
-        return {"": folded.rows, "-": folded.replaced}
+        return {"": folded.rows, "-": folded.retractions}
 
 
 class TopN(ExpiringOperator):
@@ -170,7 +170,7 @@ class TopN(ExpiringOperator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [*self.by, *self.order_by]
 
     @property
@@ -197,7 +197,7 @@ class TopN(ExpiringOperator):
 
     @property
     def current_output_is_complete(self) -> bool:
-        return not self.forgets
+        return not self.expires_without_retraction
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}
@@ -207,7 +207,7 @@ class TopN(ExpiringOperator):
         return {"n": self.n, "by": self.by, "order_by": self.order_by} | rank | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        order = [f"{term.name} {'asc' if term.ascending else 'desc'}" for term in map(_by, self.order_by)]
+        order = [f"{term.name} {'asc' if term.ascending else 'desc'}" for term in map(_parse_order_term, self.order_by)]
         meaning: Json = {"n": self.n, "by": self.by, "order_by": order}
         return meaning | {"rank": self.rank, "over a stream that replaces rows": over_updates}
 
@@ -218,14 +218,14 @@ class TopN(ExpiringOperator):
         if not self.order_by:
             problems.append("nothing says which rows come first: name the columns in order_by=[…]")
         for text in self.order_by:
-            if not isinstance(text, str) or not _by(text).name:
+            if not isinstance(text, str) or not _parse_order_term(text).name:
                 problems.append(
                     f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
                 )
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
+        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, [term.name for term in self.order[:-1]], context)
         refuse_reserved_columns(rows, context)
@@ -237,11 +237,11 @@ class TopN(ExpiringOperator):
         return {"": now, "-": before}
 
     @property
-    def order(self) -> list[By]:
+    def order(self) -> list[OrderTerm]:
         """The terms of the order; the last one tells rows apart that are equal in the others."""
-        return [*map(_by, self.order_by), By("_row", ascending=True)]
+        return [*map(_parse_order_term, self.order_by), OrderTerm("_row", ascending=True)]
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         stored = states[""]
@@ -254,7 +254,7 @@ def first_stored_rows(
     stored: DataFrame,
     rows: DataFrame,
     by: Sequence[str],
-    order: Sequence[By],
+    order: Sequence[OrderTerm],
     n: int,
     context: OperatorContext,
     rank: str = "row_number",
@@ -266,8 +266,8 @@ def first_stored_rows(
     return first_rows(stored, by, order, n, rows.columns, rank, number)
 
 
-def _by(text: str) -> By:
+def _parse_order_term(text: str) -> OrderTerm:
     """Parse a column, optionally followed by asc or desc: names may have spaces."""
     match = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
     assert match is not None
-    return By(match[1], ascending=(match[2] or "").lower() == "asc")
+    return OrderTerm(match[1], ascending=(match[2] or "").lower() == "asc")

@@ -37,7 +37,7 @@ from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, 
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import select_sql
-from tidegate.state.folding import Remembered
+from tidegate.state.folding import StateLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["OverRows"]
 
 LAST: Final = "last"
-MOST_ROWS: Final = 10_000
+MAX_ROWS: Final = 10_000
 """The most rows that a frame or `lag` may look back: each of them is a row of state."""
 
 
@@ -58,7 +58,7 @@ class EarlierValue:
 
     name: str
     argument: str
-    back: int
+    offset: int
 
     @classmethod
     def parse(cls, name: str, text: str) -> EarlierValue | str | None:
@@ -71,8 +71,8 @@ class EarlierValue:
         back = call.arguments[1] if len(call.arguments) == 2 else "1"
         if len(call.arguments) not in (1, 2) or call.distinct or call.where or not re.fullmatch(r"[1-9]\d{0,4}", back):
             return f"{name}={text!r}: write lag(amount), or lag(amount, 3) for the third row before"
-        if int(back) > MOST_ROWS:
-            return f"{name}={text!r}: it may look back {MOST_ROWS} rows, each of which is kept"
+        if int(back) > MAX_ROWS:
+            return f"{name}={text!r}: it may look back {MAX_ROWS} rows, each of which is kept"
         return cls(name, call.arguments[0], int(back))
 
 
@@ -99,7 +99,7 @@ class OverRows(InOrderOperator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.by
 
     @property
@@ -130,8 +130,8 @@ class OverRows(InOrderOperator):
         problems = key_problems(self.by) if self.by else []
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as total="sum(amount)", before="lag(amount)"')
-        if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MOST_ROWS):
-            problems.append(f"rows={self.rows!r}: how many rows are aggregated, this one included, 1 to {MOST_ROWS}")
+        if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
+            problems.append(f"rows={self.rows!r}: how many rows are aggregated, this one included, 1 to {MAX_ROWS}")
         for name, text in self.functions.items():
             if name in self.by or name.startswith("_"):
                 problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
@@ -172,7 +172,7 @@ class OverRows(InOrderOperator):
     @property
     def _rows_kept_per_key(self) -> int:
         """The number of rows of a key that are kept: at least one, which carries the number and the running values."""
-        return max([1, (self.rows or 1) - 1, *(lag.back for lag in self._lags)])
+        return max([1, (self.rows or 1) - 1, *(lag.offset for lag in self._lags)])
 
     # -- one checkpoint --------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class OverRows(InOrderOperator):
             waiting.kernel(),
             [field.name for field in waiting.values],
             self._ops,
-            {lag.name: lag.back for lag in self._lags},
+            {lag.name: lag.offset for lag in self._lags},
             [name for name, text in self.functions.items() if _is_number(text)],
             self.rows,
             self._rows_kept_per_key,
@@ -206,7 +206,7 @@ class OverRows(InOrderOperator):
         if made is not None:
             of = {field.name: field for field in made.fields}
             given = [of[name] for name in (*rows.columns, *self.functions)]
-            return waiting.folded(work, [last], given, made.made)
+            return waiting.folded(work, [last], given, made.function)
         streams = waiting.folded(work, [last], results.all)
         columns = {function.name: function.result(types.results[function.name]) for function in aggregates}
         chosen = (columns.get(name, quoted(name)) for name in self.functions)
@@ -214,7 +214,7 @@ class OverRows(InOrderOperator):
 
     def _last(
         self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField], texts: Mapping[str, str]
-    ) -> Remembered:
+    ) -> StateLookup:
         """Return the state with the last rows of each key."""
         from pyspark.sql import types as T
 
@@ -231,7 +231,7 @@ class OverRows(InOrderOperator):
         ]
         ttl = self.ttl(LAST, waiting.context)
         state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=ttl)
-        return Remembered(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
+        return StateLookup(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
 
     def _given(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:
         """Return the columns of the rows that the kernel gives."""

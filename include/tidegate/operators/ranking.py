@@ -23,7 +23,7 @@ from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RANK",
     "RANKS",
-    "By",
+    "OrderTerm",
     "first_rows",
     "placed_rows",
     "rank_problems",
@@ -49,7 +49,7 @@ COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
 
 
 @dataclass(frozen=True)
-class By:
+class OrderTerm:
     """A column to order by. Null comes last, either way."""
 
     name: str
@@ -74,7 +74,7 @@ def ranked(
     rows: DataFrame,
     withdrawn: DataFrame | None,
     by: Sequence[str],
-    order: Sequence[By],
+    order: Sequence[OrderTerm],
     n: int,
     context: OperatorContext,
     rank: str = "row_number",
@@ -112,20 +112,20 @@ def ranked(
         batch,
         arriving,
         by,
-        [Remembered(state, stored)],
+        [StateLookup(state, stored)],
         work,
         [*fields.values(), T.StructField(number, T.IntegerType())],
         is_empty=all(is_known_empty(frame) for frame, _ in frames),
-        enters=IS_CURRENT,
-        wants_retractions=context.replaced_is_taken,
+        is_current_column=IS_CURRENT,
+        wants_retractions=context.wants_retractions,
     )
-    return folded.rows, folded.replaced
+    return folded.rows, folded.retractions
 
 
 def first_rows(
     stored: DataFrame,
     by: Sequence[str],
-    order: Sequence[By],
+    order: Sequence[OrderTerm],
     n: int,
     columns: Sequence[str],
     rank: str = "row_number",
@@ -135,7 +135,7 @@ def first_rows(
     return _first(placed_rows(stored, by, order, COUNTED[:1], rank), COUNTED[0], columns, n, rank, number)
 
 
-def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, rank: str) -> DataFrame:
+def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[OrderTerm], n: int, rank: str) -> DataFrame:
     """Return the first `n` rows of each key, with `rank`, of rows that are all there."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -149,7 +149,7 @@ def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int
 def placed_rows(
     rows: DataFrame,
     by: Sequence[str],
-    order: Sequence[By],
+    order: Sequence[OrderTerm],
     counted: Sequence[tuple[str, str]] = COUNTED[:1],
     rank: str = "row_number",
 ) -> DataFrame:

@@ -13,14 +13,14 @@ from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.waiting import ReadyRows, WaitingRows
 from tidegate.operators.expiry import ExpiringOperator
 from tidegate.operators.inputs import analysed
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import moment, time_micros_sql, time_problems
 from tidegate.spark.known import empty_like, fields_before, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import Kernel
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class EventTimeOperator(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (LATE,)
+        return (LATE_OUTPUT,)
 
     @property
     def uses_event_time(self) -> bool:
@@ -112,24 +112,24 @@ class WaitingStream:
     @property
     def now(self) -> int | None:
         """Rows before this time are ready. Of history all are."""
-        return AFTER_ALL_TIMES if self.context.history else self.context.watermarks.now_micros
+        return AFTER_ALL_TIMES if self.context.is_bootstrap else self.context.watermarks.now_micros
 
     def kernel(self) -> WaitingRows:
         """Return the part of the kernel that lets rows wait."""
-        late = None if self.context.history else self.context.watermarks.before_micros
+        late = None if self.context.is_bootstrap else self.context.watermarks.before_micros
         computed = {field.name: field.name for field in self.computed_fields}
         return WaitingRows(self.by, self._aliases | computed, late, self.now, list(computed))
 
     def _on_time(self, at: str) -> str:
         """Return SQL for the rows for which anything is computed: a late one is set aside, whatever is in it. at: SQL
         of a row's time."""
-        before = None if self.context.history else self.context.watermarks.before_micros
+        before = None if self.context.is_bootstrap else self.context.watermarks.before_micros
         return f"{at} IS NOT NULL" if before is None else f"{at} >= {moment(before, at)}"
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> StateLookup:
         """Return the state of the rows that wait."""
-        is_still = is_known_empty(self.rows) and not self.context.watermarks.moved
-        return Remembered(
+        is_still = is_known_empty(self.rows) and not self.context.watermarks.has_advanced
+        return StateLookup(
             self.context.state([*self.by, "_row"], WAITING, grouped_by=self.by),
             [*self.keys, _field("_row", "string"), *self.values, *self._own, *self.computed_fields],
             "_at",
@@ -144,10 +144,10 @@ class WaitingStream:
     def folded(
         self,
         work: Kernel,
-        others: Sequence[Remembered],
+        others: Sequence[StateLookup],
         given: Sequence[StructField],
         made: Callable[[pa.Table], pa.Table] | None = None,
-        late: Sequence[str] = (LATE,),
+        late: Sequence[str] = (LATE_OUTPUT,),
     ) -> dict[str, DataFrame]:
         """Let workers do `work` on the rows, and return the operator's streams. others: its other states. late: the
         outputs for which late rows are needed."""
@@ -181,11 +181,11 @@ class WaitingStream:
             work,
             given,
             is_empty=is_known_empty(self.rows),
-            made=made,
-            apart={LATE: self.fields} if context.taken.intersection(late) else {},
+            project=made,
+            side_outputs={LATE_OUTPUT: self.fields} if context.consumed_outputs.intersection(late) else {},
         )
         context.count(folded.counts)
-        return {"": folded.rows, **folded.apart}
+        return {"": folded.rows, **folded.side_outputs}
 
 
 def computed_fields(rows: DataFrame, texts: Mapping[str, str], context: OperatorContext) -> list[StructField]:
@@ -210,7 +210,7 @@ def _field(name: str, kind: str) -> StructField:
 
 
 def rows_passed_by_watermark(
-    rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext, late: Sequence[str] = (LATE,)
+    rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext, late: Sequence[str] = (LATE_OUTPUT,)
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
 
@@ -220,4 +220,4 @@ def rows_passed_by_watermark(
     waiting = WaitingStream(rows, by, time, context)
     given = [*waiting.fields, _field("_at", "long"), _field("_row", "string")]
     streams = waiting.folded(ReadyRows(waiting.kernel()), [], given, late=late)
-    return streams[""], streams[LATE] if LATE in streams else empty_like(rows)
+    return streams[""], streams[LATE_OUTPUT] if LATE_OUTPUT in streams else empty_like(rows)

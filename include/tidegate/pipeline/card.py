@@ -64,9 +64,9 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
         jobs=[job.name for job in graph.jobs],
         gates={gated.name: job.name for job in graph.jobs for gated in job.gates},
         parts=_parts(graph),
-        rows_stay={name: why for name, node in graph.sinks.items() if (why := node.sink.why_rows_stay())},
+        rows_stay={name: why for name, node in graph.sinks.items() if (why := node.sink.rows_stay_reason())},
         keys={name: list(node.sink.upserts) for name, node in graph.sinks.items() if node.sink.upserts},
-        settings=[(row.key, row.value, row.origin) for row in settings.shown()],
+        settings=[(row.key, row.value, row.origin) for row in settings.display_rows()],
     )
     return msgspec.json.encode(card).decode()
 

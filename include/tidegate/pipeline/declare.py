@@ -141,7 +141,7 @@ class Stream:
         inputs or the key may change one day. Two operators that would get the same default uid each need their own.
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
-        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.told_by])
+        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.identity_columns])
         self.pipeline._stages.append(OperatorNode(name, operator, inputs, job_of((self, *others)), not uid))
         return Stream(self.pipeline, name, operator.outputs)
 
@@ -586,8 +586,8 @@ class Stream:
         name: identifies its verdicts and its quarantine; by default made of the judged stream, the kind of gate and
         its rules, such as "orders-expectations-shop". Gates before and after it do not matter.
         """
-        kind, told_by = getattr(gate, "kind", "gate"), getattr(gate, "told_by", ())
-        gate_name = name or generated_name([self.pipeline._ungated(self.name), kind, *told_by])
+        kind, identity_parts = getattr(gate, "kind", "gate"), getattr(gate, "identity_parts", ())
+        gate_name = name or generated_name([self.pipeline._ungated(self.name), kind, *identity_parts])
         self.pipeline._stages.append(GateNode(gate_name, gate, self.name, self.into_job, not name))
         return Stream(self.pipeline, gate_name)
 

@@ -18,7 +18,7 @@ __all__ = [
     "table_problems",
 ]
 
-LONGEST_NAME: Final = 63
+MAX_NAME_LENGTH: Final = 63
 """Bytes. PostgreSQL cuts off the rest, and two names could become one."""
 
 
@@ -102,7 +102,9 @@ def table_problems(table: object) -> list[str]:
     parts = table.split(".")
     if len(parts) > 2 or not all(parts) or "\0" in table:
         return [f"table {table!r} must be a name such as 'sales', or a schema and a name such as 'shop.sales'"]
-    return [f"{part!r} is longer than {LONGEST_NAME} bytes" for part in parts if len(part.encode()) > LONGEST_NAME]
+    return [
+        f"{part!r} is longer than {MAX_NAME_LENGTH} bytes" for part in parts if len(part.encode()) > MAX_NAME_LENGTH
+    ]
 
 
 def find_oid(cursor: Any, table: TableName) -> int | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, InFlight
 
-__all__ = ["InputSelection", "taking"]
+__all__ = ["InputSelection", "select_input"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class InputSelection:
     """For its ack: all acks of later checkpoints that it has read by then."""
 
 
-def taking(
+def select_input(
     entry: Entry, above: Iterable[Entry], before: Collection[Handle], streams: Mapping[str, str]
 ) -> InputSelection:
     """Select the input of a job in `entry`.

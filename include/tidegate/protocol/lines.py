@@ -39,9 +39,9 @@ __all__ = [
     "Replay",
     "ReplayCut",
     "Swapped",
+    "decide_shared_approval",
     "on_cut",
     "on_discard",
-    "on_hold",
     "on_replay",
     "on_swap",
     "spared_for_lines",
@@ -219,7 +219,7 @@ class Approved:
     """False: by the time limit, which has looked at nothing."""
 
 
-def on_hold(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> int | None:
+def decide_shared_approval(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> int | None:
     """Decide whether an approval of a live checkpoint is also one of a line's checkpoint that a gate holds. Return that
     live checkpoint; None: somebody has to look at it.
 

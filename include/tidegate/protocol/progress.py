@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import Handle, InFlight
 
-__all__ = ["JobProgress", "allows_overtaking", "behind", "missing", "not_waited_for", "progress_of"]
+__all__ = ["JobProgress", "allows_overtaking", "job_progress", "missing", "not_waited_for", "overtaken_jobs"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def allows_overtaking(line: Sequence[Entry]) -> bool:
     return floor is not None and floor.manifest is not None and bool(floor.manifest.in_flight)
 
 
-def progress_of(line: Sequence[Entry]) -> JobProgress:
+def job_progress(line: Sequence[Entry]) -> JobProgress:
     """O1, O2: compute the progress of each job. `line` goes from the entry down to at least the last completed one."""
     entry, floor = line[0], _floor(line)
     held_acks: Mapping[str, Handle] = {}
@@ -137,7 +137,7 @@ def _unread_after(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFl
     return unread
 
 
-def behind(entry: Entry) -> dict[str, dict[str, Any]]:
+def overtaken_jobs(entry: Entry) -> dict[str, dict[str, Any]]:
     """Return, for display, the jobs that a completed checkpoint went past: how far each was (None: nowhere), and the
     checkpoints whose rows it had not read yet."""
     if entry.manifest is None or entry.rollback is not None:

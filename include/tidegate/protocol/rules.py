@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tidegate.protocol.progress import allows_overtaking, missing, progress_of
+from tidegate.protocol.progress import allows_overtaking, job_progress, missing
 from tidegate.protocol.verdicts import REJECTED, Undecided, gate_failure, rejection, unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
@@ -231,7 +231,7 @@ def own_entry(view: View, run: str) -> int | None:
     for entry in reversed(view.entries):
         if entry.plan.run == run and not entry.aborted:
             return entry.id
-    for elsewhere in reversed(view.own_elsewhere):
+    for elsewhere in reversed(view.own_outside_view):
         if isinstance(elsewhere, int):
             return elsewhere  # retired: it was decided, and its effects remain
         if not elsewhere.aborted:
@@ -406,7 +406,7 @@ def on_job_behind(
     gone: entries in which nobody works on this job any more; a hint. time_up: alignment has lasted long enough.
     beyond: a later completed entry holds an ack of the job.
     """
-    entry, progress = line[0], progress_of(line)
+    entry, progress = line[0], job_progress(line)
     passed = entry.overtaken & {job, *after}
     if passed:
         return SkipJob(entry.id, None)
@@ -488,7 +488,7 @@ def on_completion(
     line = [entry, *([base] if base is not None else ()), *below]
     if not allows_overtaking(line):
         return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
-    chosen = progress_of(line).chosen
+    chosen = job_progress(line).chosen
     for job, acked in entry.acks.items():
         if chosen.get(job) != acked.handle and job not in entry.overtakable:
             why = f"two attempts at job {job!r} continued from the same checkpoint, and the other attempt counts"

@@ -123,7 +123,7 @@ class View:
     entries: tuple[Entry, ...]
     settled: int = 0
     """The hint from which the view starts: everything up to this id is decided and published."""
-    own_elsewhere: tuple[Entry | int, ...] = ()
+    own_outside_view: tuple[Entry | int, ...] = ()
     """Entries of the calling run below the view; for a retired one only its id."""
 
     def get(self, id: int | None) -> Entry | None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from tidegate.errors import Invalid
 
-LONGEST_NAME = 63
-NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
+MAX_NAME_LENGTH = 63
+NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_NAME_LENGTH - 1}}}")
 _ENTRY = re.compile(r"[0-9]{8,18}")
 
 AIRFLOW = "airflow"

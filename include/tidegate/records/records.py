@@ -59,6 +59,7 @@ __all__ = [
     "Copy",
     "Handle",
     "Hold",
+    "HookProgress",
     "Id",
     "InFlight",
     "JobNote",
@@ -84,7 +85,6 @@ __all__ = [
     "Struct",
     "SwappedBackfill",
     "Timed",
-    "Told",
     "Trouble",
     "Verdict",
     "WaitingRun",
@@ -1228,7 +1228,7 @@ class WaitingRun(Record, frozen=True, kw_only=True):
     rank: Rank
 
 
-class Told(Record, frozen=True, kw_only=True):
+class HookProgress(Record, frozen=True, kw_only=True):
     """What the pipeline's hooks were notified of. If lost, they are notified again."""
 
     title: ClassVar[str] = "told.json"

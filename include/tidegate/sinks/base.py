@@ -22,7 +22,7 @@
     forget    now and then, by retention                     yes: next time
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
-Only `ahead` and `prepare` see a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
+Only `prestage` and `prepare` see a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
 
 This is all that a sink may be asked for. A target with transactions needs far less: see `TransactionalSink`.
 """
@@ -37,6 +37,7 @@ from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Restored
+from tidegate.renamed_hooks import SINK_HOOKS, refuse_old_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,10 +55,10 @@ __all__ = [
     "Head",
     "Prepared",
     "Publication",
+    "RestorePlan",
     "Sink",
     "SinkContext",
     "Staging",
-    "WayBack",
     "entry_folder",
 ]
 
@@ -79,9 +80,9 @@ class SinkContext:
     """The pipeline's own folder, which holds its ledger, state and quarantine: an absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
     """Returns a session for a sink whose target needs Spark to publish. None: this process has no Spark."""
-    seen: Head | None = None
+    known_head: Head | None = None
     """The target's head, if the caller has read it just before: then `check` need not ask again what `head` refuses."""
-    through: bool = False
+    direct: bool = False
     """At least once: a job commits its rows itself, before the decision. This is separate from what is published after
     decisions: it has another transaction id, and folders that no clean-up touches, since tables may show their
     files."""
@@ -90,12 +91,12 @@ class SinkContext:
     def app_id(self) -> str:
         """Delta's txn app id. A pipeline that was started from scratch has a new uid, so its commits are never
         skipped."""
-        return f"tidegate{'-through' if self.through else ''}/{self.uid}/{self.sink}"
+        return f"tidegate{'-through' if self.direct else ''}/{self.uid}/{self.sink}"
 
     @property
     def folder(self) -> str:
         """The folder inside the target that holds all staged files. Names that users choose contain no dot."""
-        return f"tidegate/{self.uid}-{self.sink}{'.through' if self.through else ''}"
+        return f"tidegate/{self.uid}-{self.sink}{'.through' if self.direct else ''}"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class Head:
 
     version: int | None
     """The target's own version. None: there is no table yet."""
-    last: int | None
+    last_entry: int | None
     """The last entry of this pipeline that was published here. None: none yet."""
     opened: object = field(default=None, compare=False, repr=False)
     """The target as the sink opened it for this, so that further questions about this moment need no second look."""
@@ -155,7 +156,7 @@ class Publication:
     id: int
     generation: int
     attempt: str
-    after: int | None
+    previous: int | None
     committables: tuple[Json, ...] = field(repr=False)
     interval: Interval | None = None
     """In an interval pipeline: the interval of these rows. They replace its rows in the target."""
@@ -165,7 +166,7 @@ class Publication:
     """For a rollback: how it restores this target."""
     target: int = 0
     """For a rollback: the checkpoint that it returns to."""
-    through: bool = False
+    direct: bool = False
     """At least once, from a job: another attempt's commit under the same id does not replace this one."""
 
 
@@ -182,29 +183,33 @@ class Disowned:
 
 
 @dataclass(frozen=True)
-class WayBack:
+class RestorePlan:
     """Facts about one target that a rollback needs before it is decided."""
 
     exists: bool = True
     """False: this pipeline has never published anything there, so there is nothing to restore."""
-    lacks: bool = False
+    not_published_yet: bool = False
     """True: the checkpoint to return to has not been published to this target yet."""
-    to: PublishedTable | None = None
+    target_version: PublishedTable | None = None
     """The target's version as of that checkpoint. None: the target was created later, and would be empty."""
     version: int | None = None
     """The target's current version."""
-    foreign: tuple[str, ...] = ()
+    foreign_commits: tuple[str, ...] = ()
     """Commits of others since then."""
     problems: tuple[str, ...] = ()
     """The reasons why it cannot go back."""
-    no_retract: str = ""
+    not_separable_reason: str = ""
     """The reason why this pipeline's rows cannot be separated from those of others. Empty: they can."""
-    rows_stay: str = ""
+    rows_stay_reason: str = ""
     """The reason why the target keeps the rows that it was given since. Empty: it can be restored."""
 
 
 class Sink(ABC):
     """A target that takes part in checkpoints. Use ExactlyOnceSink or AtLeastOnceSink, never this."""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        refuse_old_hooks(cls, SINK_HOOKS)
 
     kind: ClassVar[str]
 
@@ -216,24 +221,26 @@ class Sink(ABC):
         """Return this sink with a table of its own in a folder inside the real target, for a backfill. None: it cannot
         have one, so backfills leave its target as it is.
 
-        Then `seed`, `bring` and `drop_shadow` are implemented.
+        Then `create_shadow`, `promote_shadow` and `drop_shadow` are implemented.
         """
         return None
 
-    def seed(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+    def create_shadow(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
         """Make the shadow's table as a backfill that begins at `since` needs it. None: the target had no rows then.
 
         context, own: that of the target, and that of the shadow. Repeatable.
         """
         raise NotImplementedError
 
-    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
-        """Return the committable by which `go_back` to `since` also makes the target show what the shadow does. It
+    def promote_shadow(
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext
+    ) -> Json | None:
+        """Return the committable by which `restore` to `since` also makes the target show what the shadow does. It
         names the shadow's own files. None: nothing is to be added or removed."""
         raise NotImplementedError
 
     def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
-        """Remove a shadow's files, but for those that these committables of `bring` name. Repeatable.
+        """Remove a shadow's files, but for those that these committables of `promote_shadow` name. Repeatable.
 
         Called once nobody publishes to the shadow any more that counts.
         """
@@ -252,14 +259,14 @@ class Sink(ABC):
         """Return all problems of the declaration. Called when the pipeline is validated."""
         return []
 
-    takes_replaced: bool = True
+    wants_retractions: bool = True
     """True: it uses the rows that a stream's new rows replace."""
 
-    writes_through: ClassVar[bool] = False
+    can_publish_directly: ClassVar[bool] = False
     """True: at least once, a job may `publish` its rows itself, before the decision (SinkContext.through). Otherwise
     they are published after it, as in any other pipeline."""
 
-    adds_each: ClassVar[bool] = False
+    counts_input_rows: ClassVar[bool] = False
     """True: `Prepared` counts exactly the rows that were passed to `prepare`."""
 
     upserts: Sequence[str] = ()
@@ -273,7 +280,7 @@ class Sink(ABC):
 
     def update_problems(self, stream: str) -> list[str]:
         """Return the reasons why it cannot take a stream that replaces rows. If the list is empty, it
-        implements `prepare_updates`."""
+        implements `prepare_with_retractions`."""
         return [
             f"it adds rows, but {stream} replaces rows that it returned before: use DeltaUpsert with keys, "
             "or DeltaAppend(…, changelog=True) for a row of each change"
@@ -284,11 +291,11 @@ class Sink(ABC):
         interval's rows.
 
         Then `publish` accepts publications with an interval, in any order of ids; `prepare` returns a committable
-        even if there are no rows; and `trace` and `holds` are implemented.
+        even if there are no rows; and `trace` and `has_publication` are implemented.
         """
         return ["it cannot replace the rows of one interval: use DeltaAppend"]
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
         return ""
 
@@ -300,7 +307,7 @@ class Sink(ABC):
         """Raise Invalid if the target cannot take rows with these columns. The frame has no rows; nothing is written,
         and no query runs."""
 
-    def try_out(self, context: SinkContext) -> None:  # noqa: B027
+    def test_store(self, context: SinkContext) -> None:  # noqa: B027
         """Raise Invalid for a store on which two publishers could both succeed. Called once for each object store."""
 
     def check_interval(  # noqa: B027
@@ -337,7 +344,7 @@ class Sink(ABC):
         """Return the Delta table that it publishes to; None: its target is none."""
         return None
 
-    def stages_in(self, context: SinkContext) -> Location | None:
+    def staging_folder(self, context: SinkContext) -> Location | None:
         """Return the folder that Spark writes and this process reads: both must see the same one. None: there is
         none."""
         return None
@@ -346,7 +353,7 @@ class Sink(ABC):
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         """Write the rows durably where nobody sees them. Called once per attempt; attempts may overlap."""
 
-    def ahead(
+    def prestage(
         self,
         frame: DataFrame,
         beside: Mapping[str, Column],
@@ -364,14 +371,14 @@ class Sink(ABC):
         """
         return None
 
-    def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
-        """Do the same as `prepare` for rows that `ahead` has written."""
+    def prepare_prestaged(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
+        """Do the same as `prepare` for rows that `prestage` has written."""
         raise NotImplementedError
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        """Do the same as `prepare` for a stream that replaces rows. Rows with keys of `withdrawn` that are not in
+        """Do the same as `prepare` for a stream that replaces rows. Rows with keys of `retractions` that are not in
         `frame` must be removed."""
         raise NotImplementedError
 
@@ -392,7 +399,7 @@ class Sink(ABC):
         gone."""
         raise NotImplementedError
 
-    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+    def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         """Return whether the target as of `head` contains the commit of this publication, in an interval pipeline.
 
         Raise Corrupt if its history no longer shows it.
@@ -422,33 +429,33 @@ class Sink(ABC):
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove what the published attempt staged and the target does not use (for an append, nothing)."""
 
-    def skipped(self, id: int, context: SinkContext) -> bool:
+    def has_skipped(self, id: int, context: SinkContext) -> bool:
         """Return whether the target has definitely gone past checkpoint `id` without it: its staged files are then
         useless."""
         return False
 
-    def forget(self, before: PublishedTable, context: SinkContext) -> None:  # noqa: B027
+    def delete_history(self, before: PublishedTable, context: SinkContext) -> None:  # noqa: B027
         """Delete the target's history before that version: nothing needs it any more.
 
         This is only for tidegate's own tables. The owner of any other table decides how much history to keep.
         """
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         """Return the files that were prepared and not published yet, and that are missing or changed."""
         return []
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         """Return whether and how the target can be restored to its state when entry `to` was the last one there (None:
         when there was none).
 
         known: the version that was reported to readers at that time. committables: for a state, its content then. All
         that a rollback needs is checked: versions, hashes, files.
         """
-        return WayBack(problems=(f"a sink of kind {self.kind} cannot take back what it has published",))
+        return RestorePlan(problems=(f"a sink of kind {self.kind} cannot take back what it has published",))
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         """Restore the target as `publication.restore` says, in the one commit right after `head`.
 
         It commits even if nothing changes, because the commit fences publishers of checkpoints that no longer count.

@@ -101,17 +101,17 @@ class Channel:
         """Return an object that makes files of this channel durable."""
         return Syncing(self.location(context))
 
-    def take(self, sent: Sent, context: SinkContext, spark: SparkSession) -> tuple[DataFrame, DataFrame | None]:
+    def read(self, sent: Sent, context: SinkContext, spark: SparkSession) -> tuple[DataFrame, DataFrame | None]:
         """Return the rows, and those that they replace, exactly as they were sent."""
         rows = self._read(sent.rows, context, spark)
         return rows, self._read(sent.replaced, context, spark) if sent.replaced is not None else None
 
-    def take_all(
+    def read_all(
         self, sent: Sequence[Sent], context: SinkContext, spark: SparkSession
     ) -> tuple[DataFrame, DataFrame | None]:
         """Return the rows of several checkpoints together. A row that was sent in one and replaced in a later one is
         left out of both frames."""
-        frames = [self.take(rows, context, spark) for rows in sent]
+        frames = [self.read(rows, context, spark) for rows in sent]
         if len(frames) == 1:
             return frames[0]
         rows = _union([rows for rows, _ in frames])

@@ -54,7 +54,7 @@ class IcebergAppend(TransactionalSink):
     """
 
     kind: ClassVar[str] = "iceberg-append"
-    adds_each: ClassVar[bool] = True
+    counts_input_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class IcebergAppend(TransactionalSink):
                 reason="TABLE_CHANGED",
             ) from None
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         return "rows that an Iceberg table was given are not taken back; read an older snapshot instead"
 
     def _catalog(self, context: SinkContext) -> Any:

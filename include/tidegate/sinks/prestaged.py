@@ -62,7 +62,7 @@ class PrestagedRows:
     location: Location
     folder: str
     schema: Json = field(repr=False)
-    beside: tuple[str, ...]
+    mark_columns: tuple[str, ...]
     """The names of the mark columns."""
     sources: tuple[InputFile, ...]
     parts: tuple[RowGroup, ...]
@@ -92,7 +92,7 @@ class PrestagedRows:
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         """Read some columns of a part, which may be mark columns."""
-        mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.beside]
+        mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.mark_columns]
         full_schema = {"type": "struct", "fields": [*self.schema["fields"], *mark_fields]}
         return read_part(Table(self.location, full_schema, ()), part, names)
 
@@ -163,8 +163,8 @@ class PrestagedRows:
         if self.draft and not self._replaced:
             self._rewrite_all()
         for source in self.sources:
-            if self.beside and source.path not in self._replaced:
-                drop_columns(self.location.local(source.path), self.beside)
+            if self.mark_columns and source.path not in self._replaced:
+                drop_columns(self.location.local(source.path), self.mark_columns)
         self.location.remove_files(self._replaced)
         return sync_and_list(self.location, self.folder, self.schema, written=self.rows - sum(self._removed_counts))
 

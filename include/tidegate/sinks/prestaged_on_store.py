@@ -46,11 +46,11 @@ class _RowsOnStore(PrestagedRows):
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         marks = self.marks[part.source.path].slice(part.start, part.rows)
-        own = [name for name in names if name not in self.beside]
+        own = [name for name in names if name not in self.mark_columns]
         if not own:
             return marks.select(list(names))
         rows = read_part(self._table, part, own)
-        for name in (name for name in names if name in self.beside):
+        for name in (name for name in names if name in self.mark_columns):
             rows = rows.append_column(name, marks[name])
         return rows.select(list(names))
 

@@ -21,15 +21,16 @@ from tidegate.delta import Location, StagedFile, missing_files, sync_and_list
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.records import Json, PublishedTable, Struct
+from tidegate.renamed_hooks import TRANSACTIONAL_SINK_HOOKS, refuse_old_hooks
 from tidegate.sinks.base import (
     STAGED_FILES_GONE,
     ExactlyOnceSink,
     Head,
     Prepared,
     Publication,
+    RestorePlan,
     SinkContext,
     Staging,
-    WayBack,
     entry_folder,
 )
 from tidegate.spark.known import empty_like
@@ -88,7 +89,7 @@ class StagedRows:
         """The schema of the rows in Spark's JSON form. None: there are no rows."""
         return next((part.columns for part in self.parts), None)
 
-    def by_part(self) -> Iterator[StagedRows]:
+    def split_by_part(self) -> Iterator[StagedRows]:
         """Yield the rows of each committable by themselves, oldest first: a key may be in several of them."""
         return (replace(self, parts=(part,)) for part in self.parts)
 
@@ -129,8 +130,12 @@ class TransactionalSink(ExactlyOnceSink):
     The mark belongs to `context.app_id`, which names this sink of this pipeline permanently.
     """
 
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        refuse_old_hooks(cls, TRANSACTIONAL_SINK_HOOKS)
+
     @property
-    def takes_replaced(self) -> bool:  # type: ignore[override]
+    def wants_retractions(self) -> bool:  # type: ignore[override]
         """Where rows replace others by key, those that are gone have to be removed."""
         return bool(self.upserts)
 
@@ -193,7 +198,7 @@ class TransactionalSink(ExactlyOnceSink):
         """True: it implements `set_mark`."""
         return type(self).set_mark is not TransactionalSink.set_mark
 
-    def take_back(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
+    def undo_after(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
         """Remove what was loaded after checkpoint `to`, and set the mark to `rows.checkpoint`, in one transaction.
 
         For a rollback; `rows` has none. Otherwise like `load`. Implement it only if the target can tell which rows came
@@ -201,9 +206,9 @@ class TransactionalSink(ExactlyOnceSink):
         """
         raise NotImplementedError
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
-        if type(self).take_back is not TransactionalSink.take_back:
+        if type(self).undo_after is not TransactionalSink.undo_after:
             return ""
         return f"a sink of kind {self.kind} cannot take back what it has published"
 
@@ -212,7 +217,7 @@ class TransactionalSink(ExactlyOnceSink):
     def check(self, context: SinkContext) -> None:
         self.last(context)
 
-    def stages_in(self, context: SinkContext) -> Location:
+    def staging_folder(self, context: SinkContext) -> Location:
         return Location(f"{context.home}/staged", context.place.options)
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
@@ -221,10 +226,10 @@ class TransactionalSink(ExactlyOnceSink):
     def update_problems(self, stream: str) -> list[str]:
         return [] if self.upserts else super().update_problems(stream)
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        return self._stage(frame, withdrawn, context, staging)
+        return self._stage(frame, retractions, context, staging)
 
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:
         self._refuse_output(frame, context)
@@ -270,7 +275,7 @@ class TransactionalSink(ExactlyOnceSink):
     def _write(
         self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, partition_by: Sequence[str] = ()
     ) -> StagedPart:
-        location, folder = self.stages_in(context), f"{staging.folder(context)}/{part}"
+        location, folder = self.staging_folder(context), f"{staging.folder(context)}/{part}"
         columns = msgspec.json.decode(frame.schema.json())
         partitions: Json = {"type": "struct", "fields": [f for f in columns["fields"] if f["name"] in partition_by]}
         written = write_files(frame, partitions, location, folder, partition_by)
@@ -281,16 +286,16 @@ class TransactionalSink(ExactlyOnceSink):
         """Return the staged rows. They need not be computed again, nor come out the same if they were."""
         if not staged.files:
             return empty_like(rows)
-        location = self.stages_in(context)
+        location = self.staging_folder(context)
         paths = [location.full(file.path) for file in staged.files]
         return rows.sparkSession.read.schema(rows.schema).parquet(*paths)
 
     def head(self, context: SinkContext) -> Head:
         last = self.last(context)
-        return Head(version=last, last=last)
+        return Head(version=last, last_entry=last)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if head.last is not None and head.last >= publication.id:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None  # The caller finds it in the head that it reads next.
         rows = self._staged_rows(publication, head, context)
         lost = missing_files(rows.location, [file for part in rows.parts for file in (*part.files, *part.removed)])
@@ -306,7 +311,7 @@ class TransactionalSink(ExactlyOnceSink):
 
     def _staged_rows(self, publication: Publication, head: Head, context: SinkContext) -> StagedRows:
         parts = tuple(typed.convert(committable, StagedPart) for committable in publication.committables)
-        return StagedRows(publication.id, head.last, publication.attempt, self.stages_in(context), parts)
+        return StagedRows(publication.id, head.last_entry, publication.attempt, self.staging_folder(context), parts)
 
     def _loaded(self, rows: StagedRows, context: SinkContext) -> PublishedTable | None:
         return self._moved(lambda: self.load(rows, context), rows, context)
@@ -338,37 +343,39 @@ class TransactionalSink(ExactlyOnceSink):
             )
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        location, folder = self.stages_in(context), entry_folder(context, id)
+        location, folder = self.staging_folder(context), entry_folder(context, id)
         return sorted({path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)})
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        self.stages_in(context).remove_folder(staging.folder(context))
+        self.staging_folder(context).remove_folder(staging.folder(context))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         self.discard(context, staging)  # the target has its own copy of the rows
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         parts = [typed.convert(committable, StagedPart) for committable in committables]
         files = [file for part in parts for file in (*part.files, *part.removed)]
-        return missing_files(self.stages_in(context), files)
+        return missing_files(self.staging_folder(context), files)
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         if known is not None:
             self.verify(known, context)
         last = self.last(context)
         if last is None:
-            return WayBack(exists=False, lacks=to is not None)
+            return RestorePlan(exists=False, not_published_yet=to is not None)
         lacks = to is not None and last < to
-        return WayBack(lacks=lacks, to=known, version=last, rows_stay=self.why_rows_stay())
+        return RestorePlan(
+            not_published_yet=lacks, target_version=known, version=last, rows_stay_reason=self.rows_stay_reason()
+        )
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         """Take rows back if the target can. Move the mark in any case, so that no checkpoint from before the rollback
         can be loaded any more."""
-        if head.last is not None and head.last >= publication.id:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         rows = self._staged_rows(publication, head, context)
-        if self.why_rows_stay() or publication.restore is None or publication.restore.how == "keep":
+        if self.rows_stay_reason() or publication.restore is None or publication.restore.how == "keep":
             return self._loaded(rows, context)
-        return self._moved(lambda: self.take_back(rows, publication.target, context), rows, context)
+        return self._moved(lambda: self.undo_after(rows, publication.target, context), rows, context)

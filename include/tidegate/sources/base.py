@@ -24,11 +24,12 @@ from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Amount, Blob, Json, Lag, Unread
+from tidegate.renamed_hooks import SOURCE_HOOKS, refuse_old_hooks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "least", "reaches"]
+__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "is_at_least", "smallest_bound"]
 
 
 class Blobs(Protocol):
@@ -67,16 +68,16 @@ class SourceContext:
     at_most: int | None = None
     """For a source with a unit: a bound in that unit, in addition to its own bounds. A source that cannot stay within
     it takes as little as it can."""
-    larger: int = 1
+    bound_factor: int = 1
     """How many times as large as all these bounds allow a range may be: a backfill reads in larger ranges."""
-    until: Json | None = None
+    stop_position: Json | None = None
     """A position that the source has had: the range goes no further than that, for a backfill that stops there. A
     source with `can_stop` heeds it."""
 
     def bound(self, *bounds: int | None) -> int | None:
         """Return how much the range may hold. bounds: the source's own, in its unit. None: as much as there is."""
-        bound = least([*bounds, self.at_most])
-        return None if bound is None else bound * self.larger
+        bound = smallest_bound([*bounds, self.at_most])
+        return None if bound is None else bound * self.bound_factor
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Planned:
     versions of a table that add none."""
     splits: Json
     """What to read, with fingerprints."""
-    empty: bool
-    more: bool = False
+    is_empty: bool
+    has_more: bool = False
     summary: str = ""
     amount: int = 0
     """The size of the range, in the source's unit."""
@@ -99,12 +100,12 @@ class Planned:
     """How far the source is behind its input after this range, if it can tell."""
 
 
-def least(bounds: Iterable[int | None]) -> int | None:
+def smallest_bound(bounds: Iterable[int | None]) -> int | None:
     """Return the smallest bound, ignoring None. None: there are no bounds."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def reaches(position: Json | None, other: Json | None, place: str, *same: str) -> bool:
+def is_at_least(position: Json | None, other: Json | None, place: str, *same: str) -> bool:
     """Return whether a position is at least as far as another one: `place` is how far, `same` what must be equal."""
     if other is None or position == other:
         return True
@@ -118,6 +119,10 @@ def reaches(position: Json | None, other: Json | None, place: str, *same: str) -
 class Source(ABC):
     """Something that can be read in ranges, repeatably."""
 
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        refuse_old_hooks(cls, SOURCE_HOOKS)
+
     kind: ClassVar[str]
     unit: ClassVar[Literal["bytes", "rows"] | None] = None
     """The unit of `context.at_most`. None: the source accepts no bound from outside."""
@@ -127,7 +132,7 @@ class Source(ABC):
     can be replaced while it is read without Spark noticing."""
 
     can_stop: ClassVar[bool] = False
-    """True: `plan` heeds `context.until`."""
+    """True: `plan` heeds `context.stop_position`."""
 
     costly_to_read: ClassVar[bool] = False
     """True: its rows come from another system, so what is needed twice in a checkpoint is read once and stored."""
@@ -175,7 +180,7 @@ class Source(ABC):
         """Raise Invalid, naming each file or version, if the range cannot be read as planned. Return the size of the
         range, as far as it is known without reading it."""
 
-    def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
+    def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
         """Return the highest time of this column in the range, in microseconds since 1970. None: only the rows show
         it."""
         return None
@@ -196,7 +201,7 @@ class Source(ABC):
         """Return whether whoever has read up to `position` has read all that one at `other` has read."""
         return other is None or position == other
 
-    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+    def missing_input(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
         """Return what was read between two positions and cannot be read again, in words. Empty: nothing, as far as can
         be told without reading it."""
         if start == end:
@@ -220,7 +225,7 @@ class Source(ABC):
             reason="NOTHING_TO_ACCEPT",
         )
 
-    def completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
+    def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
         """Take note that a checkpoint has been completed whose range ends at `end`. For others who watch the source,
         such as a tool that shows the lag of consumer groups; tidegate itself never relies on it."""
 

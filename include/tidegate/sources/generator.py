@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least, reaches
+from tidegate.sources.base import Planned, Source, SourceContext, is_at_least, smallest_bound
 from tidegate.sources.unrepeatable import UNREPEATABLE
 
 if TYPE_CHECKING:
@@ -77,21 +77,23 @@ class Generator(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next `rows` offsets."""
         first = _offset_of(start, context)
-        end = least([self.total, context.until["offset"] if context.until is not None else None])
+        end = smallest_bound(
+            [self.total, context.stop_position["offset"] if context.stop_position is not None else None]
+        )
         rows = context.bound(self.rows) or 1
         last = first + rows if end is None else max(first, min(first + rows, end))
         return Planned(
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
-            empty=first == last,
-            more=end is not None and first < last < end,  # without a total, rows are made on demand
+            is_empty=first == last,
+            has_more=end is not None and first < last < end,  # without a total, rows are made on demand
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
-        return reaches(position, other, "offset")
+        return is_at_least(position, other, "offset")
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Nothing can have changed: rows are made from their offsets."""

@@ -47,7 +47,7 @@ class SparkMeter(Protocol):
     def enter(self, step: int | None) -> None:
         """Let all that this thread asks for from now on count for this step; None: for none."""
 
-    def taken(self) -> Steps:
+    def take_work(self) -> Steps:
         """Return what Spark has done by now, once. A step that is not there has had none; {}: nothing is known."""
 
 
@@ -56,7 +56,7 @@ class Unmetered:
 
     def enter(self, step: int | None) -> None: ...
 
-    def taken(self) -> Steps:
+    def take_work(self) -> Steps:
         return {}
 
 
@@ -128,7 +128,7 @@ class _ClientMeter:
         """The work of the step that is open in this thread."""
         return self._steps[getattr(self._thread, "step", None)]
 
-    def taken(self) -> Steps:
+    def take_work(self) -> Steps:
         told = _server_work(self._client)
         with self._lock:
             return {step: _work(counted, told) for step, counted in self._steps.items()}
@@ -248,7 +248,7 @@ def _jvm_metered(spark: Any) -> Iterator[SparkMeter]:
     try:
         yield meter
     finally:
-        meter.leave()
+        meter.untag()
 
 
 class _JvmMeter:
@@ -262,13 +262,13 @@ class _JvmMeter:
         self._steps: dict[str, int | None] = {}
 
     def enter(self, step: int | None) -> None:
-        self.leave()
+        self.untag()
         tag = self._thread.tag = f"{self._job}{'' if step is None else step}."
         self._steps[tag] = step
         with contextlib.suppress(Exception):  # whoever uses Spark next is told why it does not answer
             self._context.addJobTag(tag)
 
-    def leave(self) -> None:
+    def untag(self) -> None:
         """Give no tag any more."""
         tag = getattr(self._thread, "tag", "")
         if not tag:  # Spark refuses an empty one, and to bring its error here takes 12 ms
@@ -277,7 +277,7 @@ class _JvmMeter:
             self._context.removeJobTag(tag)
         self._thread.tag = ""
 
-    def taken(self) -> Steps:
+    def take_work(self) -> Steps:
         with contextlib.suppress(Exception):
             told = _lines(self._listener.take(self._job))
             tags = {tag.removeprefix(self._job): step for tag, step in self._steps.items()}

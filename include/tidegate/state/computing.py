@@ -25,11 +25,11 @@ class Computing:
     row_groups: int = 0
     """How many there were."""
 
-    def by_workers(self) -> None:
+    def note_workers(self) -> None:
         """Workers have, with its kernel."""
         self.workers = True
 
-    def by_spark(self, why: str | None = None) -> None:
+    def note_spark(self, why: str | None = None) -> None:
         """Spark has had a part in it: several queries."""
         self.spark = True
         if why is not None:

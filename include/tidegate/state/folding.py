@@ -33,22 +33,22 @@ from tidegate.spark.known import empty_like, no_rows, renamed, select_sql, with_
 from tidegate.spark.row_id import HALVES, row_halves
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import (
-    APART,
     COUNTED,
     COUNTS,
     HOT_KEY,
     ROW_GROUPS,
+    SIDE_OUTPUT,
     SPILLED,
     TIED,
     Kernel,
     KernelPlan,
     Lookup,
-    Passing,
-    fold,
-    through_spark,
+    TaggedRows,
+    run_kernel_on_range,
+    run_kernel_on_tagged_rows,
 )
 from tidegate.state.arrow.held import KIND, Arriving, Limits
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, EmitPlan, Line, MergePlan
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, EmitPlan, MergePlan, ReportRow
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.keyed import collated_names, key_group, schema_of
@@ -59,33 +59,33 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.lateness import Over
+    from tidegate.state.lateness import ExpiredRows
     from tidegate.state.record import StateFile
 
-__all__ = ["KernelOutput", "Remembered", "run_kernel"]
+__all__ = ["KernelOutput", "StateLookup", "run_kernel"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-MOST_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """The most that a worker holds of a state, and four times what it holds of a batch, of which a kernel makes several
 copies. More goes to local disk, and is worked on in parts."""
 TIES: Final = "rows that are as great as stored ones: their ids decide"
 
 
 @dataclass(frozen=True)
-class Remembered:
+class StateLookup:
     """One of the states that the function looks at and changes."""
 
     state: KeyedState
     columns: Sequence[StructField]
     """Its keys and values."""
     time: str | None = None
-    ends: int | None = None
+    expire_before: int | None = None
     """Also the stored rows whose `time` is below this are looked up."""
-    since: int | None = None
+    expired_since: int | None = None
     """Of these only the ones from this on: what is below has ended before, and no longer counts."""
-    moves: bool = False
+    time_can_advance: bool = False
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
-    over: Over | None = None
+    drop_when_compacting: ExpiredRows | None = None
     """Rows that are over are left out when files are compacted."""
     also_keys_of: int | None = None
     """The number of a state before this one: what is found there is looked up here, too, by its keys."""
@@ -93,15 +93,15 @@ class Remembered:
     """Columns that Spark computes of a row's others, with their SQL: rows that came before there was such a column get
     it, once."""
 
-    def lookup(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
+    def lookup_plan(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
         """Return how workers look up its rows. merging: how they write it."""
         return Lookup(
-            replace(merging, over=self.over),
+            replace(merging, expired=self.drop_when_compacting),
             grouped_by,
             time=self.time,
-            ends=self.ends,
-            since=self.since,
-            moves=self.moves,
+            expire_before=self.expire_before,
+            expired_since=self.expired_since,
+            time_can_advance=self.time_can_advance,
             also_keys_of=self.also_keys_of,
         )
 
@@ -122,9 +122,9 @@ class Remembered:
         if keys and not grouped_by:
             frames.append(state.rows())
         elif keys:
-            frames.append(state.of(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
-        if self.time is not None and self.ends is not None:
-            frames.append(self._read_expiring_through_spark(self.time, self.ends))
+            frames.append(state.lookup(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
+        if self.time is not None and self.expire_before is not None:
+            frames.append(self._read_expiring_through_spark(self.time, self.expire_before))
         kinds = {field.name: field.dataType for field in self.columns}
         aligned = []
         for frame in frames:
@@ -145,8 +145,8 @@ class Remembered:
             return None  # the column is new: nothing has a time yet
         kind = next(field.dataType.typeName() for field in self.columns if field.name == time)
         at = quoted(time) if kind == "long" else f"unix_micros({quoted(time)})"
-        where = f"{at} < {ends}" + (f" AND {at} >= {self.since}" if self.since is not None else "")
-        if not self.moves:
+        where = f"{at} < {ends}" + (f" AND {at} >= {self.expired_since}" if self.expired_since is not None else "")
+        if not self.time_can_advance:
             return self.state.rows(where)
         rows = self.state.rows()
         return None if rows is None else rows.where(where)
@@ -159,45 +159,45 @@ class KernelOutput:
     rows: DataFrame
     """The rows to emit."""
     counts: Mapping[str, int]
-    apart: Mapping[str, DataFrame]
+    side_outputs: Mapping[str, DataFrame]
     """The rows of the operator's other outputs, as far as they were asked for."""
-    _replaced: DataFrame | None = None
+    _retractions: DataFrame | None = None
 
     @property
-    def replaced(self) -> DataFrame:
+    def retractions(self) -> DataFrame:
         """The rows that were emitted before, and are replaced; none if nobody asked for them."""
-        return empty_like(self.rows) if self._replaced is None else self._replaced
+        return empty_like(self.rows) if self._retractions is None else self._retractions
 
 
 def run_kernel(
     batch: DataFrame,
     fields: Sequence[StructField],
     grouped_by: Sequence[str],
-    states: Sequence[Remembered],
-    work: Kernel,
-    given: Sequence[StructField],
+    states: Sequence[StateLookup],
+    kernel: Kernel,
+    output_fields: Sequence[StructField],
     *,
     is_empty: bool,
     keeps_rows: bool = True,
-    beside: KeyedState | None = None,
-    anywhere: str | None = None,
-    enters: str | None = None,
+    size_hint: KeyedState | None = None,
+    keyless: str | None = None,
+    is_current_column: str | None = None,
     wants_retractions: bool = False,
-    made: Callable[[pa.Table], pa.Table] | None = None,
-    apart: Mapping[str, Sequence[StructField]] = _NOTHING,
+    project: Callable[[pa.Table], pa.Table] | None = None,
+    side_outputs: Mapping[str, Sequence[StructField]] = _NOTHING,
 ) -> KernelOutput:
-    """Let workers do `work`.
+    """Let workers run a kernel.
 
     fields: the columns of the batch, so that Spark need not be asked.
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
-    given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
+    output_fields: the columns of the rows to emit. is_empty: the batch is known to have no rows.
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
-    beside: a state of somebody else's that holds the batch's other columns: it tells how large rows are.
-    anywhere: SQL of the rows that are in none of the states, and may go to any worker.
-    enters: a column of what `work` gives, beside those of `given`: false where a row is replaced.
+    size_hint: a state of somebody else's that holds the batch's other columns: it tells how large rows are.
+    keyless: SQL of the rows that are in none of the states, and may go to any worker.
+    is_current_column: a column of what the kernel returns, beside `output_fields`: false where a row is replaced.
     wants_retractions: rows that are replaced are asked for.
-    made: makes the rows to emit of what `work` gives. None: they are the same.
-    apart: the operator's other outputs that are asked for, each with the columns of its rows.
+    project: makes the rows to emit of what the kernel returns. None: they are the same.
+    side_outputs: the operator's other outputs that are asked for, each with the columns of its rows.
     """
     from pyspark.sql.types import IntegerType, StructField
 
@@ -206,35 +206,35 @@ def run_kernel(
         fields=[*fields, StructField(GROUP, IntegerType())],
         grouped_by=grouped_by,
         states=states,
-        work=work,
-        main=_Output("given", given),
-        others={name: _Output(name, own) for name, own in apart.items()},
+        kernel=kernel,
+        main=_Output("given", output_fields),
+        side_outputs={name: _Output(name, own) for name, own in side_outputs.items()},
         is_empty=is_empty,
-        anywhere=anywhere,
-        enters=enters,
-        replaced=_Output("replaced", given) if wants_retractions else None,
-        made=made,
+        keyless=keyless,
+        is_current_column=is_current_column,
+        retractions=_Output("replaced", output_fields) if wants_retractions else None,
+        project=project,
     )
     first = states[0].state
     idle = is_empty and not any(_has_work(remembered) for remembered in states)
-    if first.is_analysed or (asked.keeps and not idle):
+    if first.is_analysed or (asked.stores_rows and not idle):
         for remembered, schema in zip(states, asked.schemas, strict=True):
             lacking = remembered.state.lacks(remembered.computed)
-            remembered.state.checked(schema)
+            remembered.state.check_schema(schema)
             if lacking:
                 remembered.state.fill(schema, {name: remembered.computed[name] for name in lacking})
     if idle:  # nor does it take new columns: the operator's other states do not, either
-        return asked.nothing()
-    for remembered in states if asked.keeps else ():
+        return asked.empty_result()
+    for remembered in states if asked.stores_rows else ():
         remembered.state.regroup(grouped_by)
     if (why := asked.why_not_on_files()) is not None:
-        return asked.through_spark(why, with_ids=work.may_tie)
-    holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
+        return asked.run_through_spark(why, with_ids=kernel.may_tie)
+    holding = [[each.state for each in states], *([[size_hint]] if size_hint is not None else [])]
     light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
-    folded = asked.by_files(light=light and not first.shares_session)
+    folded = asked.run_on_files(light=light and not first.shares_session)
     if folded is None:
-        return asked.through_spark(TIES, with_ids=True)
-    first.computing.by_workers()
+        return asked.run_through_spark(TIES, with_ids=True)
+    first.computing.note_workers()
     return folded
 
 
@@ -246,15 +246,15 @@ class _KernelRun:
     fields: Sequence[StructField]
     """Its columns, and the key group."""
     grouped_by: Sequence[str]
-    states: Sequence[Remembered]
-    work: Kernel
+    states: Sequence[StateLookup]
+    kernel: Kernel
     main: _Output
-    others: Mapping[str, _Output]
+    side_outputs: Mapping[str, _Output]
     is_empty: bool
-    anywhere: str | None
-    enters: str | None
-    replaced: _Output | None
-    made: Callable[[pa.Table], pa.Table] | None
+    keyless: str | None
+    is_current_column: str | None
+    retractions: _Output | None
+    project: Callable[[pa.Table], pa.Table] | None
 
     @cached_property
     def schemas(self) -> list[Json]:
@@ -267,14 +267,14 @@ class _KernelRun:
         return self.states[0].state
 
     @property
-    def keeps(self) -> bool:
+    def stores_rows(self) -> bool:
         """Whether anything is stored: an interval keeps nothing."""
         return all(remembered.state.is_kept for remembered in self.states)
 
-    def nothing(self) -> KernelOutput:
+    def empty_result(self) -> KernelOutput:
         """Return no rows."""
-        others = {name: output.nothing(self.first) for name, output in self.others.items()}
-        return KernelOutput(self.main.nothing(self.first), {}, others)
+        others = {name: output.empty_frame(self.first) for name, output in self.side_outputs.items()}
+        return KernelOutput(self.main.empty_frame(self.first), {}, others)
 
     def why_not_on_files(self) -> str | None:
         """Return why workers cannot read and write the files themselves, if they cannot."""
@@ -284,7 +284,7 @@ class _KernelRun:
             return workers.OUT_OF_REACH
         if len({remembered.state.groups for remembered in self.states}) > 1:
             return "its states have been begun with different numbers of key groups"
-        outputs = [self.main, *self.others.values()]
+        outputs = [self.main, *self.side_outputs.values()]
         for given in (*(output.columns for output in outputs), self.fields):
             if collated := collated_names(given):
                 return f"column {collated[0]} has a collation"
@@ -302,18 +302,18 @@ class _KernelRun:
     def grouped(self) -> DataFrame:
         """The batch, with the key groups of its rows."""
         group = key_group(self.grouped_by, self.first.groups)
-        if self.anywhere is not None:
+        if self.keyless is not None:
             somewhere = f"CAST(pmod(xxhash64(spark_partition_id()), {self.first.groups}) AS INT)"
-            group = f"IF({self.anywhere}, {somewhere}, {group})"
+            group = f"IF({self.keyless}, {somewhere}, {group})"
         grouped = select_sql(self.batch, ["*", f"{group} AS {GROUP}"])
         return empty_like(grouped) if self.is_empty else grouped
 
     # -- workers read and write files ----------------------------------------------------------------
 
-    def by_files(self, *, light: bool) -> KernelOutput | None:
+    def run_on_files(self, *, light: bool) -> KernelOutput | None:
         """Let workers look up stored rows in files, and write files. None: ids of stored rows are needed, and nothing
         has been done."""
-        first, states = self.first, self.states if self.keeps else []
+        first, states = self.first, self.states if self.stores_rows else []
         folders = [remembered.state.new_folder("fold") for remembered in self.states]
         folder, location = folders[0], first.to.location
         due = [remembered.state.due_batches() for remembered in states]
@@ -321,28 +321,30 @@ class _KernelRun:
             arriving = schema_of(self.fields)
             plan = KernelPlan(
                 lookups=[
-                    each.lookup(self.grouped_by, each.state.merge_plan(schema, own, count, batches))
+                    each.lookup_plan(self.grouped_by, each.state.merge_plan(schema, own, count, batches))
                     for each, schema, own, batches in zip(states, self.schemas, folders, due, strict=False)
                 ],
                 stored=[arrow_schema(schema, list(columns(schema))) for schema in self.schemas],
                 stored_by=[each.state.keys for each in self.states],
-                work=self.work,
+                kernel=self.kernel,
                 arriving=Arriving(
-                    [arrow_schema(arriving, list(columns(arriving)))], prepared=self.work.prepared, by=self.grouped_by
+                    [arrow_schema(arriving, list(columns(arriving)))],
+                    prepared=self.kernel.add_columns,
+                    keys=self.grouped_by,
                 ),
-                by=self.grouped_by,
+                key_group_columns=self.grouped_by,
                 groups=first.groups,
                 count=count,
-                giving=self.main.giving(location, folder, self.made, self.replaced),
-                limits=Limits(MOST_BYTES // 4, MOST_BYTES),
-                enters=self.enters,
-                apart={name: output.giving(location, folder) for name, output in self.others.items()},
+                emit_plan=self.main.emit_plan(location, folder, self.project, self.retractions),
+                limits=Limits(MAX_BYTES // 4, MAX_BYTES),
+                is_current_column=self.is_current_column,
+                side_outputs={name: output.emit_plan(location, folder) for name, output in self.side_outputs.items()},
             )
             outcome = _Outcome(_run(plan, rows, self.fields, count, is_empty=self.is_empty, light=light), count)
         if outcome.tied or outcome.hot_keys:
             for remembered, own in zip(self.states, folders, strict=True):
                 remembered.state.to.location.remove_folder(own)
-            for output in filter(None, (self.main, self.replaced, *self.others.values())):
+            for output in filter(None, (self.main, self.retractions, *self.side_outputs.values())):
                 location.remove_folder(output.folder(folder))
             self._refuse(outcome.hot_keys)
             return None
@@ -352,13 +354,13 @@ class _KernelRun:
         first.computing.spilled += outcome.spilled
         first.computing.add_row_groups(*outcome.row_groups)
         return KernelOutput(
-            self.main.read(first, folder, outcome.given),
+            self.main.read(first, folder, outcome.emitted_files),
             outcome.counts,
             {
-                name: output.read(first, folder, outcome.apart(number))
-                for number, (name, output) in enumerate(self.others.items())
+                name: output.read(first, folder, outcome.side_output_files(number))
+                for number, (name, output) in enumerate(self.side_outputs.items())
             },
-            self.replaced.read(first, folder, outcome.replaced) if self.replaced is not None else None,
+            self.retractions.read(first, folder, outcome.retraction_files) if self.retractions is not None else None,
         )
 
     def _refuse(self, hot_keys: Mapping[str, int]) -> None:
@@ -375,15 +377,15 @@ class _KernelRun:
 
     # -- Spark brings rows, and takes them -----------------------------------------------------------
 
-    def through_spark(self, why: str, *, with_ids: bool = False) -> KernelOutput:
+    def run_through_spark(self, why: str, *, with_ids: bool = False) -> KernelOutput:
         """Let Spark read the stored rows and write what has changed. with_ids: of the stored rows, too."""
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
         first = self.first
-        first.computing.by_workers()
-        first.computing.by_spark(why)
+        first.computing.note_workers()
+        first.computing.note_spark(why)
         looks_up = any(each.state.is_kept and not each.state.is_empty for each in self.states)
         grouped = first.cached(self.grouped) if looks_up and not self.is_empty else self.grouped
         batch = None if self.is_empty else grouped
@@ -401,7 +403,7 @@ class _KernelRun:
         changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
         kinds_of_counts = (StringType(), IntegerType(), LongType())
         counts = [StructField(name, kind) for name, kind in zip(COUNTS, kinds_of_counts, strict=True)]
-        outputs = [self.main, self.main, *self.others.values()]
+        outputs = [self.main, self.main, *self.side_outputs.values()]
         leaving, outgoing = _union_columns([*changes, *(output.columns for output in outputs), counts])
         tagged = [
             _tagged(frame, number, [f.name for f in fields], incoming[number])
@@ -422,16 +424,16 @@ class _KernelRun:
                 lookups=[],
                 stored=[schema.empty_table().schema for schema in arrow[1:]],
                 stored_by=[each.state.keys for each in self.states],
-                work=self.work,
-                arriving=Arriving(arrow, incoming, self.work.prepared, self.grouped_by),
-                by=self.grouped_by,
+                kernel=self.kernel,
+                arriving=Arriving(arrow, incoming, self.kernel.add_columns, self.grouped_by),
+                key_group_columns=self.grouped_by,
                 groups=first.groups,
                 count=count,
-                limits=Limits(MOST_BYTES // 4, MOST_BYTES),
-                enters=self.enters,
+                limits=Limits(MAX_BYTES // 4, MAX_BYTES),
+                is_current_column=self.is_current_column,
             )
-            passing = Passing(
-                to_arrow_schema(StructType(leaving), timezone="UTC"), outgoing, self.made, list(self.others)
+            passing = TaggedRows(
+                to_arrow_schema(StructType(leaving), timezone="UTC"), outgoing, self.project, list(self.side_outputs)
             )
             made = first.cached(_run_through_spark(plan, passing, rows, [*arriving, group], StructType(leaving)))
             counted = made.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
@@ -444,7 +446,7 @@ class _KernelRun:
         for number, remembered in enumerate(self.states):
             if remembered.state.is_kept:
                 changed = _of_kind(made, number, changes[number], outgoing[number])
-                remembered.state.put(changed, deletes=True)
+                remembered.state.write_changes(changed, deletes=True)
         start = len(self.states)
         emitted = [
             _of_kind(made, start + place, output.columns, outgoing[start + place])
@@ -453,8 +455,8 @@ class _KernelRun:
         return KernelOutput(
             emitted[0],
             counters,
-            dict(zip(self.others, emitted[2:], strict=True)),
-            emitted[1] if self.replaced is not None else None,
+            dict(zip(self.side_outputs, emitted[2:], strict=True)),
+            emitted[1] if self.retractions is not None else None,
         )
 
 
@@ -488,13 +490,13 @@ def _of_kind(made: DataFrame, kind: int, fields: Sequence[StructField], names: M
 
 
 def _run_through_spark(
-    plan: KernelPlan, passing: Passing, rows: DataFrame, fields: Sequence[StructField], leaving: Any
+    plan: KernelPlan, passing: TaggedRows, rows: DataFrame, fields: Sequence[StructField], leaving: Any
 ) -> DataFrame:
     """Return what workers make of rows that Spark brings them."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split, _ = workers.task()
-        yield from through_spark(plan, passing, batches, split)
+        yield from run_kernel_on_tagged_rows(plan, passing, batches, split)
 
     return workers.mapped(rows, work, leaving)
 
@@ -515,7 +517,7 @@ class _Output:
         """Return where its files are. beside: the folder of the state's."""
         return f"{beside}-{self.name}"
 
-    def giving(
+    def emit_plan(
         self,
         location: Location,
         beside: str,
@@ -533,9 +535,9 @@ class _Output:
     def read(self, state: KeyedState, beside: str, files: Mapping[str, WrittenFile]) -> DataFrame:
         """Return the rows that workers have written."""
         rows = state.read_worker_files(self.folder(beside), files, self.schema)
-        return self.nothing(state) if rows is None else rows
+        return self.empty_frame(state) if rows is None else rows
 
-    def nothing(self, state: KeyedState) -> DataFrame:
+    def empty_frame(self, state: KeyedState) -> DataFrame:
         """Return no rows."""
         from pyspark.sql.types import StructType
 
@@ -546,14 +548,14 @@ def _files(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
     """Return what is stored of each part of rows. None, if so much arrives that it may be like nothing before."""
     if not all(state.little_arrives for part in parts for state in part):
         return []
-    return [[file for state in part for file in state.begun] for part in parts]
+    return [[file for state in part for file in state.base_files] for part in parts]
 
 
 @dataclass(frozen=True)
 class _Outcome:
     """What the workers have reported. count: the number of ranges."""
 
-    lines: Sequence[Line]
+    lines: Sequence[ReportRow]
     count: int
 
     @property
@@ -578,22 +580,22 @@ class _Outcome:
         return sum(line.rows for line in lines), sum(line.size for line in lines)
 
     @property
-    def given(self) -> dict[str, WrittenFile]:
+    def emitted_files(self) -> dict[str, WrittenFile]:
         """The files with rows to emit."""
         return self._files_of(GIVEN)
 
     @property
-    def replaced(self) -> dict[str, WrittenFile]:
+    def retraction_files(self) -> dict[str, WrittenFile]:
         """The files with rows that were emitted before, and are replaced."""
         return self._files_of(REPLACED)
 
-    def apart(self, number: int) -> dict[str, WrittenFile]:
+    def side_output_files(self, number: int) -> dict[str, WrittenFile]:
         """The files with rows of the other output with this number."""
-        return self._files_of(APART, number)
+        return self._files_of(SIDE_OUTPUT, number)
 
     def _files_of(self, kind: int, number: int = 0) -> dict[str, WrittenFile]:
         lines = (line for line in self.lines if line.kind == kind and line.state == number)
-        return {line.name: line.file for line in lines if line.rows}
+        return {line.name: line.reported_file for line in lines if line.rows}
 
     @property
     def counts(self) -> Counter[str]:
@@ -612,37 +614,37 @@ class _Outcome:
         for line in (line for line in self.lines if line.state == state):
             splits[line.kind].add(line.split)
             if line.rows:
-                names[line.kind][line.name] = line.file
+                names[line.kind][line.name] = line.reported_file
         replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
         return names[ADDED], replaced
 
 
-def _has_work(remembered: Remembered) -> bool:
+def _has_work(remembered: StateLookup) -> bool:
     """Return whether a state has rows that may end now. What is to be compacted waits for the next rows."""
     remembered.state.drop_expired()
-    return remembered.ends is not None and not remembered.state.is_empty
+    return remembered.expire_before is not None and not remembered.state.is_empty
 
 
 def _run(
     plan: KernelPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool, light: bool
-) -> list[Line]:
+) -> list[ReportRow]:
     """Return the reports for all ranges of key groups. Spark may run no worker for a range without rows."""
-    lines = [] if is_empty else _reported(plan, rows, fields, light=light)
+    lines = [] if is_empty else _collect_reports(plan, rows, fields, light=light)
     missing = set(range(count)) - {line.split for line in lines}
-    if missing and any(lookup.ends is not None or lookup.state.batches for lookup in plan.lookups):
+    if missing and any(lookup.expire_before is not None or lookup.state.batches for lookup in plan.lookups):
         none = rows.sparkSession.range(0, count, 1, count)
-        lines += _reported(plan, none, none.schema.fields, missing)
+        lines += _collect_reports(plan, none, none.schema.fields, missing)
     return lines
 
 
-def _reported(
+def _collect_reports(
     plan: KernelPlan,
     rows: DataFrame,
     fields: Sequence[StructField],
     only: Container[int] | None = None,
     *,
     light: bool = False,
-) -> list[Line]:
+) -> list[ReportRow]:
     """only: just these ranges, without rows."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -653,6 +655,6 @@ def _reported(
             if split not in only:
                 return
             batches = iter(())
-        yield from workers.report(fold(plan, batches, split, name))
+        yield from workers.report(run_kernel_on_range(plan, batches, split, name))
 
     return workers.reported(rows, work, fields, light=light)

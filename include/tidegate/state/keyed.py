@@ -70,10 +70,10 @@ __all__ = [
     "sums_that_do_not_fit_fail",
 ]
 
-FEW = 8
+MIN_WRITTEN_PARTITIONS = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
 SPLIT_ROWS = 100_000
-FEW_ROWS = 1_000
+MAX_ROWS_OF_SMALL_STATE = 1_000
 """A state with up to so many rows gets several of each key in a batch, or is too small for anybody to notice."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -92,7 +92,7 @@ class StateFolder:
 class Projection:
     """What is given out of a state's rows, in place of these."""
 
-    made: Callable[[pa.Table], pa.Table]
+    function: Callable[[pa.Table], pa.Table]
     """Makes it in workers."""
     fields: Sequence[StructField]
     """Its columns."""
@@ -127,9 +127,9 @@ class KeyedState:
         self.groups = groups
         self.ttl = ttl
         self.grouped_by = list(grouped_by if base is None or not base.files else base.grouped_by)
-        self.begun: list[StateFile] = list(base.files) if base else []
+        self.base_files: list[StateFile] = list(base.files) if base else []
         """The files at the base."""
-        self._files = list(self.begun)
+        self._files = list(self.base_files)
         """The files of the base that nothing has replaced yet."""
         self._added: list[StateFile] = []
         self._chosen: list[Compaction] | None = None
@@ -164,7 +164,10 @@ class KeyedState:
     def has_few_keys_per_batch(self) -> bool:
         """Whether a batch is likely to have many rows for each key, as there are some at the base, but few; and Spark
         would reduce them as workers do: with an error for a sum that does not fit."""
-        return sums_that_do_not_fit_fail(self.spark) and 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
+        return (
+            sums_that_do_not_fit_fail(self.spark)
+            and 0 < sum(file.file.rows for file in self.base_files) <= MAX_ROWS_OF_SMALL_STATE
+        )
 
     # -- read ----------------------------------------------------------------------------------------
 
@@ -193,14 +196,14 @@ class KeyedState:
             return None
         return self._newest(rows if where is None else rows.where(where))
 
-    def of(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
+    def lookup(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
         """Return the rows of the keys in `keys` (one row per key). None: the state has never held anything.
 
         on: some of the key columns. Then the result has the rows of all keys that agree with one of `keys` in these.
         """
         if (rows := self.versions) is None:
             return None
-        self.computing.by_spark()
+        self.computing.note_spark()
         from pyspark.sql import functions as F
 
         # Under names of their own: `keys` may have been read from this very state.
@@ -231,16 +234,16 @@ class KeyedState:
 
     # -- write ---------------------------------------------------------------------------------------
 
-    def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
+    def write_changes(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         """Write changed rows, at most one per key, and return them as read from the files.
 
         deletes: the frame has a boolean column `_deleted`; where it is true, the key is deleted.
         """
         if not is_known_empty(changes):
-            self.computing.by_spark()
+            self.computing.note_spark()
         frame = self._with_own_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
-        schema = self.checked(schema_of(frame.schema.fields))
-        fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.by_row else {TOUCHED: self._touched})
+        schema = self.check_schema(schema_of(frame.schema.fields))
+        fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.expires_by_row_time else {TOUCHED: self._touched})
         files = self._write(frame, schema, "put", fixed)
         return self._put(files, schema, keep_own=deletes)
 
@@ -254,7 +257,13 @@ class KeyedState:
             DELETED: f"CAST({deleted} AS BOOLEAN)",
         }
         if self.expires:
-            until = self.by_row.until if self.by_row else "NULL" if self._touched is None else self._touched
+            until = (
+                self.expires_by_row_time.until
+                if self.expires_by_row_time
+                else "NULL"
+                if self._touched is None
+                else self._touched
+            )
             own[TOUCHED] = f"CAST({until} AS BIGINT)"
         bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
         return select_sql(rows, [*bookkeeping, *map(quoted, self.keys), *map(quoted, values)])
@@ -269,7 +278,7 @@ class KeyedState:
             own[TOUCHED] = T.LongType()
         return schema_of([*(T.StructField(name, kind) for name, kind in own.items()), *fields])
 
-    def _nothing(self, schema: Json, hidden: Sequence[str] = OWN) -> DataFrame:
+    def _empty_frame(self, schema: Json, hidden: Sequence[str] = OWN) -> DataFrame:
         """Return a frame without rows, with the columns of files of this schema."""
         from pyspark.sql.types import StructType
 
@@ -287,7 +296,7 @@ class KeyedState:
         return self.ttl.touched if self.ttl else None
 
     @property
-    def by_row(self) -> RowTtl | None:
+    def expires_by_row_time(self) -> RowTtl | None:
         """When its rows expire, if each has a time of its own."""
         return self.ttl if isinstance(self.ttl, RowTtl) else None
 
@@ -306,10 +315,10 @@ class KeyedState:
         self._columns = schema
         hidden = [TOUCHED] if keep_own else OWN
         if not files:
-            return lambda: self._nothing(schema, hidden)
+            return lambda: self._empty_frame(schema, hidden)
         return lambda: self._read([file.file for file in files], schema).drop(*hidden)
 
-    def checked(self, schema: Json) -> Json:
+    def check_schema(self, schema: Json) -> Json:
         """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
@@ -397,7 +406,7 @@ class KeyedState:
     def due_batches(self) -> list[Compaction]:
         """Return the compactions that are due, as far as workers can do them: each holds its own key groups in
         memory."""
-        count = min(self._partitions, FEW)  # of a few rows no more workers are made
+        count = min(self._partitions, MIN_WRITTEN_PARTITIONS)  # of a few rows no more workers are made
         bounds = [-(-self.groups * split // count) for split in range(count + 1)]
         ranges = list(itertools.pairwise(bounds))
         held, taken = [0.0] * count, []
@@ -419,7 +428,7 @@ class KeyedState:
             groups=self.groups,
             count=count,
             checkpoint=self.to.checkpoint,
-            touched=self.by_row or self._touched,
+            expiry_time=self.expires_by_row_time or self._touched,
             limit=self._limit,
             folder=location.full(folder),
             runs=workers.runs_of(self._unexpired_files if self.base else [], location),
@@ -479,14 +488,14 @@ class KeyedState:
     @contextlib.contextmanager
     def split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups: into as many partitions as possible, but few rows into few."""
-        if self._partitions <= FEW:
+        if self._partitions <= MIN_WRITTEN_PARTITIONS:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
         if is_known_empty(frame):
-            yield workers.split_rows(frame, self.groups, FEW), FEW
+            yield workers.split_rows(frame, self.groups, MIN_WRITTEN_PARTITIONS), MIN_WRITTEN_PARTITIONS
             return
         with materialized(frame) as frame:
-            count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
+            count = min(self._partitions, max(MIN_WRITTEN_PARTITIONS, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
     def _stage_files(self, folder: str, schema: Json, written: Written) -> list[StateFile]:
@@ -511,9 +520,9 @@ class KeyedState:
             columns=self._columns, keys=self.keys, groups=self.groups, files=files, grouped_by=self.grouped_by
         )
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Remove files that only this attempt needed."""
-        self.syncing.leave()
+        self.syncing.wait()
         kept = {file.file.path for file in (*self._files, *self._added)}
         if replaced := sorted(self._staged - kept):  # by what it has written after that
             self.to.location.remove_files(replaced)
@@ -525,7 +534,7 @@ class KeyedState:
     @property
     def changed(self) -> bool:
         """True if this checkpoint has added, merged or dropped anything."""
-        return bool(self._added) or self._files != self.begun
+        return bool(self._added) or self._files != self.base_files
 
     def _batches(self) -> list[Compaction]:
         """Return the compactions of this checkpoint that are not done yet; drop files that have expired completely.
@@ -563,9 +572,9 @@ class TemporaryState(KeyedState):
 
     is_kept = False
 
-    def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
+    def write_changes(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         if not is_known_empty(changes):
-            self.computing.by_spark()
+            self.computing.note_spark()
         values = [name for name in changes.columns if name not in self.keys and name not in OWN]
         return changes.select(*map(quoted, [*self.keys, *values, *([DELETED] if deletes else [])]))
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
+    "ExpiredRows",
     "Lateness",
-    "Over",
     "StartRange",
     "WindowLimits",
     "closing_sql",
@@ -72,11 +72,11 @@ class WindowLimits:
     """Windows that end by then were complete at the base."""
     closed: int | None
     """Windows that end by then are complete."""
-    over: int | None
+    closed_for_rows: int | None
     """Windows that end by then take no rows in the next checkpoint."""
 
     @classmethod
-    def at(
+    def from_watermarks(
         cls, before: int | None, now: int | None, allowed_lateness: int = 0, *, includes_end: bool = False
     ) -> WindowLimits:
         """Return the limits for the watermarks of the base and of this checkpoint.
@@ -90,7 +90,7 @@ class WindowLimits:
             late=None if closed_before is None else closed_before - allowed_lateness,
             closed_before=closed_before,
             closed=closed,
-            over=None if closed is None else closed - allowed_lateness,
+            closed_for_rows=None if closed is None else closed - allowed_lateness,
         )
 
     def closes_any(self, size: int, slide: int) -> bool:
@@ -220,7 +220,7 @@ def late_rows_mask(times: pa.ChunkedArray, watermark: int | None) -> tuple[Any, 
 
 
 @dataclass(frozen=True)
-class Over:
+class ExpiredRows:
     """Rows whose end in `column` is at or before `limit` are over: every reader has to ignore them."""
 
     column: str
@@ -228,16 +228,16 @@ class Over:
     """In microseconds since 1970."""
 
 
-def without_expired_files(table: StateTable, over: Over) -> StateTable:
+def without_expired_files(table: StateTable, over: ExpiredRows) -> StateTable:
     """Return the state without the files in which every row is over, by their statistics.
 
     A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.
     """
-    remaining = [file for file in table.files if not _is_over(file, over)]
+    remaining = [file for file in table.files if not _is_expired(file, over)]
     return msgspec.structs.replace(table, files=remaining) if len(remaining) < len(table.files) else table
 
 
-def _is_over(file: StateFile, over: Over) -> bool:
+def _is_expired(file: StateFile, over: ExpiredRows) -> bool:
     stats = msgspec.json.decode(file.file.stats)
     last = stats.get("maxValues", {}).get(over.column)
     if last is None or stats.get("nullCount", {}).get(over.column):

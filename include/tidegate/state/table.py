@@ -35,7 +35,7 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, SinkContext, Staging, WayBack, entry_folder
+from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, RestorePlan, SinkContext, Staging, entry_folder
 from tidegate.sinks.delta.table import published, stamp_of
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 from tidegate.state.record import StateTable
@@ -85,14 +85,14 @@ class StateSink(ExactlyOnceSink):
     def delta_table(self, context: SinkContext) -> Location:
         return self.location(context)
 
-    def stages_in(self, context: SinkContext) -> Location:
+    def staging_folder(self, context: SinkContext) -> Location:
         return Location(context.home, context.place.options)
 
     def describe(self) -> Json:
         return {}
 
     def check(self, context: SinkContext) -> None:
-        if context.seen is None:
+        if context.known_head is None:
             self._open(context)
 
     def _open(self, context: SinkContext) -> Snapshot | None:
@@ -109,7 +109,7 @@ class StateSink(ExactlyOnceSink):
         return Head(None, None) if snapshot is None else Head(snapshot.version, snapshot.txn(context.app_id))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if head.last is not None and head.last >= publication.id:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         location, stamp = self.location(context), stamp_of(publication, context)
         tables = [typed.convert(committable, StateTable) for committable in publication.committables]
@@ -119,7 +119,7 @@ class StateSink(ExactlyOnceSink):
             committed = create(location, tables[-1].columns, [file.file for file in files], stamp)
         else:
             snapshot = reopen(location, head.version)
-            if snapshot is None or snapshot.txn(context.app_id) != head.last:
+            if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
                 return None
             committed = self._publish_next(snapshot, tables[-1], stamp)
         return published(location, committed, sum(file.file.rows for file in tables[-1].files))
@@ -148,31 +148,31 @@ class StateSink(ExactlyOnceSink):
                 reason="STATE_FILES_GONE",
             )
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         files = [file.file for committable in committables for file in typed.convert(committable, StateTable).files]
         return missing_files(self.location(context), files)
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         """Return the way back. A state is defined by its record, not by a version: all that it needs are its files."""
         snapshot = self._open(context)
         if snapshot is None:
-            return WayBack(exists=False, lacks=bool(committables))
+            return RestorePlan(exists=False, not_published_yet=bool(committables))
         last = snapshot.txn(context.app_id)
         if to is not None and (last is None or last < to):
-            return WayBack(lacks=True, version=snapshot.version)
-        missing = self.gone(committables, context)
+            return RestorePlan(not_published_yet=True, version=snapshot.version)
+        missing = self.missing_files(committables, context)
         summary = f"state of operator {self.operator!r}: {len(missing)} of its files are gone"
-        return WayBack(version=snapshot.version, problems=(f"{summary}, first {missing[0]!r}",) if missing else ())
+        return RestorePlan(version=snapshot.version, problems=(f"{summary}, first {missing[0]!r}",) if missing else ())
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if publication.committables:
             return self.publish(publication, head, context)
-        if head.last is not None and head.last >= publication.id:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         snapshot = reopen(self.location(context), head.version)
-        if snapshot is None or snapshot.txn(context.app_id) != head.last:
+        if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
             return None
         committed = replace(snapshot, [], [*data_files(snapshot).values()], stamp_of(publication, context))
         return published(self.location(context), committed, None)
@@ -204,7 +204,7 @@ class StateSink(ExactlyOnceSink):
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
 
-    def forget(self, before: PublishedTable, context: SinkContext) -> None:
+    def delete_history(self, before: PublishedTable, context: SinkContext) -> None:
         forget_log(self.location(context), before.version)
 
     def retire_files(self, gone: Json | None, kept: Iterable[Json], context: SinkContext) -> None:

@@ -164,7 +164,7 @@ class _Played:
         late = None if clock.before is None else _micros(clock.before)
         emits = pa.schema(_columns(operator.emits))
         folded = KeyedKernel(operator, self.schema.names, kept.names, clock, late, emits)(arrived, [known])
-        for given in folded.given:
+        for given in folded.rows:
             for row in given.to_pylist():
                 sign = 1 if row.pop(IS_CURRENT, True) else -1
                 self.held[repr(row)] += sign

@@ -9,7 +9,7 @@ from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, reaches
+from tidegate.sources.base import Planned, Source, SourceContext, is_at_least
 from tidegate.testing.crashes import Crash
 
 if TYPE_CHECKING:
@@ -72,12 +72,16 @@ class TestSource(Source):
         splits = {"from": step, "to": upto, "hash": self._hash(step, upto)}
         rows = sum(map(len, self.steps[step:upto]))
         return Planned(
-            end={"step": upto}, splits=splits, empty=upto == step, more=upto < len(self.steps), summary=f"{rows} rows"
+            end={"step": upto},
+            splits=splits,
+            is_empty=upto == step,
+            has_more=upto < len(self.steps),
+            summary=f"{rows} rows",
         )
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
-        return reaches(position, other, "step")
+        return is_at_least(position, other, "step")
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         self._answer("verify")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["RunningPipeline", "local_spark", "run"]
 
 _LOCAL = {"spark.mode": "local", "spark.master": "local[2]"}
-_LONGEST_WAIT_S = 0.01
+_MAX_WAIT_S = 0.01
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def run(
     effective = load_settings(given, code=pipeline.settings)
     if not is_url(effective.data):
         Path(effective.data).mkdir(parents=True, exist_ok=True)
-    waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
+    waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _MAX_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))
         sessions: SessionSource = _GivenSession(spark) if spark is not None else reused_session(effective)
@@ -100,7 +100,7 @@ class RunningPipeline:
     def errors(self) -> list[str]:
         """Return all that is wrong with the pipeline's declaration, as `tidegate check` tells it. No row is read."""
         coordinator = self.coordinator()
-        base = coordinator.ledger.view().last_completed if coordinator.ledger.begun() is not None else None
+        base = coordinator.ledger.view().last_completed if coordinator.ledger.identity_or_none() is not None else None
         return [str(error) for error in analyse(coordinator, self._sessions(), base)]
 
     def crash_at(self, point: str, times_passed: int = 0) -> None:

@@ -118,11 +118,11 @@ class SinkContract:
         """Publish what was staged, as another process would."""
         context, publisher = by or self.context, self.sink()
         head = head or publisher.head(context)
-        return publisher.publish(Publication(id, 0, attempt, head.last, staged), head, context)
+        return publisher.publish(Publication(id, 0, attempt, head.last_entry, staged), head, context)
 
     def last(self) -> int | None:
         """Return the last checkpoint that the target was given."""
-        return self.sink().head(self.context).last
+        return self.sink().head(self.context).last_entry
 
     def shows(self, *rows: tuple[int, str]) -> None:
         """Assert that a reader sees these rows, each once."""
@@ -266,10 +266,10 @@ class SinkContract:
     def test_pipelines_whose_names_are_prefixes_do_not_see_each_other(self) -> None:
         longer = self.context_of("p1", f"{self.context.uid}1")
         self.publish(10, self.stage(10, 10))
-        assert self.sink().head(longer).last is None
+        assert self.sink().head(longer).last_entry is None
         assert self.publish(1, self.stage(1, 1, by=longer), by=longer) is not None
         assert self.last() == 10
-        assert self.sink().head(longer).last == 1
+        assert self.sink().head(longer).last_entry == 1
         assert self.sink().attempts(1, self.context) == []
         self.shows((1, "x"), (10, "x"))
 
@@ -293,8 +293,8 @@ class SinkContract:
         for _ in range(2):
             self.sink().discard(self.context, Staging(1, "lost"))
         assert self.sink().attempts(1, self.context) == ["kept"]
-        assert self.sink().gone([kept], self.context) == []
-        assert self.sink().gone([lost], self.context) != []
+        assert self.sink().missing_files([kept], self.context) == []
+        assert self.sink().missing_files([lost], self.context) != []
         with pytest.raises(Corrupt):
             self.publish(1, lost)
         assert self.publish(1, kept) is not None
@@ -340,12 +340,12 @@ class SinkContract:
         self.publish(1, self.stage(1, 1))
         batch, head, publisher = self.stage(2, 2), self.sink().head(self.context), self.sink()
         with lines_reached(_own_files(publisher)) as lines:
-            publisher.publish(Publication(2, 0, "m", head.last, (batch,)), head, self.context)
+            publisher.publish(Publication(2, 0, "m", head.last_entry, (batch,)), head, self.context)
         self.shows(*((key, "x") for key in (1, 2)))
         for key, line in enumerate(lines[:: len(lines) // self.crash_lines + 1], 3):
             batch, head, publisher = self.stage(key, key), self.sink().head(self.context), self.sink()
             with crash_at_line(line):
-                publisher.publish(Publication(key, 0, "dies", head.last, (batch,)), head, self.context)
+                publisher.publish(Publication(key, 0, "dies", head.last_entry, (batch,)), head, self.context)
             self._publish_in_the_end(key, batch)
             found, wanted = sorted(self.rows()), [(each, "x") for each in range(1, key + 1)]
             assert found == wanted, f"after a crash at line {line[1]} of {line[0]}"
@@ -414,7 +414,7 @@ class SinkContract:
             assert all(why)
             return
         self.publish(1, self.stage(1, 1, 2, 3))
-        prepared: Prepared = sink.prepare_updates(
+        prepared: Prepared = sink.prepare_with_retractions(
             self.frame(2, value="y"), self.frame(1, 2), self.context, Staging(2, "a")
         )
         assert prepared.committable is not None
@@ -424,16 +424,16 @@ class SinkContract:
     def test_a_rollback_takes_rows_back_or_says_why_they_stay(self) -> None:
         published = {id: self.publish(id, self.stage(id, id)) for id in (1, 2, 3)}
         late, old = self.stage(4, 4), self.sink().head(self.context)
-        way = self.sink().way_back(1, published[1], (), self.context)
+        way = self.sink().restore_plan(1, published[1], (), self.context)
         assert way.exists
-        assert not way.lacks
+        assert not way.not_published_yet
         if way.problems:
             assert all(way.problems)
             return
-        restored = Restored(how="keep" if way.rows_stay else "restore", to=way.to)
+        restored = Restored(how="keep" if way.rows_stay_reason else "restore", to=way.target_version)
         back = Publication(5, 0, "back", 3, (), restore=restored, target=1)
-        assert self.sink().go_back(back, old, self.context) is not None
-        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if way.rows_stay else [(1, "x")]
+        assert self.sink().restore(back, old, self.context) is not None
+        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if way.rows_stay_reason else [(1, "x")]
         self.shows(*after)
         assert self.last() == 5
         assert self.publish(4, late, head=old) is None, "a checkpoint from before the rollback never comes"

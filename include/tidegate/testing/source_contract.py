@@ -52,7 +52,7 @@ class MemoryBlobs:
 def drain(source: Source, context: SourceContext, start: Json | None = None) -> tuple[list[Planned], Json | None]:
     """Plan until there is nothing new. Return the plans, and the position after them."""
     plans = []
-    while not (planned := source.plan(start, context)).empty:
+    while not (planned := source.plan(start, context)).is_empty:
         plans.append(planned)
         start = planned.end
         assert len(plans) < _MANY, "it plans for ever: does `end` come after `start`?"
@@ -148,8 +148,8 @@ class SourceContract:
         self.arrive(5)
         later, _ = self.drained(end)
         assert Counter(self.rows_of(*plans, *later)) == Counter(self.all_rows)
-        assert not plans[-1].more
-        said = next(place for place, plan in enumerate(plans) if not plan.more)
+        assert not plans[-1].has_more
+        said = next(place for place, plan in enumerate(plans) if not plan.has_more)
         # A server may move the end of its log by itself, behind the last row.
         assert self.rows_of(*plans[said + 1 :]) == [], "the source said that no more was left"
 
@@ -187,11 +187,11 @@ class SourceContract:
             plans.append(planned)
             end = planned.end
         for number, last in enumerate(plans, 1):
-            self.context = replace(self.context, until=last.end, larger=10)
+            self.context = replace(self.context, stop_position=last.end, bound_factor=10)
             again, reached = self.drained()
             assert self.rows_of(*again) == self.rows_of(*plans[:number])
             assert self.source().covers(reached, last.end, self.context)
-        self.context = replace(self.context, until=None)
+        self.context = replace(self.context, stop_position=None)
         rest, _ = self.drained(plans[0].end)
         assert self.rows_of(plans[0], *rest) == self.rows_of(*self.drained()[0])
 
@@ -236,9 +236,9 @@ class SourceContract:
         source = self.source()
         full = source.read(self.spark, plans[0].splits, self.context)
         planned = source.plan(end, self.context)
-        assert planned.empty
+        assert planned.is_empty
         assert planned.end == end
-        assert not planned.more
+        assert not planned.has_more
         source.verify(planned.splits, self.context)
         empty = source.read(self.spark, planned.splits, self.context)
         assert empty.dtypes == full.dtypes
@@ -279,7 +279,7 @@ class SourceContract:
         second = self.plan(first.end)
         before = self.rows_of(second)
         for _ in range(2):
-            self.source().completed(first.end, self.context)
+            self.source().on_checkpoint_completed(first.end, self.context)
             self.source().release(first.end, self.context)
         assert self.rows_of(second) == before != []
 

@@ -17,7 +17,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, HTTPException, Request
 
 from tidegate.records.names import backfill_dag
-from tidegate.ui.pipelines import PipelineRef, is_known, known, tagged
+from tidegate.ui.pipelines import PipelineRef, find_pipeline, has_dag, tagged
 from tidegate.versions.airflow import answering, conf, team_of, teams_of
 
 __all__ = [
@@ -82,7 +82,7 @@ def may_read_rows(user: GetUserDep, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
 
 
-def find_visible_pipeline(pipeline: Annotated[PipelineRef, Depends(known)], user: GetUserDep) -> PipelineRef:
+def find_visible_pipeline(pipeline: Annotated[PipelineRef, Depends(find_pipeline)], user: GetUserDep) -> PipelineRef:
     """The pipeline of a route's DAG, as the user may see it."""
     return replace(pipeline, may_read_rows=may_read_rows(user, pipeline.dag_id))
 
@@ -119,7 +119,7 @@ def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
     trigger = is_authorized(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
     edit = is_authorized(method="PUT", details=details, user=user)
     answer = is_authorized(method="PUT", access_entity=answering(), details=details, user=user)
-    backfill = trigger and can_backfill(user, dag_id) and is_known(backfill_dag(dag_id))
+    backfill = trigger and can_backfill(user, dag_id) and has_dag(backfill_dag(dag_id))
     both = trigger and edit
     rights = {"trigger": trigger, "edit": edit, "answer": answer, "rollback": both, "drain": both}
     return rights | {"backfill": backfill, "swap": backfill and edit}

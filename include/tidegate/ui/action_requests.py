@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tidegate.history.query import LONGEST
+from tidegate.history.query import MAX_LENGTH
 
 __all__ = [
     "ActionAnswer",
@@ -82,7 +82,7 @@ class AskedRelease(ActionRequest):
 
     gate: Name
     shown: Annotated[int, Field(ge=0)] | None = None
-    ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=LONGEST)] = []
+    ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=MAX_LENGTH)] = []
     rules: list[Annotated[str, Field(max_length=200)]] = []
     correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
     discard: bool = False

@@ -41,14 +41,14 @@ from tidegate.ui.action_requests import (
     AskedSavepoint,
     AskedSwap,
 )
-from tidegate.ui.pipelines import PipelineRef, known
+from tidegate.ui.pipelines import PipelineRef, find_pipeline
 from tidegate.ui.rows import quarantined
 from tidegate.versions.airflow import run_arguments
 
 __all__ = ["router"]
 
 router = APIRouter()
-Of = Annotated[PipelineRef, Depends(known)]
+Of = Annotated[PipelineRef, Depends(find_pipeline)]
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)

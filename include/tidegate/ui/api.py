@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
 from tidegate import seams
-from tidegate.history.query import LONGEST, SORTS, HistoryFilter
+from tidegate.history.query import MAX_LENGTH, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.history.without_values import manifest_without_rows
 from tidegate.records.masking import MASK
@@ -103,7 +103,7 @@ def overview(pipeline: Of, user: GetUserDep) -> dict[str, Any]:
 @router.get("/dags/{dag_id}/checkpoints", dependencies=READ, **answers(shapes.Checkpoints))
 def checkpoints(
     pipeline: Of,
-    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20,
+    limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20,
     offset: Annotated[int, Query(ge=0)] = 0,
     sort: Annotated[Literal[SORTS], Query()] = "id",  # type: ignore[valid-type]
     order: Literal["asc", "desc"] = "desc",
@@ -156,14 +156,14 @@ def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
 
 
 @router.get("/dags/{dag_id}/gates/{gate}", dependencies=READ, **answers(shapes.GateTrend))
-def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
+def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
     """A gate over the last checkpoints, oldest first: rows judged, and rows that broke each rule."""
     return {"gate": gate, "checkpoints": pipeline.past().rules(gate, limit)}
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES, **answers(shapes.TableRows))
 def table_rows_as_of(
-    pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50
+    pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
 ) -> dict[str, Any]:
     """Some rows of a sink's table, exactly as it stood after the checkpoint, in no particular order."""
     return table_samples.rows(pipeline, id, sink, limit)
@@ -173,7 +173,7 @@ def table_rows_as_of(
     "/dags/{dag_id}/checkpoints/{id}/tables/{sink}/changes", dependencies=VALUES, **answers(shapes.TableChanges)
 )
 def table_changes(
-    pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50
+    pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
 ) -> dict[str, Any]:
     """The rows of a sink's table that differ after the checkpoint from those after checkpoint `since`: how many, and
     some of them, by key if the sink has one. Bounded: of too many it says so."""
@@ -182,7 +182,7 @@ def table_changes(
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.AsideRows))
 def quarantined_at(
-    pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20
+    pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20
 ) -> dict[str, Any]:
     """Some of the rows that a gate has set aside at the checkpoint, and what has become of each since."""
     return quarantined.of_checkpoint(pipeline, id, gate, limit)
@@ -248,7 +248,7 @@ def quarantine_rows(
     gate: str,
     rule: Annotated[list[str] | None, Query(max_length=20)] = None,
     offset: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50,
 ) -> dict[str, Any]:
     """Rows that wait at a gate, with the rules that they broke: a page of them."""
     return quarantined.rows(pipeline, gate, rule or (), offset, limit)
@@ -261,7 +261,7 @@ def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
 
 
 @router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
-def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
+def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
     """The actions that users have taken on these pages, newest first. One that a run does is done when that is."""
     acts = pipeline.ledger().acts(limit)
     states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.done})

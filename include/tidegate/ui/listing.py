@@ -47,7 +47,7 @@ class _Row:
 
 BUDGET_S = 0.5
 """A request reads ledgers no longer than this."""
-_LONGEST_S = 60.0
+_MAX_AGE_S = 60.0
 """A row is read again after this, whatever the files' times say: two changes may have the same one."""
 _STANDING = frozenset(
     {
@@ -77,14 +77,14 @@ _UNKNOWN: Json = {
 
 
 @dataclass(frozen=True)
-class _Known(Generic[T]):
+class _CachedPipeline(Generic[T]):
     """What is known of a pipeline, since when, and of which state of its ledger."""
 
     pipeline: PipelineRef
-    told: T
-    standing: bool
+    document: T
+    state: bool
     changed: tuple[int, ...]
-    at: float
+    read_at: float
 
 
 class InTurn(Generic[T]):
@@ -96,7 +96,7 @@ class InTurn(Generic[T]):
     def __init__(self, read: Callable[[PipelineRef], tuple[T, bool]], longest_s: float) -> None:
         self._read = read
         self._longest_s = longest_s
-        self.known: dict[str, _Known[T]] = {}
+        self.known: dict[str, _CachedPipeline[T]] = {}
         self.reading = threading.Lock()
 
     def update(self, pipelines: Sequence[PipelineRef], until: float) -> bool:
@@ -104,26 +104,26 @@ class InTurn(Generic[T]):
 
         until: by `seams.monotonic`, when to stop. While another request reads, this one takes what is known.
         """
-        due = [pipeline for pipeline in pipelines if not self._stands(pipeline)]
-        due.sort(key=lambda pipeline: row.at if (row := self.known.get(pipeline.dag_id)) else float("-inf"))
+        due = [pipeline for pipeline in pipelines if not self._is_current(pipeline)]
+        due.sort(key=lambda pipeline: row.read_at if (row := self.known.get(pipeline.dag_id)) else float("-inf"))
         alone = self.reading.acquire(blocking=False)
         try:
             while alone and due and seams.monotonic() < until:
                 pipeline = due.pop(0)
                 changed, at = _changed(pipeline), seams.monotonic()
                 told, standing = self._read(pipeline)
-                self.known[pipeline.dag_id] = _Known(pipeline, told, standing, changed, at)
+                self.known[pipeline.dag_id] = _CachedPipeline(pipeline, told, standing, changed, at)
         finally:
             if alone:
                 self.reading.release()
         return not due
 
-    def _stands(self, pipeline: PipelineRef) -> bool:
+    def _is_current(self, pipeline: PipelineRef) -> bool:
         row = self.known.get(pipeline.dag_id)
         return (
             row is not None
-            and row.standing
-            and seams.monotonic() - row.at < self._longest_s
+            and row.state
+            and seams.monotonic() - row.read_at < self._longest_s
             and row.pipeline.card is pipeline.card
             and bool(row.changed)
             and row.changed == _changed(pipeline)
@@ -149,9 +149,9 @@ def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list
     for pipeline in pipelines:
         row = _metrics.known.get(pipeline.dag_id)
         if row is not None:
-            age_ms = round((seams.monotonic() - row.at) * 1000)
+            age_ms = round((seams.monotonic() - row.read_at) * 1000)
             found[pipeline.card.pipeline] = [
-                Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric for metric in row.told
+                Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric for metric in row.document
             ]
     return found
 
@@ -183,7 +183,7 @@ def _document(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> Js
     row = _rows.get(pipeline.dag_id)
     if row is None:
         return named | _UNKNOWN
-    told, document = row.told, row.told.document
+    told, document = row.document, row.document.document
     if told.without_rows is not None and not may_read_rows(pipeline.dag_id):
         document = told.without_rows
     return named | document | {"age_seconds": views.age(told.decided)}
@@ -210,8 +210,8 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
     try:
         ledger = pipeline.ledger()
         observed = views.observe_pipeline(pipeline, ledger)
-        document = views.told_of(pipeline, observed)
-        hidden = views.told_of(pipeline, observed.without_rows())
+        document = views.health_answer(pipeline, observed)
+        hidden = views.health_answer(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)
         undecided = list(observed.view.still_open())
         counted = {
@@ -244,6 +244,6 @@ def _last_completed(pipeline: PipelineRef, ledger: Ledger, view: View) -> Checkp
     return view_of(ledger, entry, sizes=False)
 
 
-_list: InTurn[_Row] = InTurn(lambda pipeline: _read(pipeline), _LONGEST_S)
+_list: InTurn[_Row] = InTurn(lambda pipeline: _read(pipeline), _MAX_AGE_S)
 _rows, _reading = _list.known, _list.reading
-_metrics: InTurn[list[Metric]] = InTurn(lambda pipeline: _read_metrics(pipeline), _LONGEST_S)
+_metrics: InTurn[list[Metric]] = InTurn(lambda pipeline: _read_metrics(pipeline), _MAX_AGE_S)

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 _PARTS = frozenset({"api-server", "dag-processor", "scheduler", "standalone"})
 """Of Airflow's processes those that tell it in their logs. A task would repeat it in each of its own."""
-_MOST_FILES = 500
-_MOST_BYTES = 500_000
+_MAX_FILES = 500
+_MAX_BYTES = 500_000
 _MANY_WORKERS = 8
 _KNOWN_EXECUTORS = ("LocalExecutor", "CeleryExecutor", "KubernetesExecutor")
 _LOCAL_BUNDLE: Final = "LocalDagBundle"
@@ -127,7 +127,7 @@ def _dag_files() -> Iterator[SetUpNotice]:
 
 def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
     safe_mode = conf.getboolean("core", "dag_discovery_safe_mode", fallback=True)
-    for file in sorted(folder.rglob("*.py"))[:_MOST_FILES]:
+    for file in sorted(folder.rglob("*.py"))[:_MAX_FILES]:
         text = _read(file)
         if "build_dag" not in text:
             continue
@@ -171,10 +171,10 @@ def _find_missing_modules(text: str, folder: Path) -> list[str]:
     }
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     places = [folder, Path(conf.get("core", "plugins_folder", fallback="") or folder), home / "config"]
-    return sorted(root for root in roots if root and not _is_there(root, places))
+    return sorted(root for root in roots if root and not _module_exists(root, places))
 
 
-def _is_there(module: str, places: list[Path]) -> bool:
+def _module_exists(module: str, places: list[Path]) -> bool:
     if any((place / module).is_dir() or (place / f"{module}.py").is_file() for place in places):
         return True
     try:
@@ -205,7 +205,7 @@ def _workers() -> Iterator[SetUpNotice]:
 def _read(file: Path) -> str:
     try:
         with file.open("rb") as opened:
-            return opened.read(_MOST_BYTES).decode("utf-8", "replace")
+            return opened.read(_MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 

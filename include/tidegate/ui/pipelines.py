@@ -30,7 +30,7 @@ from tidegate.pipeline.card import Card, read_card
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 
-__all__ = ["PipelineRef", "find_pipelines", "is_known", "is_paused", "known", "run_states", "tagged"]
+__all__ = ["PipelineRef", "find_pipeline", "find_pipelines", "has_dag", "is_paused", "run_states", "tagged"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
@@ -130,7 +130,7 @@ def _newest_versions(session: Session) -> dict[str, str]:
     return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, same)).all())
 
 
-def known(dag_id: str) -> PipelineRef:
+def find_pipeline(dag_id: str) -> PipelineRef:
     """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
@@ -152,7 +152,7 @@ def known(dag_id: str) -> PipelineRef:
     return PipelineRef(dag_id, card)
 
 
-def is_known(dag_id: str) -> bool:
+def has_dag(dag_id: str) -> bool:
     """Whether Airflow has read a DAG of this id, and has it still."""
     with create_session(scoped=False) as session:
         return session.scalar(select(DagModel.dag_id).where(DagModel.dag_id == dag_id, ~DagModel.is_stale)) is not None

@@ -34,7 +34,7 @@ from tidegate.ui.action_requests import (
     AskedSavepoint,
     AskedSwap,
 )
-from tidegate.ui.pipelines import PipelineRef, is_known, is_paused
+from tidegate.ui.pipelines import PipelineRef, has_dag, is_paused
 from tidegate.ui.rows import quarantined
 
 __all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_unknown"]
@@ -103,7 +103,7 @@ def _dispose(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Eff
     if others:
         return [f"Checkpoint {found.entry} keeps the name {', '.join(others)}, and stays."]
     kept = next((value for key, value, _ in pipeline.card.settings if key == "num_retained"), "")
-    later = len(pipeline.past().behind(found.entry, "completed"))
+    later = len(pipeline.past().checkpoints_after(found.entry, "completed"))
     if kept.isdecimal() and later < int(kept):
         return [f"Checkpoint {found.entry} stays for now: it is among the last {kept}, which retention spares."]
     return [f"Retention removes checkpoint {found.entry} soon: {later} have completed since. Nobody can go back to it."]
@@ -224,7 +224,7 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: AskedBackfill) -> Eff
     if not body.begin_after.strip():
         line = _line(pipeline, ledger, body.name)
         return [f"Backfill {line.record.name} reads {_checkpoints(len(line.pending))} more, and compares its tables."]
-    behind = [id for id in pipeline.past().behind(origin, "completed") if last is None or id <= last]
+    behind = [id for id in pipeline.past().checkpoints_after(origin, "completed") if last is None or id <= last]
     begins = f"after checkpoint {origin}" if origin else "at the beginning"
     effects = [f"It begins {begins}, and computes again the input of {_checkpoints(len(behind))}."]
     return [*effects, "Nobody sees its tables until somebody swaps them in."]
@@ -240,7 +240,7 @@ def _swap(pipeline: PipelineRef, ledger: Ledger, body: AskedSwap) -> Effects:
             f"Checkpoint {last.id}, or the last one by then, becomes savepoint {name}: a rollback to it takes the swap "
             "back."
         )
-    compared = line.compared
+    compared = line.last_comparison
     if compared is None:
         return [*effects, "Nobody has compared its tables yet: what changes is not known."]
     for name, table in sorted(compared.tables.items()):
@@ -253,7 +253,7 @@ def _discard(pipeline: PipelineRef, ledger: Ledger, body: AskedDiscard) -> Effec
     line = _line(pipeline, ledger, body.name)
     if line.swapped is not None:
         return [f"Its result is in the tables since entry {line.swapped}, and stays. Its other files are removed."]
-    return [f"Removed: {_checkpoints(line.made)} of its own. The pipeline's tables stay as they are."]
+    return [f"Removed: {_checkpoints(line.checkpoints)} of its own. The pipeline's tables stay as they are."]
 
 
 def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillStatus:
@@ -297,7 +297,7 @@ def refuse_unknown(ledger: Ledger, body: AskedBackfill) -> tuple[int, int | None
 
 def _refuse_no_dag(pipeline: PipelineRef) -> None:
     name = backfill_dag(pipeline.dag_id)
-    if not is_known(name):
+    if not has_dag(name):
         raise no_such_dag(name)
 
 

@@ -40,13 +40,13 @@ __all__ = [
     "compared",
     "configuration",
     "graph",
+    "health_answer",
     "observe_pipeline",
     "overview",
     "read_health",
     "row_of_run",
     "samples",
     "short",
-    "told_of",
     "way_back",
 ]
 
@@ -68,7 +68,7 @@ def overview(pipeline: PipelineRef) -> Json:
     return {
         "dag": pipeline.dag_id,
         "pipeline": pipeline.card.pipeline,
-        "started": ledger.begun() is not None,
+        "started": ledger.identity_or_none() is not None,
         "by_interval": pipeline.card.by_interval,
         "gates": list(pipeline.card.gates),
         "condition": told,
@@ -81,7 +81,7 @@ def overview(pipeline: PipelineRef) -> Json:
             "swapped": _document(history.newest("swap")),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
-        "open": [_with_progress(history, history.one(row.id)) for row in undecided],
+        "open": [_with_progress(history, history.find(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
         "backfills": [
             _backfill(status)
@@ -94,7 +94,7 @@ def overview(pipeline: PipelineRef) -> Json:
 
 def _backfill(status: BackfillStatus) -> Json:
     """Return a line, how far it has come, and what a swap would have changed when somebody last looked."""
-    record, compared = status.record, status.compared
+    record, compared = status.record, status.last_comparison
     return {
         "name": record.name,
         "origin": record.origin,
@@ -102,17 +102,21 @@ def _backfill(status: BackfillStatus) -> Json:
         "note": record.note,
         "at": record.created,
         "state": status.state,
-        "made": status.made,
-        "reached": status.reached,
-        "reached_at": status.reached_at,
+        "made": status.checkpoints,
+        "reached": status.caught_up_to,
+        "reached_at": status.caught_up_at,
         "pending": len(status.pending),
         "behind_seconds": age(status.oldest_pending),
         "swapped": status.swapped,
-        "refused": status.refused,
+        "refused": status.blocked_by,
         "held": None
-        if status.held is None
-        else {"checkpoint": status.held.checkpoint, "gates": list(status.held.gates), "why": status.held.why},
-        "stopped": status.stopped,
+        if status.held_checkpoint is None
+        else {
+            "checkpoint": status.held_checkpoint.checkpoint,
+            "gates": list(status.held_checkpoint.gates),
+            "why": status.held_checkpoint.why,
+        },
+        "stopped": status.stop_reason,
         "compared": None
         if compared is None
         else {
@@ -158,7 +162,7 @@ def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> J
 
 def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> CheckpointView:
     """Rejected: there never was such a checkpoint, as far as anybody knows."""
-    view = history.one(id)
+    view = history.find(id)
     if view is None:
         name, shows = pipeline.card.pipeline, "the list shows them all"
         raise no_such_checkpoint(name, id, expected="one of its history", help=shows)
@@ -222,7 +226,7 @@ def configuration(pipeline: PipelineRef) -> Json:
     """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
     history = pipeline.past()
     rows = history.page(HistoryFilter(limit=1)).rows
-    last = history.one(rows[0].id) if rows else None
+    last = history.find(rows[0].id) if rows else None
     used = last.details.config if last is not None else {}
     settings = [
         {
@@ -295,7 +299,7 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
         if step is not None:
             figures["seconds"] = job.seconds.get(step, figures["seconds"])
     if role == "source":
-        amount, source = details.taken.get(name), details.sources.get(name)
+        amount, source = details.amounts_read.get(name), details.sources.get(name)
         figures["rows"] = amount.rows if amount is not None else None
         figures["summary"] = source.summary if source is not None else None
         figures["rate"] = _rate(name, figures["rows"], details)
@@ -363,7 +367,7 @@ def way_back(pipeline: PipelineRef, to: int) -> Json:
     """Return what a rollback would do, as far as records tell: tables themselves are looked at by the run that does
     it."""
     history = pipeline.past()
-    target, published = history.one(to), history.ledger.published(to)
+    target, published = history.find(to), history.ledger.published(to)
     if target is None or target.outcome not in COUNTED or not target.kept or published is None:
         raise Rejected(
             f"nobody can go back to checkpoint {to}",
@@ -378,9 +382,9 @@ def way_back(pipeline: PipelineRef, to: int) -> Json:
     return {
         "to": to,
         "decided": target.decided,
-        "undone": history.behind(to, "completed"),
+        "undone": history.checkpoints_after(to, "completed"),
         "taken_back": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_after(to)],
-        "ended": history.behind(to, "open", "held"),
+        "ended": history.checkpoints_after(to, "open", "held"),
         "sources": sorted(target.details.sources),
         "tables": {
             name: {
@@ -420,23 +424,23 @@ def _document(view: CheckpointView | None) -> Json | None:
 def read_health(pipeline: PipelineRef, ledger: Ledger) -> tuple[condition.Observations, Json]:
     """Return what is seen of the pipeline, and its health as the API tells it."""
     observed = observe_pipeline(pipeline, ledger)
-    return observed, told_of(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
+    return observed, health_answer(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
 
 
 def observe_pipeline(pipeline: PipelineRef, ledger: Ledger) -> condition.Observations:
     """Return what is seen of the pipeline from here: the web server cannot tell whether a process elsewhere lives."""
-    return condition.look(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
+    return condition.observe(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
 
 
-def told_of(pipeline: PipelineRef, observed: condition.Observations) -> Json:
+def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> Json:
     """Return the pipeline's health as the API tells it."""
-    health = condition.condition(observed, _say(pipeline.card.pipeline))
+    health = condition.condition(observed, _api_remedy(pipeline.card.pipeline))
     document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
     document |= {"remedy": list(health.remedy), "entry": health.entry, "reason": health.reason}
-    return document | _whose(pipeline, observed, health)
+    return document | _find_log_of(pipeline, observed, health)
 
 
-def _whose(pipeline: PipelineRef, observed: condition.Observations, health: condition.Health) -> Json:
+def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health: condition.Health) -> Json:
     """The run and task of Airflow whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
         return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
@@ -456,7 +460,7 @@ def _whose(pipeline: PipelineRef, observed: condition.Observations, health: cond
     return {"run_id": _run_id(entry.plan.run), "task": None if health.good else task, "gates": gates}
 
 
-def _say(pipeline: str) -> condition.Command:
+def _api_remedy(pipeline: str) -> condition.Command:
     """Return the button or page that does here what a command does on the command line."""
 
     def say(verb: str, *words: object) -> str:
@@ -494,7 +498,7 @@ def _savepoint(found: savepoint.Savepoint) -> Json:
         "by": pin.by,
         "note": pin.note,
         "at": pin.created,
-        "kept": found.there,
+        "kept": found.is_retained,
     }
 
 

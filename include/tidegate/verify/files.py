@@ -29,7 +29,7 @@ from tidegate.verify.tables import sink_contexts
 __all__ = ["check_files"]
 
 _DAY_S = 86_400.0
-_SHOWN = 3
+_MAX_LISTED = 3
 
 
 def check_files(subject: Subject, entries: Sequence[Entry], settled: int, repair: bool) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _side_files(
     orphans = [path for path in unnamed if (store.age(path) or 0.0) > old]
     for path in orphans if repair else ():
         store.delete(path)
-    yield _left_over(subject, "side files", orphans, repair)
+    yield _find_leftover_files(subject, "side files", orphans, repair)
 
 
 def _state(
@@ -100,14 +100,14 @@ def _state(
     live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
     unnamed = (path for path in stored if path not in named and path not in live)
     orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= upto and id not in spared]
-    identity = subject.ledger.begun()
+    identity = subject.ledger.identity_or_none()
     own = f"tidegate/{identity.uid}-" if identity is not None else ""
     copies = {path for path in orphans if not path.startswith(own)}
     needless = _needless_copies(subject, name, copies)
     orphans = [path for path in orphans if path not in copies or path in needless]
     if repair:
         location.remove_files(orphans)
-    yield _left_over(subject, f"left over in {name}", orphans, repair)
+    yield _find_leftover_files(subject, f"left over in {name}", orphans, repair)
 
 
 def _needless_copies(subject: Subject, name: str, copies: set[str]) -> set[str]:
@@ -150,7 +150,7 @@ def _tables(subject: Subject) -> Iterator[Finding]:
         snapshot = open_table(location)
         if snapshot is None:
             continue
-        folders = [f"{writer.folder}/" for writer in (context, replace(context, through=True))]
+        folders = [f"{writer.folder}/" for writer in (context, replace(context, direct=True))]
         stored = {path for folder in folders for path, _ in location.walk(folder.rstrip("/"))}
         live = [file.path for file in live_files(snapshot) if file.path.startswith(tuple(folders))]
         lost = [path for path in live if path not in stored]
@@ -166,7 +166,7 @@ def _tables(subject: Subject) -> Iterator[Finding]:
             yield Finding(subject.name, check, "ok", f"{len(live)} of this pipeline's are there")
 
 
-def _left_over(subject: Subject, check: str, orphans: list[str], repair: bool) -> Finding:
+def _find_leftover_files(subject: Subject, check: str, orphans: list[str], repair: bool) -> Finding:
     if not orphans:
         return Finding(subject.name, check, "ok", "none without a use")
     detail = f"{len(orphans)} that nothing names: {_some(orphans)}"
@@ -176,4 +176,4 @@ def _left_over(subject: Subject, check: str, orphans: list[str], repair: bool) -
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")

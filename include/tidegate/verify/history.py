@@ -12,7 +12,7 @@ from tidegate.verify.tables import check_log_checkpoints
 
 __all__ = ["check_history", "check_sources"]
 
-_SHOWN = 5
+_MAX_LISTED = 5
 
 
 def check_history(subject: Subject) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def check_sources(subject: Subject) -> Iterator[Finding]:
     """Report what each source has skipped, as of the newest plan, and which intervals were left out."""
     view = subject.ledger.view()
     if missed := gaps(subject.ledger, view):
-        listed = ", ".join(map(str, missed[:_SHOWN])) + (", …" if len(missed) > _SHOWN else "")
+        listed = ", ".join(map(str, missed[:_MAX_LISTED])) + (", …" if len(missed) > _MAX_LISTED else "")
         detail = f"no checkpoint has made {listed} (UTC)"
         yield Finding(subject.name, "intervals", "bad", detail, making_up(subject.name, missed))
     for name, unread in never_read(view).items():

@@ -88,7 +88,7 @@ def _has_started(subject: Subject, pin: Pin) -> bool:
     """Return whether the pipeline that a pin was made for has started, as far as can be seen from here."""
     name, _, uid = pin.owner.removeprefix("fork-").rpartition("-")
     try:
-        identity = open_ledger(subject.settings.root, name, dict(subject.settings.storage_options)).begun()
+        identity = open_ledger(subject.settings.root, name, dict(subject.settings.storage_options)).identity_or_none()
     except TidegateError:
         return False
     return identity is not None and identity.uid == uid
@@ -201,7 +201,7 @@ def _log(ledger: Ledger, entries: list[Entry], ghosts: set[int]) -> Iterator[str
         if base is not None and entry.completed and not base.completed:
             yield f"checkpoint {entry.id} is completed on checkpoint {base.id}, which is not"
     for savepoint in savepoints(ledger):
-        if not savepoint.there:
+        if not savepoint.is_retained:
             yield f"savepoint {savepoint.name!r} names checkpoint {savepoint.entry}, which is gone: dispose of it"
     for name in ledger.store.names("checkpoints"):
         if entry_id(name) is None:

@@ -57,7 +57,7 @@ def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recover
         return Recovery(last.id if last else None, dead, alive, {}, ())
     owed, problems = _owed(pipeline, view)
     problems += verify_checkpoint(pipeline, last.id)
-    instead, keep = next(_whole(pipeline, view, last.id), (None, ())) if problems else (None, ())
+    instead, keep = next(_is_complete(pipeline, view, last.id), (None, ())) if problems else (None, ())
     lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
     return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
@@ -79,14 +79,14 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
         except TidegateError as error:
             problems.append(error.what)
             continue
-        entries = list(_lacking(view, name, head.last))
+        entries = list(_lacking(view, name, head.last_entry))
         if entries:
             owed[name] = tuple(entry.id for entry in entries)
         for entry in entries:
             assert entry.manifest is not None
             part = entry.manifest.tables[name]
             committables = [pipeline.ledger.unpack(payload) for payload in part.committables]
-            lost = node.sink.gone(committables, context)
+            lost = node.sink.missing_files(committables, context)
             if lost:
                 problems.append(
                     f"table {name!r}: {len(lost)} files of checkpoint {entry.id} are gone, first {lost[0]!r}"
@@ -103,7 +103,7 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _is_complete(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the older checkpoints that are whole, newest first, each with the sinks whose rows stay; savepoints last,
     if the settings say so."""
     settings, key = pipeline.settings.record(), KEYS["prefer_checkpoint_for_recovery"]
@@ -112,7 +112,7 @@ def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
             proposal = examine(pipeline, id, {}, view)
-            stay = tuple(change.table for change in proposal.changes if change.way.rows_stay)
+            stay = tuple(change.table for change in proposal.changes if change.way.rows_stay_reason)
             if stay:
                 proposal = examine(pipeline, id, dict.fromkeys(stay, "keep"), view)
         except (Corrupt, Rejected):

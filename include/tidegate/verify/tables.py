@@ -59,7 +59,7 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
     yield from _staged(subject, sinks, owed, published)
     yield from _stores(subject, published)
     for node, context in sinks:
-        yield from _left_over(subject, node, context, entries, repair)
+        yield from _check_leftover_attempts(subject, node, context, entries, repair)
 
 
 def _stores(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _staged(
                     lost = missing_files(location, files)
                 else:
                     node, context = declared[sink]
-                    lost = node.sink.gone([committable], context)
+                    lost = node.sink.missing_files([committable], context)
             except TidegateError as error:
                 if is_still_retained(subject.ledger, entry.id):
                     yield Finding(subject.name, check, "bad", error.what, error.help)
@@ -212,10 +212,10 @@ def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, L
     locations = {name: Location(table.uri, options) for name, table in tables}
     for node, context in sink_contexts(subject):
         if isinstance(node.sink, TransactionalSink):
-            locations[node.name] = node.sink.stages_in(context)
+            locations[node.name] = node.sink.staging_folder(context)
         elif (table := node.sink.delta_table(context)) is not None:
             locations[node.name] = table
-        elif node.sink.stages_in(context) is not None:
+        elif node.sink.staging_folder(context) is not None:
             locations[node.name] = Location(node.sink.target(context.place), options)
     return locations
 
@@ -236,7 +236,7 @@ def uncounted_attempts(entry: Entry, node: SinkNode, context: SinkContext, count
     return [attempt for attempt in attempts if attempt not in counting]
 
 
-def _left_over(
+def _check_leftover_attempts(
     subject: Subject, node: SinkNode, context: SinkContext, entries: Sequence[Entry], repair: bool
 ) -> Iterator[Finding]:
     """Check for attempts that staged files and do not count. Those of aborted checkpoints may go at any time."""

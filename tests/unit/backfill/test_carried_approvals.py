@@ -52,11 +52,11 @@ def begun(world: Endless, origin: int = 1, cuts: Any = "recorded") -> OpenBackfi
 
 def next_one(line: OpenBackfill) -> tuple[str, Answer | None]:
     """The line's next checkpoint: what becomes of it, and the answer to its gate."""
-    triggered = line.own.trigger(f"by hand {seams.new_id()}")
+    triggered = line.backfill.trigger(f"by hand {seams.new_id()}")
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
-    run_job(line.own, id, "main", None)  # type: ignore[arg-type]
-    return line.own.complete(id).state, line.own.ledger.answer(id, "multiples")
+    run_job(line.backfill, id, "main", None)  # type: ignore[arg-type]
+    return line.backfill.complete(id).state, line.backfill.ledger.answer(id, "multiples")
 
 
 def test_unchanged_code_gets_the_approvals_that_a_person_gave(endless: Endless) -> None:
@@ -104,7 +104,7 @@ class WithSuite(ToyGate):
     def fix_inputs(self, context: SourceContext) -> Json:
         return {"suite": self.text}
 
-    def fix_again(self, recorded: Json, context: SourceContext) -> Json:
+    def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json:
         return {"suite": self.text}
 
 

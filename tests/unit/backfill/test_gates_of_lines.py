@@ -105,7 +105,7 @@ def test_volume_says_that_it_does_not_judge_a_backfill_that_cuts_as_it_likes(end
     assert replayed(line) == 1
     head = line.head()
     assert head is not None
-    told = verdict(line.own.ledger, head.id, "volume")
+    told = verdict(line.backfill.ledger, head.id, "volume")
     assert (told.outcome, told.rows) == ("pass", 6)
     assert told.why.startswith("not judged: the backfill cuts its input as it likes")
 
@@ -117,7 +117,7 @@ def test_volume_judges_a_backfill_with_recorded_cuts(endless: Endless) -> None:
     assert replayed(line) == 3
     head = line.head()
     assert head is not None
-    assert verdict(line.own.ledger, head.id, "volume").why == ""
+    assert verdict(line.backfill.ledger, head.id, "volume").why == ""
 
 
 def test_a_failing_gate_ends_the_replay_at_once_however_many_failures_are_tolerated(endless: Endless) -> None:
@@ -128,7 +128,7 @@ def test_a_failing_gate_ends_the_replay_at_once_however_many_failures_are_tolera
     with pytest.raises(Rejected, match="of backfill 'fix' was aborted: GATE_FAILED") as refused:
         replay(line, NoSpark(), Schedule(tolerable_failures=1000), Observer())
     assert refused.value.reason == "LINE_STOPPED"
-    assert line.own.ledger.view().last_id == 2, "the same rows would be judged in the same way"
+    assert line.backfill.ledger.view().last_id == 2, "the same rows would be judged in the same way"
 
 
 def test_a_failing_job_is_tried_again_after_longer_and_longer_pauses(

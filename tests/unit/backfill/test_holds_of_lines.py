@@ -72,9 +72,9 @@ def test_it_is_answered_in_the_backfills_own_name(
     def approve() -> None:
         (status,) = backfill_statuses(endless.ledger, {})
         assert status.state == "held"
-        assert status.held is not None
-        assert status.held.gates == ("multiples",)
-        id = str(status.held.checkpoint)
+        assert status.held_checkpoint is not None
+        assert status.held_checkpoint.gates == ("multiples",)
+        id = str(status.held_checkpoint.checkpoint)
         assert tidegate(endless, "approve", "orders", id) == 1, "of the pipeline no checkpoint is held"
         assert tidegate(endless, "approve", "orders", id, "--backfill", "other") == 2
         assert tidegate(endless, "approve", "orders", id, "--backfill", "fix", "--note", "as agreed") == 0
@@ -85,7 +85,7 @@ def test_it_is_answered_in_the_backfills_own_name(
     assert line.has_caught_up()
     held = [said for said in observer.said if "held by gate 'multiples'" in said]
     assert held[0].endswith("tidegate approve|reject orders 2 --backfill fix")
-    answer = line.own.ledger.answer(2, "multiples")
+    answer = line.backfill.ledger.answer(2, "multiples")
     assert answer is not None
     assert (answer.approve, answer.note) == (True, "as agreed")
     assert endless.ledger.answer(2, "multiples") is None
@@ -106,7 +106,7 @@ def test_a_rejection_ends_the_backfill_and_the_pipeline_never_notices(
     assert "tidegate resume" not in said
     (status,) = backfill_statuses(endless.ledger, {})
     assert status.state == "stopped"
-    assert "GATE_REJECTED" in status.stopped
+    assert "GATE_REJECTED" in status.stop_reason
     assert control.suspended(endless.ledger.view(), 0) is None
 
 
@@ -126,7 +126,7 @@ def test_to_run_it_again_resumes_it_and_mended_rules_let_it_through(
     line = begun(endless)
     while_it_waits(
         monkeypatch,
-        lambda: approvals.answer(line.own.ledger, 2, None, approve=False, by="bob"),
+        lambda: approvals.answer(line.backfill.ledger, 2, None, approve=False, by="bob"),
     )
     with pytest.raises(Rejected):
         replayed(line)
@@ -140,11 +140,11 @@ def test_a_suspended_line_is_refused_by_its_own_name(endless: Endless, monkeypat
     line = begun(endless)
     while_it_waits(
         monkeypatch,
-        lambda: approvals.answer(line.own.ledger, 2, None, approve=False, by="bob"),
+        lambda: approvals.answer(line.backfill.ledger, 2, None, approve=False, by="bob"),
     )
     with pytest.raises(Rejected):
         replayed(line)
     with pytest.raises(Rejected) as refused:
-        line.own.trigger("by hand")
+        line.backfill.trigger("by hand")
     assert refused.value.what.startswith("backfill 'fix' of pipeline 'orders' is suspended by the rejection")
     assert "tidegate backfill MODULE:PIPELINE --name fix" in refused.value.help

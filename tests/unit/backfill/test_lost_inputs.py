@@ -141,6 +141,6 @@ def test_what_a_gate_of_a_version_before_0_2_has_fixed_is_the_table_alone(tmp_pa
     node, context = looking("gate", tmp_path), place(tmp_path)
     rates.append("a")
     over = node.fix_inputs(context)["over"]
-    assert node.fix_again(over, context)["over"] == over
+    assert node.fix_inputs_again(over, context)["over"] == over
     (rates.folder / "a").unlink()
     assert len(list(node.lost_inputs({1: over}, context))) == 1

@@ -66,10 +66,10 @@ def test_a_swap_refuses_a_line_that_moved_on_after_its_entry(endless: Endless, m
     replayed(line)
 
     def another_checkpoint() -> None:
-        triggered = line.own.trigger("somebody else")
+        triggered = line.backfill.trigger("somebody else")
         assert isinstance(triggered, Triggered)
-        run_job(line.own, triggered.plan.id, "main", NO_SPARK)
-        assert line.own.complete(triggered.plan.id).state == "completed"
+        run_job(line.backfill, triggered.plan.id, "main", NO_SPARK)
+        assert line.backfill.complete(triggered.plan.id).state == "completed"
 
     just_after_the_entry(monkeypatch, another_checkpoint)
     with pytest.raises(Corrupt, match="has made checkpoints while it was swapped in") as refused:

@@ -89,7 +89,7 @@ def no_ack(attempt: Attempt) -> None:
 def test_a_process_that_dies_anywhere_loses_no_row(world: ToyWorld, point: str, nth: int, who: str) -> None:
     world.checkpoint("one", 2)
     world.feed_more(2)
-    dead = mock.patch.multiple("tidegate.execution.job.run_job.Attempt", release=mock.DEFAULT, done_by_another=no_ack)
+    dead = mock.patch.multiple("tidegate.execution.job.run_job.Attempt", release=mock.DEFAULT, find_counting_ack=no_ack)
     with dead, seams.installed(Fault(point, "E", nth).installed()):
         quietly(lambda: world.checkpoint("two"))
     id = world.trigger("two" if who == "retried" else "three", give_up=lambda plan: "RUN_GONE")
@@ -292,7 +292,7 @@ def test_a_rollback_to_exactly_once_takes_all_of_it_back(tmp_path: Path) -> None
 
 
 def test_a_sink_that_cannot_write_through_is_published_after_the_decision(world: ToyWorld) -> None:
-    with mock.patch.object(ToySink, "writes_through", False):
+    with mock.patch.object(ToySink, "can_publish_directly", False):
         world.feed_more(2)
         id = world.trigger("one")
         run_job(world.coordinator(), id, "main", None)

@@ -29,7 +29,7 @@ TABLES = {"main": "a", "left": "b", "right": "c", "last": "d"}
 
 @pytest.fixture(autouse=True)
 def _toy_channels() -> Iterator[None]:
-    with mock.patch.object(Channel, "send", slow_jobs.send), mock.patch.object(Channel, "take_all", slow_jobs.take_all):
+    with mock.patch.object(Channel, "send", slow_jobs.send), mock.patch.object(Channel, "read_all", slow_jobs.take_all):
         yield
 
 
@@ -120,7 +120,7 @@ def test_taken_ahead_of_one_that_is_ended_meanwhile_it_is_tried_again(world: Sev
         raise Corrupt("the channel has lost a file", reason="CHANNEL_DAMAGED")
 
     told = pytest.raises(Unavailable, match=f"checkpoint {two}")
-    with mock.patch.object(Channel, "take_all", ended), told, attempt.fenced_if_ended():
+    with mock.patch.object(Channel, "read_all", ended), told, attempt.fenced_if_ended():
         attempt.read(None)  # type: ignore[arg-type]
     (ack,) = world.do(one, "left")
     assert ack.ahead == []

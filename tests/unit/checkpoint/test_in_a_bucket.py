@@ -53,7 +53,7 @@ def as_in_a_new_process() -> None:
 
 
 def heads(control: Coordinator) -> set[int | None]:
-    return {node.sink.head(control.context(name)).last for name, node in control.graph.sinks.items()}
+    return {node.sink.head(control.context(name)).last_entry for name, node in control.graph.sinks.items()}
 
 
 def test_one_job_and_ten_tables_make_at_most_sixty_requests(server: S3Server) -> None:
@@ -108,7 +108,7 @@ def test_a_table_that_was_dropped_is_not_published_to_though_the_trigger_did_not
     assert control.complete(plan.id).state == "completed"
     with pytest.raises(Corrupt, match="contradict each other"):
         control.publish()
-    assert control.graph.sinks[TEN[1]].sink.head(control.context(TEN[1])).last == 3, "the other table has it"
+    assert control.graph.sinks[TEN[1]].sink.head(control.context(TEN[1])).last_entry == 3, "the other table has it"
     with pytest.raises(Corrupt, match="contradict each other"):
         triggered(control)
 

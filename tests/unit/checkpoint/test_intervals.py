@@ -140,7 +140,7 @@ def test_a_new_run_for_a_completed_interval_is_a_no_op_that_says_so(world):
     id = world.whole("first", 1)
     answer = world.coordinator().trigger("second", interval=hour(1))
     assert isinstance(answer, AlreadyCovered)
-    assert answer.by == id
+    assert answer.checkpoint == id
     assert "--reprocess" in answer.why
     assert world.ledger.view().last_id == id
 
@@ -253,7 +253,7 @@ def test_a_forgotten_interval_is_still_known_as_done(world):
         world.whole(f"run {number}", number)
     answer = world.coordinator().trigger("late", interval=hour(0))
     assert isinstance(answer, AlreadyCovered)
-    assert answer.by == first
+    assert answer.checkpoint == first
     with pytest.raises(Invalid, match="overlaps"):
         world.coordinator().trigger("daily", interval=hour(0, 24))
 
@@ -321,7 +321,7 @@ def test_what_a_trigger_lists_does_not_grow_with_the_intervals_that_were_made(wo
     world.ledger.index_interval(Filled(**stamp("filled"), id=7, interval=Interval.of(*hour(3)).record, traces={}))
     again = world.coordinator().trigger("again", interval=hour(3))
     assert isinstance(again, AlreadyCovered)
-    assert again.by == 7
+    assert again.checkpoint == 7
     world.feed.intervals[Interval.of(*hour(500))] = [1]
     assert not isinstance(world.coordinator().trigger("the next one", interval=hour(500)), AlreadyCovered)
     assert 0 < sum(counted) < 40
@@ -466,7 +466,7 @@ def test_a_continuous_pipeline_that_went_past_an_interval_does_nothing_and_says_
     for number in (3, 4, 5):
         answer = continuous.coordinator().trigger(f"backfill {number}", interval=hour(number))
         assert isinstance(answer, AlreadyCovered)
-        assert answer.by == last
+        assert answer.checkpoint == last
     assert run(continuous, "6", hour(6)) == 3
 
 
@@ -501,7 +501,7 @@ def test_a_continuous_pipeline_is_not_reprocessed(continuous):
 
 def standing(world):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "s3://a", "data": "s3://a"})
-    return health.condition(health.look(world.ledger, limits, lambda plan: None))
+    return health.condition(health.observe(world.ledger, limits, lambda plan: None))
 
 
 def test_time_that_was_left_out_is_told_until_it_is_made(world):

@@ -12,14 +12,14 @@ from tests.kit.limits import UNALIGNED
 from tests.kit.slow_jobs import Story, busy, toy_channels
 from tests.kit.toy_world import toy_limits
 from tidegate import seams
-from tidegate.checkpoint.manifests import all_below
+from tidegate.checkpoint.manifests import ancestors
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt
 from tidegate.lifecycle.copies import copy_out, open_copy, verify
-from tidegate.lifecycle.savepoint import behind, create, dispose
+from tidegate.lifecycle.savepoint import create, dispose, jobs_with_input_in_flight
 from tidegate.lifecycle.snapshot import snapshot_at
-from tidegate.protocol.progress import progress_of
+from tidegate.protocol.progress import job_progress
 from tidegate.records.records import Ack
 
 
@@ -250,12 +250,12 @@ def test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts(tmp_pa
     assert entry is not None
     assert base is not None
     assert base.rollback is not None
-    assert all_below(story.ledger, entry, base) == []
+    assert ancestors(story.ledger, entry, base) == []
     second = story.ledger.entry(2)
     assert second is not None
     assert second.acks["slow"].ack.prev == base.manifest.jobs["slow"]  # type: ignore[union-attr]
     unfinished = replace(entry, acks={"main": entry.acks["main"]})
-    found = progress_of([unfinished, base, second])
+    found = job_progress([unfinished, base, second])
     assert found.chosen["slow"].entry == 1
     assert [each.ack.entry for each in found.in_flight["slow"]] == [2, last]
 
@@ -281,7 +281,10 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     story.all_done(fourth)
     assert story.in_flight(fourth) == []
     create(story.ledger, "good", fourth, "mia")
-    assert (behind(story.ledger, third), behind(story.ledger, fourth)) == (["slow"], []), "what people are told"
+    assert (jobs_with_input_in_flight(story.ledger, third), jobs_with_input_in_flight(story.ledger, fourth)) == (
+        ["slow"],
+        [],
+    ), "what people are told"
     copied = copy_out(snapshot_at(story.ledger, fourth, {}, by="mia"), str(tmp_path / "copy"), "good")
     assert verify(open_copy(copied.ledger.home, {})) == []
     story.all_done(fifth)

@@ -27,7 +27,7 @@ class Dead:
         monkeypatch.setattr(ToySink, call, asked)
 
 
-ALL = ("head", "publish", "locate", "way_back", "go_back")
+ALL = ("head", "publish", "locate", "restore_plan", "restore")
 
 
 @pytest.fixture(params=[("publish",), ALL], ids=["to publish", "whatever is asked"])

@@ -51,7 +51,7 @@ class HeldSource(ToySource):
             raise Invalid(f"all before {self.feed.released} is released")
         return super().verify(splits, context)
 
-    def completed(self, end: Json, context: SourceContext) -> None:
+    def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:
         if self.feed.deaf:
             raise Unavailable("the group's coordinator does not answer")
         self.feed.told = [*(self.feed.told or []), end]

@@ -91,7 +91,7 @@ class Project:
         )
         assert not more
         created = self.ledger.create_entry(made)
-        assert created.mine
+        assert created.is_new
         self.ledger.index_run(made)
         return made
 

@@ -193,5 +193,5 @@ def test_the_line_of_a_pipeline_with_a_hook_needs_none_of_its_own(folder: Path) 
     for _ in range(2):
         shop.checkpoint()
     line = begin(shop.coordinator, "fix", 1, by="ann")
-    planned = line.own.trigger("replay")
+    planned = line.backfill.trigger("replay")
     assert planned.plan.base == 1

@@ -116,7 +116,7 @@ def test_a_table_of_a_pipeline_that_is_still_there_is_not_taken_over(sites, tide
     (sites.there / "shop.py").write_text(THERE.replace('"tables"', f'"{sites.here}/tables"'))
     run = sites.at(sites.there)
     assert refused(tidegate, *FORK)["reason"] == "NOT_ITS_OWN_TABLE"
-    assert run.ledger.begun() is None
+    assert run.ledger.identity_or_none() is None
     shutil.rmtree(sites.here / "ledger")
     assert tidegate(*FORK).code == 0, "once its ledger is gone, nobody else continues it"
     assert (run.checkpoint(), run.good()) == (4, [1, 2, 3, 4])

@@ -223,7 +223,7 @@ def test_a_disk_that_is_nearly_full_is_told_before_it_is(shop, monkeypatch):
         found = os.statvfs_result((*real[:3], free, free, *real[5:]))
         monkeypatch.setattr(os, "statvfs", lambda folder, found=found: found)
         settings = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "here", "data": "s3://there"})
-        assert health.look(shop.coordinator.ledger, settings, lambda plan: None).full == full
+        assert health.observe(shop.coordinator.ledger, settings, lambda plan: None).full == full
 
 
 def test_an_incompatible_change(shop, tidegate):

@@ -148,11 +148,11 @@ class Early(Shop):
     def checkpoint(self, publish=True, **options):
         plan = self.trigger(**options)
         attempt, sink = f"{plan.attempt}-{seams.new_id()}", self.coordinator.graph.sinks["good"].sink
-        context = replace(self.coordinator.context("good"), through=True)
+        context = replace(self.coordinator.context("good"), direct=True)
         files = staged(self.table, Staging(plan.id, attempt).folder(context), kv((plan.id, "row")), COLUMNS)
         committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
         head = sink.head(context)
-        publication = Publication(plan.id, 0, attempt, head.last, (committable,), through=True)
+        publication = Publication(plan.id, 0, attempt, head.last_entry, (committable,), direct=True)
         through = {"good": sink.publish(publication, head, context)}
         memory, stats = meaning_of(self.coordinator.graph), JobStats(rows={"good": 1})
         ack = Ack(

@@ -310,7 +310,7 @@ def test_a_pipeline_that_had_failed_too_often_goes_on_when_a_person_starts_it(pr
     project.abort(2, detail="a stage failed")
     up = up_of(project, "1")
     for _ in range(3):
-        up._look()
+        up._poll_airflow()
     assert "orders is resumed: it was suspended because checkpoint 2 failed" in capsys.readouterr().out
     assert up.airflow.triggered
     assert suspended(project.ledger.view(), 0) is None
@@ -331,15 +331,15 @@ def test_one_that_is_suspended_is_told_instead_of_waited_for(project, capsys):
     project.complete(1, None)
     suspend(project.ledger, "mia", "the feed is broken")
     up = up_of(project)
-    up._look()
-    up._look()
+    up._poll_airflow()
+    up._poll_airflow()
     told = capsys.readouterr().out
     assert told.count("pipeline 'orders' is suspended (suspended by mia: the feed is broken)") == 1
     assert "resume orders" in told
     counted = up_of(project, "1")
-    counted._look()
+    counted._poll_airflow()
     with pytest.raises(Rejected, match="its runs make no checkpoint"):
-        counted._look()
+        counted._poll_airflow()
     assert not counted.airflow.triggered
 
 
@@ -374,7 +374,7 @@ def test_ctrl_c_waits_for_what_runs_of_the_dag_make_and_for_nobody_else(project)
     """A `tidegate run` beside it always has a checkpoint open, and brings it to its end by itself."""
     project.plan(1, None, run="process:here:4711:12:ab")
     up = up_of(project)
-    up._look()
+    up._poll_airflow()
     followed = up.pipelines.followed["orders"]
     followed.decided()
     assert followed.open == [1]
@@ -389,7 +389,7 @@ def test_ctrl_c_waits_for_what_runs_of_the_dag_make_and_for_nobody_else(project)
 def test_ctrl_c_does_not_wait_for_checkpoints_that_begin_behind_it(project):
     project.plan(1, None, run="airflow:orders:manual__1")
     up = up_of(project)
-    up._look()
+    up._poll_airflow()
     followed = up.pipelines.followed["orders"]
     looks = iter(
         [lambda: None, lambda: (project.abort(1, detail="over"), project.plan(2, None, run="airflow:orders:2"))]

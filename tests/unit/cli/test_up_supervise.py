@@ -15,7 +15,7 @@ import pytest
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.cli.up.home import Home
-from tidegate.cli.up.processes import Child, Processes, end_leftover_processes, last_error, take_over
+from tidegate.cli.up.processes import Child, Processes, adopt_processes, end_leftover_processes, last_error
 from tidegate.cli.up.supervise import Supervisor
 from tidegate.errors import Unavailable
 from tidegate.spark.server.processes import is_alive
@@ -79,7 +79,7 @@ class Kept:
         """Time passes, and the supervisor looks every second."""
         for _ in range(int(seconds)):
             self.clock.at += 1.0
-            self.supervisor.look()
+            self.supervisor.check_components()
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ def test_what_is_left_of_an_ended_component_is_known_to_the_next_call(kept, home
     kept.end("scheduler")
     kept.end("api-server")
     known = set(home.state()["processes"])
-    kept.supervisor.look()
+    kept.supervisor.check_components()
     assert known == {"scheduler", "api-server"}
 
 
@@ -333,7 +333,7 @@ def leave(home, clock, monkeypatch):
 
 
 def taken_over(home, port=None):
-    return {child.name: child for child in take_over(home, ("api-server", "scheduler"), "api-server", port)}
+    return {child.name: child for child in adopt_processes(home, ("api-server", "scheduler"), "api-server", port)}
 
 
 def test_components_that_a_killed_call_has_left_go_on_under_the_next(leave, home, clock):

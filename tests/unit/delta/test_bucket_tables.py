@@ -22,10 +22,10 @@ from tidegate.delta import (
     create,
     live_files,
     missing_files,
+    observed_tables,
     open_table,
     read_commit,
     replace,
-    seen,
     trust_hint,
 )
 from tidegate.delta.log import snapshot as snapshots
@@ -165,7 +165,7 @@ def test_a_new_column_is_seen(table: Location) -> None:
 def test_a_table_that_was_made_again_with_as_many_versions_is_another_one(server: S3Server, table: Location) -> None:
     made(table, (1, "a"))
     before = appended(table, 2, (2, "b"))
-    known = seen(table)
+    known = observed_tables(table)
     assert known is not None
     wipe(server, table)
     as_in_a_new_process()
@@ -209,7 +209,7 @@ def test_a_listing_that_lags_costs_a_request_and_loses_nothing(
 def test_a_new_process_starts_from_what_another_has_seen(server: S3Server, table: Location) -> None:
     made(table, (1, "a"))
     appended(table, 2, (2, "b"))
-    known = seen(table)
+    known = observed_tables(table)
     assert known is not None
     as_in_a_new_process()
     trust_hint(table, known)
@@ -222,7 +222,7 @@ def test_a_new_process_starts_from_what_another_has_seen(server: S3Server, table
 
 def test_an_old_hint_is_followed_to_the_head(table: Location) -> None:
     made(table, (1, "a"))
-    known = seen(table)
+    known = observed_tables(table)
     assert known is not None
     appended(table, 2, (2, "b"))
     as_in_a_new_process()
@@ -232,11 +232,11 @@ def test_an_old_hint_is_followed_to_the_head(table: Location) -> None:
 
 def test_what_a_process_has_seen_itself_is_not_replaced_by_a_hint(table: Location) -> None:
     made(table, (1, "a"))
-    known = seen(table)
+    known = observed_tables(table)
     assert known is not None
     after = appended(table, 2, (2, "b"))
     trust_hint(table, known)
-    assert seen(table) is not None
+    assert observed_tables(table) is not None
     assert head(table) is after
 
 

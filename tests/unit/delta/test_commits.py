@@ -47,7 +47,7 @@ from tidegate.delta import (
     restore,
     verify,
 )
-from tidegate.delta.files.access import told
+from tidegate.delta.files.access import error_text
 from tidegate.delta.log import active_files, commits
 from tidegate.delta.log import files as rawlog
 from tidegate.delta.log import snapshot as snapshots
@@ -623,7 +623,7 @@ def test_an_engines_error_is_told_in_one_line_without_colours():
     raw = (
         "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing GET\n   0: <unknown>\n   1: <unknown>\n"
     )
-    assert told(OSError(raw)) == "Kernel error -> Generic S3 error : Error performing GET"
+    assert error_text(OSError(raw)) == "Kernel error -> Generic S3 error : Error performing GET"
 
 
 def test_every_commit_says_its_checkpoint_where_the_history_of_each_engine_shows_it(tmp_path):

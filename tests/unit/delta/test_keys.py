@@ -45,7 +45,7 @@ def test_membership_and_count_are_those_of_a_set(drawn):
     kinds, (ours, others) = drawn
     keys = Keys(_table(kinds, ours))
     assert len(keys) == len(set(ours))
-    assert keys.held(_table(kinds, others)).to_pylist() == [row in set(ours) for row in others]
+    assert keys.contains(_table(kinds, others)).to_pylist() == [row in set(ours) for row in others]
 
 
 @settings(max_examples=200, deadline=None)

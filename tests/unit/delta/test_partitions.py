@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.delta import schema
 from tidegate.delta import partition_values, redact_path
-from tidegate.delta.files.access import told
+from tidegate.delta.files.access import error_text
 from tidegate.errors import Corrupt, Invalid
 
 
@@ -70,7 +70,7 @@ def test_a_moment_that_a_table_cannot_have_is_told_without_its_value(kind, value
 )
 def test_a_path_is_shown_without_the_values_in_it(path, shown):
     assert redact_path(path) == shown
-    assert told(FileNotFoundError(f"no file {path}")) == f"no file {shown}"
+    assert error_text(FileNotFoundError(f"no file {path}")) == f"no file {shown}"
 
 
 def test_no_partitions_no_values():

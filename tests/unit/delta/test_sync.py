@@ -49,7 +49,7 @@ def test_a_disk_that_refuses_is_met_when_it_counts_and_hides_behind_nothing_that
     syncing = Syncing(location)
     for name in "abc":
         syncing([f"{name}/1.parquet"])
-    syncing.leave()  # says nothing of it: whoever leaves has given the attempt up
+    syncing.wait()  # says nothing of it: whoever leaves has given the attempt up
     with pytest.raises(Unavailable, match="Input/output error"):
         syncing.finish()
 
@@ -57,7 +57,7 @@ def test_a_disk_that_refuses_is_met_when_it_counts_and_hides_behind_nothing_that
 def test_nothing_to_make_durable_is_durable(location):
     syncing = Syncing(location)
     syncing.finish()
-    syncing.leave()
+    syncing.wait()
 
 
 def test_what_it_takes_beside_other_work_is_told_apart_from_what_is_waited_for(location, monkeypatch):

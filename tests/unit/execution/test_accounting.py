@@ -36,7 +36,7 @@ def test_what_was_written_and_lies_in_another_folder_is_missed(tmp_path: Path) -
 class Elsewhere(ToySink):
     """A sink to which each row comes, and whose files are half of them on another disk; it counts what lies there."""
 
-    adds_each = True
+    counts_input_rows = True
     elsewhere = True
 
     def prepare(self, frame: Any, context: Any, staging: Any) -> Prepared:

@@ -75,7 +75,7 @@ class Shop:
         self.coordinator.publish()
 
     def row(self, id: int) -> CheckpointView:
-        found = CheckpointHistory(self.ledger, {}).one(id)
+        found = CheckpointHistory(self.ledger, {}).find(id)
         assert found is not None
         return found
 
@@ -89,7 +89,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     with (
         seams.installed(clock),
         mock.patch.object(Channel, "send", send),
-        mock.patch.object(Channel, "take_all", take_all),
+        mock.patch.object(Channel, "read_all", take_all),
     ):
         yield shop
 
@@ -130,7 +130,7 @@ def test_an_ack_says_how_long_files_were_made_durable_beside_other_work(
 
 def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     class Meter(Unmetered):
-        def taken(self) -> Steps:
+        def take_work(self) -> Steps:
             return {None: SparkWork(queries=1, jobs=0), 0: SparkWork(queries=2, jobs=5)}
 
     monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))
@@ -149,7 +149,7 @@ def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monke
 
 def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     class Meter(Unmetered):
-        def taken(self) -> Steps:
+        def take_work(self) -> Steps:
             return {step: SparkWork(queries=1, query_s=0.5, jobs=2, tasks=4) for step in (None, 0, 1, 2, 3)}
 
     monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))

@@ -13,7 +13,7 @@ from tidegate.execution.job import gates
 found = []
 
 class Gate:
-    def warm(self):
+    def warm_up(self):
         found.extend(name in sys.modules for name in ("pyspark.sql.connect.session", "pyspark.ml.feature"))
 
 gates.warm_gates(SimpleNamespace(gates=[SimpleNamespace(gate=Gate())]))

@@ -82,13 +82,13 @@ def test_shares_are_of_the_number_that_is_written_not_of_the_nearest_float():
 
 def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path):
     gate = Expectations("orders", on_failure="quarantine", at_most=0.29)
-    found = Judgement(100, (BrokenRule("r", "quarantine", rows=1),), apart=())
+    found = Judgement(100, (BrokenRule("r", "quarantine", rows=1),), quarantined=())
     coordinator = ToyWorld(tmp_path).coordinator()
 
     def outcome(bad: int) -> str:
         staged = {quarantine_name("checked"): SimpleNamespace(rows=bad)}
         gating: Any = SimpleNamespace(staged=staged, coordinator=coordinator, _input=lambda _: "")
-        gating._behind = lambda _: []
+        gating._late_sensitive_operators = lambda _: []
         stage: Any = SimpleNamespace(gate=gate, name="checked")
         return GateRunner._verdict(gating, stage, found, None, None, chosen=False).outcome
 
@@ -107,7 +107,7 @@ def test_spark_is_asked_for_the_columns_of_a_stream_only_if_rows_come_back_into_
     for planned in ({}, nothing):
         plan: Any = SimpleNamespace(sources=planned, quarantine_all=False)
         gating = GateRunner(coordinator, plan, no_spark, None, no_spark, no_spark)
-        assert gating._back(stage, no_spark) is None
+        assert gating._released_rows(stage, no_spark) is None
 
 
 @pytest.mark.parametrize("name", ["_tidegate_id", "_tidegate_broken", "_Tidegate_Bits0"])

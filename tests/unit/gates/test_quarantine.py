@@ -40,7 +40,7 @@ class Aside:
         head = self.sink.head(self.context)
         marked = {"marked": committable} if marking else committable
         assert self.sink.replaces(marked) is marking
-        assert self.sink.publish(Publication(id, 0, f"attempt{id}", head.last, (marked,)), head, self.context)
+        assert self.sink.publish(Publication(id, 0, f"attempt{id}", head.last_entry, (marked,)), head, self.context)
         return self.live()
 
     def live(self) -> set[str]:

@@ -104,7 +104,7 @@ def test_what_a_swap_brings_lies_in_a_folder_of_the_lines_name(tmp_path: Path) -
     ]
     quarantine(tmp_path / "live/quarantine/checked", ("kept", 4, "nut", 5, ["price"]))
     quarantine(tmp_path / "line/quarantine/checked", ("a", 2, "nut", 5, ["price"]))
-    tries = [sink.bring_again(*contexts, since=since, number=9) for since in (1, 1, None)]
+    tries = [sink.promote_line_quarantine(*contexts, since=since, number=9) for since in (1, 1, None)]
     paths = [batch["files"][0]["path"] for batch in tries if batch is not None]
     assert len(set(paths)) == 3
     assert all(path.startswith("tidegate/line-quarantine.checked/00000009/") for path in paths)
@@ -115,6 +115,6 @@ def test_a_line_without_bad_rows_brings_none(tmp_path: Path) -> None:
     sink = QuarantineSink("checked")
     context = SinkContext("p", "live", "q", Place(str(tmp_path)), home=str(tmp_path / "live"))
     own = SinkContext("p", "line", "q", Place(str(tmp_path)), home=str(tmp_path / "line"))
-    assert sink.bring_again(context, own, since=1, number=9) is None
+    assert sink.promote_line_quarantine(context, own, since=1, number=9) is None
     quarantine(tmp_path / "line/quarantine/checked")
-    assert sink.bring_again(context, own, since=1, number=9) is None
+    assert sink.promote_line_quarantine(context, own, since=1, number=9) is None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.suites import BROKEN, GOOD, NULL, RANGE, kwargs
 from tidegate.errors import Invalid
-from tidegate.gates.expectations.catalogue import CATALOGUE, How, table
+from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, table
 from tidegate.gates.expectations.suite import load_suite, read_suite
 from tidegate.gates.expectations.yaml_lines import dump_yaml
 
@@ -66,7 +66,11 @@ def test_a_suite_that_is_not_there_is_told_with_those_that_are(tmp_path):
 
 
 def test_whatever_is_refused_or_run_through_has_a_reason():
-    assert [name for name, kind in CATALOGUE.items() if kind.how in (How.REFUSED, How.THROUGH) and not kind.why] == []
+    assert [
+        name
+        for name, kind in CATALOGUE.items()
+        if kind.how in (ColumnSource.REFUSED, ColumnSource.THROUGH) and not kind.why
+    ] == []
 
 
 def test_the_documentation_shows_the_catalogue():

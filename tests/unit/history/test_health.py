@@ -15,7 +15,7 @@ from tidegate import seams
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.runs import abandoned_reason
-from tidegate.history.health import BEHIND, PUBLISHING_S, condition, look, told
+from tidegate.history.health import BEHIND, PUBLISHING_S, condition, describe_texts, observe
 from tidegate.records.records import Lag
 
 
@@ -33,7 +33,7 @@ LIMITS = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "s3://a"
 
 def observed_of(world, tolerable=0):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
-    return look(world.ledger, limits, abandoned_reason)
+    return observe(world.ledger, limits, abandoned_reason)
 
 
 def completed(world, run="first"):
@@ -63,7 +63,7 @@ def test_from_new_to_well(world):
 def test_what_nobody_publishes_is_told_when_its_process_has_died_or_a_minute_has_passed(world, monkeypatch):
     world.decided("first", rows=1)
     assert seen(world).state == "working"
-    dead = look(world.ledger, LIMITS, lambda plan: "its process is gone")
+    dead = observe(world.ledger, LIMITS, lambda plan: "its process is gone")
     assert (condition(dead).state, condition(dead).good) == ("unpublished", False)
     later = seams.now() + timedelta(seconds=PUBLISHING_S)
     with seams.installed(replace(seams.current(), now=lambda: later)):
@@ -76,26 +76,26 @@ def test_an_open_checkpoint_of_a_paused_dag_waits_for_somebody_to_unpause_it(wor
     id = world.trigger("first")
     world.age(id, 10_000)
     assert seen(world).state == "late"
-    paused = condition(look(world.ledger, LIMITS, lambda plan: None, paused=True))
+    paused = condition(observe(world.ledger, LIMITS, lambda plan: None, paused=True))
     assert (paused.state, paused.good, paused.entry) == ("paused", False, id)
     assert "unpause the DAG" in paused.remedy[0]
     assert "timeout" not in paused.said
     world.coordinator().abort(id, "CANCELLED", "by hand")
-    assert condition(look(world.ledger, LIMITS, lambda plan: None, paused=True)).state != "paused"
+    assert condition(observe(world.ledger, LIMITS, lambda plan: None, paused=True)).state != "paused"
 
 
 @pytest.mark.parametrize(("room", "says"), [(4 << 20, "may not be able to continue"), (0, "cannot continue")])
 def test_a_disk_with_little_room_is_not_called_full_before_it_is(world, room, says):
     """Where 4 MiB are left, the last checkpoint has just been completed."""
     world.checkpoint("first", rows=1)
-    found = replace(look(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
+    found = replace(observe(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
     health_now = condition(found)
     assert (health_now.state, health_now.good) == ("disk full", False)
     assert says in health_now.said
     assert ("4.0 MiB" in health_now.cause) is bool(room)
     trouble = Unavailable("no room", reason="DISK_FULL")
     note(world, "second", trouble)
-    met = replace(look(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
+    met = replace(observe(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
     assert "cannot continue" in condition(met).said, "something has failed for it"
 
 
@@ -264,7 +264,7 @@ def test_that_there_is_nothing_to_do_is_no_trouble(world, error):
 
 def test_a_long_text_is_cut_and_a_damaged_hint_is_none(world):
     world.ledger.start()
-    assert len(note(world, "first", Invalid("x" * 100_000)).what) == troubles.LONGEST
+    assert len(note(world, "first", Invalid("x" * 100_000)).what) == troubles.MAX_TEXT
     (world.folder / "trouble.json").write_text("{")
     assert world.ledger.trouble() is None
     assert seen(world).state == "new"
@@ -286,7 +286,7 @@ def test_the_loop_leaves_word_of_what_it_meets(tmp_path):
 
 def test_an_errors_text_in_its_parts():
     text = "task job_main is failed: it broke\n  at line 3\n  Expected: none\n  Help: mend it\n  Help: mend it"
-    assert told(text) == ("task job_main is failed: it broke at line 3", "none", ("mend it",))
+    assert describe_texts(text) == ("task job_main is failed: it broke at line 3", "none", ("mend it",))
 
 
 def test_a_wrong_declaration_is_not_called_going_on(world):

@@ -17,9 +17,9 @@ def test_why_an_earlier_versions_backfill_stopped_is_for_those_who_may_read_rows
     for number in range(2):
         world.checkpoint(f"run {number}")
     line = begin(world.coordinator(), "fix", 1, by="ann")
-    triggered = line.own.trigger("replay")
+    triggered = line.backfill.trigger("replay")
     assert isinstance(triggered, Triggered)
-    line.own.abort(triggered.plan.id, "JOB_FAILED", 'malformed: {"customer": "SECRET-77"}')
+    line.backfill.abort(triggered.plan.id, "JOB_FAILED", 'malformed: {"customer": "SECRET-77"}')
     plan = next((world.folder / "lines/fix/orders/checkpoints").glob(f"{triggered.plan.id:08d}/plan.json"))
     record = json.loads(plan.read_text())
     record.pop("quotes_rows", None)
@@ -27,6 +27,6 @@ def test_why_an_earlier_versions_backfill_stopped_is_for_those_who_may_read_rows
 
     (whole,) = backfill_statuses(world.ledger, {})
     (hidden,) = backfill_statuses(world.ledger, {}, with_values=False)
-    assert "SECRET-77" in whole.stopped
-    assert "SECRET-77" not in hidden.stopped
-    assert f"checkpoint {triggered.plan.id} was aborted, JOB_FAILED" in hidden.stopped
+    assert "SECRET-77" in whole.stop_reason
+    assert "SECRET-77" not in hidden.stop_reason
+    assert f"checkpoint {triggered.plan.id} was aborted, JOB_FAILED" in hidden.stop_reason

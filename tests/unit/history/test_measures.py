@@ -73,7 +73,7 @@ OLD = (
 def test_rows_of_older_versions_are_read():
     details = msgspec.json.decode(OLD, type=CheckpointDetails)
     assert details.staged_rows == {"good": 3}
-    assert details.taken["in"].rows == 3
+    assert details.amounts_read["in"].rows == 3
     assert details.sources["in"].pace is not None
     assert (details.behind, details.by_interval) == ({}, None)
     assert details.gates["checked"].answer is not None
@@ -103,7 +103,7 @@ def test_details_that_cannot_be_read_hide_nothing_else(world, monkeypatch):
     remember(world.ledger, {})
     history = CheckpointHistory(world.ledger, {})
     monkeypatch.setattr(history.ledger, "entry", lambda id: None)
-    view = history.one(1)
+    view = history.find(1)
     assert view is not None
     assert (view.rows_out, view.details) == (row.rows_out, CheckpointDetails())
     assert "the details of checkpoint 1 cannot be read" in history.problem

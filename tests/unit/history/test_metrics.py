@@ -74,7 +74,7 @@ def test_a_backfill_that_cannot_be_read_hides_neither_the_pipeline_nor_what_is_w
     assert (found["readable",], found["lastCompletedCheckpointId",]) == (1, 2)
     [status] = backfill_statuses(world.ledger, {})
     assert status.state == "refused"
-    assert "cannot be read" in status.refused
+    assert "cannot be read" in status.blocked_by
 
 
 def test_the_last_completed_one_is_measured(world):

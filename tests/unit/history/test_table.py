@@ -71,7 +71,7 @@ def test_aborted_ones_come_with_the_next_completed_one(world):
     world.checkpoint("three", rows=3)
     remember(world.ledger, {})
     assert written(world) == [1, 2, 3]
-    assert past(world).one(2).why == "by hand"
+    assert past(world).find(2).why == "by hand"
 
 
 def test_a_checkpoint_is_told_of_when_its_records_are_gone(world):
@@ -83,11 +83,11 @@ def test_a_checkpoint_is_told_of_when_its_records_are_gone(world):
         world.coordinator().retire()
     assert world.ledger.ids() == [4]
     assert ids(world) == [4, 3, 2, 1]
-    first = past(world).one(1)
+    first = past(world).find(1)
     assert first.rows_out == 6  # three rows for each of two sinks
     assert first.details.jobs["main"].rows == {"a": 3, "b": 3}
     assert not first.kept
-    assert past(world).one(4).kept
+    assert past(world).find(4).kept
 
 
 def test_a_ledger_that_is_older_than_its_history_is_read_in_parts(world, monkeypatch):
@@ -104,7 +104,7 @@ def test_many_checkpoints_lie_in_few_files_and_each_is_found(world):
     assert written(world) == list(range(1, 21))
     files = sorted(path.name for path in folder.glob("*.parquet"))
     assert len(files) == 2 + 4, files  # two of eight rows, four of one
-    assert past(world).one(5).details.jobs["main"].rows == {"a": 3, "b": 3}
+    assert past(world).find(5).details.jobs["main"].rows == {"a": 3, "b": 3}
 
 
 @pytest.mark.parametrize(("rows", "new", "merged"), [([1] * 7, 1, 7), ([1] * 6, 1, 0), ([8] * 7 + [1] * 7, 1, 14)])
@@ -190,7 +190,7 @@ def test_a_reader_goes_on_while_files_are_merged(world):
     shown = past(world)
     assert [row.id for row in shown.page(HistoryFilter()).rows] == list(range(7, 0, -1))
     lived_more(world, 3)
-    assert shown.one(2).details.jobs
+    assert shown.find(2).details.jobs
     assert ids(world) == list(range(10, 0, -1))
 
 
@@ -211,7 +211,7 @@ def test_columns_that_came_later_are_null_in_older_rows(world):
     remember(world.ledger, {})
     assert written(world) == [1, 2, 3]
     world.limit(num_retained=1).coordinator().retire()
-    assert [past(world).one(id).rows_in for id in (1, 2, 3)] == [None, None, 3]
+    assert [past(world).find(id).rows_in for id in (1, 2, 3)] == [None, None, 3]
 
 
 # -- what is told ----------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_details_are_json_and_long_reasons_are_whole_there(world):
 
 def test_a_row_has_when_its_job_began(world):
     lived(world, 1)
-    told = past(world).one(1)
+    told = past(world).find(1)
     assert told.delay_seconds >= 0
     assert told.details.jobs["main"].started >= told.planned[:19]
 
@@ -403,9 +403,9 @@ def test_a_history_of_before_values_were_kept_out_is_read_and_its_texts_are_for_
     rows = rows_table([live_row(world.ledger, world.ledger.entry(id)) for id in (1, failed)], COLUMNS)
     older = rows.set_column(COLUMNS.index("quotes_rows"), "quotes_rows", pa.nulls(2, pa.bool_()))
     shown = HistoryRows(older)
-    assert shown.one(failed)["why"] == "malformed record: SECRET"
+    assert shown.find(failed)["why"] == "malformed record: SECRET"
     hidden = shown.without_texts()
-    assert hidden.one(failed)["why"] == LEFT_OUT
-    assert hidden.one(1)["why"] == ""
+    assert hidden.find(failed)["why"] == LEFT_OUT
+    assert hidden.find(1)["why"] == ""
     assert hidden.page(HistoryFilter(text="SECRET"))[1] == 0
-    assert HistoryRows(rows).without_texts().one(failed)["why"] == "malformed record: SECRET", "it was kept out there"
+    assert HistoryRows(rows).without_texts().find(failed)["why"] == "malformed record: SECRET", "it was kept out there"

@@ -198,7 +198,7 @@ def unclear(tmp_path):
 def test_the_first_record_stays_and_everybody_gets_it(ledger, create):
     do, path = create
     first, second = do(ledger, "first"), do(ledger, "second")
-    assert (first.mine, second.mine) == (True, False)
+    assert (first.is_new, second.is_new) == (True, False)
     assert second.record == first.record
     assert first.sha == second.sha == sha256(ledger.store.read(path))
 
@@ -209,7 +209,7 @@ def test_an_own_record_is_recognised_when_the_answer_was_lost_or_wrong(unclear, 
     """An object store's client retries by itself: its second try says "exists" to the winner."""
     do, _ = create
     unclear.store.mode = mode
-    assert do(unclear, "me").mine
+    assert do(unclear, "me").is_new
 
 
 @EACH
@@ -219,7 +219,7 @@ def test_another_ones_record_is_not_taken_for_an_own_one(unclear, create, mode):
     other = do(unclear, "other").record
     unclear.store.mode = mode
     mine = do(unclear, "me")
-    assert not mine.mine
+    assert not mine.is_new
     assert mine.record == other
 
 
@@ -231,7 +231,7 @@ def test_what_did_not_land_is_said_to_be_unclear(unclear, create):
         do(unclear, "me")
     unclear.store.mode = ""
     assert unclear.store.read(path) is None
-    assert do(unclear, "me again").mine
+    assert do(unclear, "me again").is_new
 
 
 def test_manifests_lie_under_their_own_hash(ledger, unclear):
@@ -289,11 +289,11 @@ def test_what_has_ended_is_read_once_and_what_is_open_each_time(ledger, monkeypa
 
 def test_the_view_finds_old_entries_of_the_run_by_the_index(ledger):
     history(ledger, 5)
-    assert [entry.id for entry in ledger.view("run2").own_elsewhere] == [2]
-    assert ledger.view("run5").own_elsewhere == (), "it is in the view"
-    assert ledger.view("nobody").own_elsewhere == ()
+    assert [entry.id for entry in ledger.view("run2").own_outside_view] == [2]
+    assert ledger.view("run5").own_outside_view == (), "it is in the view"
+    assert ledger.view("nobody").own_outside_view == ()
     ledger.store.delete("checkpoints/00000002")
-    assert ledger.view("run2").own_elsewhere == (2,), "retired: only the index tells"
+    assert ledger.view("run2").own_outside_view == (2,), "retired: only the index tells"
 
 
 def test_entries_are_read_with_all_their_records(ledger):
@@ -311,7 +311,7 @@ def test_a_folder_without_a_plan_at_the_end_is_somebody_who_stopped(ledger):
     (ledger.store._root / "checkpoints" / "00000003").mkdir()
     (ledger.store._root / "checkpoints" / "00000003" / ".plan.json.0011.tmp").touch()
     assert ledger.view().last_id == 2
-    assert ledger.create_entry(plan(3)).mine
+    assert ledger.create_entry(plan(3)).is_new
     assert ledger.view().last_id == 3
 
 
@@ -319,7 +319,7 @@ def test_the_very_first_creator_may_stop_there_too(ledger):
     ledger.start()
     (ledger.store._root / "checkpoints" / "00000001").mkdir(parents=True)
     assert ledger.view().entries == ()
-    assert ledger.create_entry(plan(1)).mine
+    assert ledger.create_entry(plan(1)).is_new
 
 
 def test_other_names_among_the_entries_are_none(ledger):
@@ -665,5 +665,5 @@ def test_expiry_is_told_by_the_store(ledger):
 def test_a_range_of_a_plan_may_be_long(ledger):
     splits = ledger.pack(of_length(3_000_000))
     long = Range(kind="files", start=None, end={}, splits=splits, empty=False)
-    assert ledger.create_entry(plan(1, sources={"in": long})).mine
+    assert ledger.create_entry(plan(1, sources={"in": long})).is_new
     assert len(encode_json(ledger.unpack(ledger.entry(1).plan.sources["in"].splits))) == 3_000_000

@@ -42,7 +42,7 @@ class JudgedWorld(ToyWorld):
         assert entry is not None
         payload = entry.plan.fixed_inputs["judged"]
         fixed = (self.ledger.unpack(payload), SourceContext(self.name, "judged", self.place, self.ledger))
-        (rule,) = self.gate.suite_for(GateContext(self.name, "judged", self.place, fixed=fixed)).rules
+        (rule,) = self.gate.suite_for(GateContext(self.name, "judged", self.place, planned_inputs=fixed)).rules
         return str(rule.kwargs["column"])
 
 
@@ -69,7 +69,7 @@ def test_a_plan_of_an_earlier_version_has_no_suite_and_is_judged_by_the_file(wor
     context = SourceContext(world.name, "judged", world.place, world.ledger)
     for fixed in (None, ({"version": 3, "files": []}, context)):
         gate = Expectations("rows", over="tables/none" if fixed else None)
-        (rule,) = gate.suite_for(GateContext(world.name, "judged", world.place, fixed=fixed)).rules
+        (rule,) = gate.suite_for(GateContext(world.name, "judged", world.place, planned_inputs=fixed)).rules
         assert rule.kwargs["column"] == "a"
 
 

@@ -104,7 +104,7 @@ def never(why: str) -> None:
 
 def made(line: OpenBackfill) -> list[tuple[list[int], int, str]]:
     """Of each checkpoint of the line: what it replays, how far it has read, and its day."""
-    ledger = line.own.ledger
+    ledger = line.backfill.ledger
     plans = [plan for id in ledger.ids(after=line.record.origin) if (plan := ledger.plan(id)) is not None]
     ends = [(plan.sources["in"].end or {"at": 0})["at"] for plan in plans]
     return [(plan.replays, end, plan.time[:10]) for plan, end in zip(plans, ends, strict=True)]
@@ -141,7 +141,7 @@ def test_each_checkpoint_that_counts_is_repeated_by_one_with_its_ranges_and_its_
         ][origin:]
     )
     live = days.ledger.plan(8)
-    own = line.own.ledger.plan(line.own.ledger.view().last_id)
+    own = line.backfill.ledger.plan(line.backfill.ledger.view().last_id)
     assert live is not None
     assert own is not None
     assert own.sources["in"] == live.sources["in"]
@@ -193,7 +193,7 @@ def test_it_goes_on_with_what_the_pipeline_has_made_meanwhile(days: Days) -> Non
 
 def test_a_backfill_continues_with_the_cuts_that_it_has_begun_with(days: Days) -> None:
     days.line(1, cuts="recorded")
-    assert days.line(1).own.repeats_cuts
+    assert days.line(1).backfill.repeats_cuts
     with pytest.raises(Rejected, match="was begun with --cuts recorded, not own"):
         days.line(1, cuts="own")
 
@@ -267,15 +267,15 @@ def test_recorded_cuts_name_no_checkpoint_that_is_taken_back_just_then(tmp_path:
     world = Days(tmp_path)
     world.live(1, 1, 1)
     line = world.line(1, cuts="recorded")
-    seen = line.own.refuse
+    seen = line.backfill.refuse
 
     def seen_before_it_is_taken_back() -> Any:
         step = seen()
         world.coordinator().roll_back(1, run="back", by="ann")
         return step
 
-    monkeypatch.setattr(line.own, "refuse", seen_before_it_is_taken_back)
-    line.own.trigger("just then")
+    monkeypatch.setattr(line.backfill, "refuse", seen_before_it_is_taken_back)
+    line.backfill.trigger("just then")
     assert [(replays, end) for replays, end, _ in made(line)] == [([], 1)], "it has repeated nothing, and says so"
 
 

@@ -158,9 +158,9 @@ def test_a_backfill_goes_on_above_its_checkpoint_that_is_held(endless: Endless) 
     line = begin(endless.coordinator(), "fix", 1, by="ann", cuts="recorded")
     plans = []
     for run in ("first", "second"):
-        triggered = line.own.trigger(run, give_up=lambda plan: None)
+        triggered = line.backfill.trigger(run, give_up=lambda plan: None)
         assert isinstance(triggered, Triggered)
-        run_job(line.own, triggered.plan.id, "main", NO_SPARK)
-        assert line.own.complete(triggered.plan.id).state == "open"
+        run_job(line.backfill, triggered.plan.id, "main", NO_SPARK)
+        assert line.backfill.complete(triggered.plan.id).state == "open"
         plans.append(triggered.plan.replays)
     assert plans == [[2], [3]]

@@ -355,7 +355,7 @@ class Sharing:
                 blob = context.blobs.put_blob(b"names")
                 segment = {"path": blob.path, "sha": blob.sha, "size": blob.size}
                 seen = [segment] if self.merge else [*(start or {"seen": []})["seen"], segment]
-                return Planned(end=planned.end | {"seen": seen}, splits=planned.splits, empty=planned.empty)
+                return Planned(end=planned.end | {"seen": seen}, splits=planned.splits, is_empty=planned.is_empty)
 
         return Source(feed)
 

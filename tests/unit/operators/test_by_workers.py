@@ -15,7 +15,14 @@ from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstP
 from tidegate.operators.by_workers.greatest import LatestRow
 from tidegate.operators.by_workers.merged import MergeAggregates
 from tidegate.operators.by_workers.ranked import TopRows
-from tidegate.operators.distinct.by_workers import ARRIVED_GENERATION, COUNTS, FIRST, SINCE, NewValues, new_column
+from tidegate.operators.distinct.by_workers import (
+    ARRIVED_GENERATION,
+    CARRIES_AGGREGATES,
+    COUNT_BITS,
+    GENERATION,
+    NewValues,
+    new_column,
+)
 from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
 from tidegate.state.arrow.folding import IS_CURRENT, Tied
@@ -42,7 +49,7 @@ def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]
         for row in sorted(rows, key=lambda row: (row["_at"] is None, row["_at"] or 0, row["_row"])):
             firsts.setdefault(row["k"], row["v"])
         wanted = Counter(firsts[k] for k in firsts.keys() - known)
-        assert Counter(row["v"] for chunk in folded.given for row in chunk.to_pylist()) == wanted
+        assert Counter(row["v"] for chunk in folded.rows for row in chunk.to_pylist()) == wanted
         known |= firsts.keys()
         apply(state, folded.changes[0], ["k"])
         assert {key for (key,) in state} == known
@@ -59,13 +66,14 @@ def test_each_distinct_value_counts_once(arriving: list[list[tuple[Any, ...]]]) 
     known: set[Any] = set()
     for some in arriving:
         arrived = table(
-            [{"k": k, COUNTS: bits, "_value0": value} for k, bits, value in some], [*fields, (COUNTS, pa.int64())]
+            [{"k": k, COUNT_BITS: bits, "_value0": value} for k, bits, value in some],
+            [*fields, (COUNT_BITS, pa.int64())],
         )
         batch = Counter((k, count, value) for k, bits, value in some for count in places if bits & (1 << count))
         before = [stored(state, columns) for state, columns in zip(states, stored_fields, strict=True)]
         folded = NewValues(["k"], ["_value0"], [["_n", "_n_big"], ["_n"]])(arrived, before)
         grown: Counter[Any] = Counter()
-        for row in (row for chunk in folded.given for row in chunk.to_pylist()):
+        for row in (row for chunk in folded.rows for row in chunk.to_pylist()):
             grown.update({(row["k"], count): row[new_column(count)] or 0 for count in places})
         new = batch.keys() - known
         assert +grown == Counter((k, count) for k, count, _ in new)
@@ -89,7 +97,7 @@ BATCH_OF_LIVES = st.tuples(
 def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, ...]]) -> None:
     """Before each batch some keys were forgotten. What was stored before that could happen says nothing of lives."""
     fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
-    columns = [*fields, (SINCE, pa.int64()), ("_n", pa.int64()), ("_n_big", pa.int64())]
+    columns = [*fields, (GENERATION, pa.int64()), ("_n", pa.int64()), ("_n_big", pa.int64())]
     names = ["_n", "_n_big"]
     state: dict[Any, dict[str, Any]] = {}
     begun: dict[Any, int] = {}
@@ -98,20 +106,23 @@ def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, .
         known = {each for each in known if each[0] not in forgotten}
         begun |= dict.fromkeys(forgotten, checkpoint)
         arrived = table(
-            [{"k": k, ARRIVED_GENERATION: begun.get(k, 0), COUNTS: bits, "_value0": value} for k, bits, value in some],
-            [*fields, (ARRIVED_GENERATION, pa.int64()), (COUNTS, pa.int64())],
+            [
+                {"k": k, ARRIVED_GENERATION: begun.get(k, 0), COUNT_BITS: bits, "_value0": value}
+                for k, bits, value in some
+            ],
+            [*fields, (ARRIVED_GENERATION, pa.int64()), (COUNT_BITS, pa.int64())],
         )
-        folded = NewValues(["k"], ["_value0"], [names], has_lives=True)(arrived, [stored(state, columns)])
+        folded = NewValues(["k"], ["_value0"], [names], has_generations=True)(arrived, [stored(state, columns)])
         grown: Counter[Any] = Counter()
-        for row in (row for chunk in folded.given for row in chunk.to_pylist()):
+        for row in (row for chunk in folded.rows for row in chunk.to_pylist()):
             grown.update({(row["k"], count): row[new_column(count)] or 0 for count in (0, 1)})
         new = {(k, count, value) for k, bits, value in some for count in (0, 1) if bits & 1 << count} - known
         assert +grown == Counter((k, count) for k, count, _ in new)
         known |= new
         apply(state, folded.changes[0], ["k", "_value0"])
         for row in state.values():
-            row[SINCE] = row[SINCE] or None
-        counting = [row for (k, _), row in state.items() if (row[SINCE] or 0) == begun.get(k, 0)]
+            row[GENERATION] = row[GENERATION] or None
+        counting = [row for (k, _), row in state.items() if (row[GENERATION] or 0) == begun.get(k, 0)]
         there = {(row["k"], count, row["_value0"]) for row in counting for count in (0, 1) if row[names[count]] > 0}
         assert there == known, "what is stored for the life that a key has is what has counted in it"
 
@@ -120,17 +131,19 @@ def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, .
 @given(st.lists(st.tuples(KEYS, st.one_of(st.none(), st.integers(0, 3)), st.integers(-9, 9)), max_size=12))
 def test_what_comes_along_with_values_is_merged_once_for_each_row(rows: list[tuple[Any, ...]]) -> None:
     """Each row arrives twice, for two counts of other values; only the first time it brings its number and its word."""
-    brought = [("n", pa.int64()), ("word", pa.string()), (FIRST, pa.bool_())]
+    brought = [("n", pa.int64()), ("word", pa.string()), (CARRIES_AGGREGATES, pa.bool_())]
     fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
     first = [
-        {"k": k, "_value0": value, COUNTS: 1, "n": number, "word": f"{number}", FIRST: True}
+        {"k": k, "_value0": value, COUNT_BITS: 1, "n": number, "word": f"{number}", CARRIES_AGGREGATES: True}
         for k, value, number in rows
     ]
-    again = [{"k": k, "_value0": 7, COUNTS: 2, "n": None, "word": None, FIRST: False} for k, _, _ in rows]
-    arrived = table([*first, *again], [*fields, (COUNTS, pa.int64()), *brought])
+    again = [
+        {"k": k, "_value0": 7, COUNT_BITS: 2, "n": None, "word": None, CARRIES_AGGREGATES: False} for k, _, _ in rows
+    ]
+    arrived = table([*first, *again], [*fields, (COUNT_BITS, pa.int64()), *brought])
     nothing = [stored({}, [*fields, ("_n", pa.int64())])] * 2
     folded = NewValues(["k"], ["_value0"], [["_n"], ["_n"]], {"n": "sum", "word": "max"})(arrived, nothing)
-    given_out = [row for chunk in folded.given for row in chunk.to_pylist()]
+    given_out = [row for chunk in folded.rows for row in chunk.to_pylist()]
     sums: Counter[Any] = Counter()
     words: dict[Any, str] = {}
     grown: Counter[Any] = Counter()
@@ -176,7 +189,7 @@ def test_rows_apart_are_those_that_plain_python_takes(
             elif all(abs(row["_at"] - other) >= apart for other in taken.get(row["k"], [])):
                 taken.setdefault(row["k"], []).append(row["_at"])
                 wanted[row["v"]] += 1
-        assert Counter(row["v"] for chunk in folded.given for row in chunk.to_pylist()) == wanted
+        assert Counter(row["v"] for chunk in folded.rows for row in chunk.to_pylist()) == wanted
         assert +Counter(folded.counts) == +counts
         apply(state, folded.changes[0], ["k", "_at"])
         left = {(k, at) for k, all_of_key in taken.items() for at in all_of_key if over is None or at >= over}
@@ -234,15 +247,22 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
         left_only = how in ("semi", "anti")
         named = [(("left", "v"),), () if left_only else (("right", "v"),)]
         sides = [
-            JoinSide({"v": alias}, ["v"], named[place], ends[place], outer[place], once=how == "semi" and place == 0)
+            JoinSide(
+                {"v": alias},
+                ["v"],
+                named[place],
+                ends[place],
+                outer[place],
+                emits_once_matched=how == "semi" and place == 0,
+            )
             for place, alias in enumerate(("l0", "r0"))
         ]
         waits = how not in ("inner", "semi")
         work = IntervalJoinKernel(
-            ["k"], (sides[0], sides[1]), low, high, late, nulls_wait=waits, gives_pairs=not left_only
+            ["k"], (sides[0], sides[1]), low, high, late, nulls_wait=waits, emits_pairs=not left_only
         )
         folded = work(table(rows, JOINED), [stored(state, KEPT) for state in states])
-        for rows_given in folded.given:
+        for rows_given in folded.rows:
             emitted.update((row["k"], row["left"], row.get("right")) for row in rows_given.to_pylist())
         for row in rows:
             if row["_at"] is not None and (late is None or row["_at"] >= late):
@@ -295,10 +315,11 @@ def test_a_join_of_current_rows_gives_what_plain_python_gives_for_those_that_hol
         ]
         arrived = table(rows, CHANGED)
         stored = [
-            table(looked_up(states[place], arrived, work.meeting(arrived, place)), columns[place]) for place in (0, 1)
+            table(looked_up(states[place], arrived, work.needs_match(arrived, place)), columns[place])
+            for place in (0, 1)
         ]
         folded = work(arrived, stored)
-        for given_rows in folded.given:
+        for given_rows in folded.rows:
             for row in given_rows.to_pylist():
                 sign = -1 if replaces and not row[IS_CURRENT] else 1
                 shown[row["k"], row["left"], row.get("right")] += sign
@@ -352,7 +373,7 @@ def in_pieces(work: Any, arrived: pa.Table) -> pa.Table:
     """The batch as a worker holds it that has no room for all of it: with fewer rows at every step."""
     held = arrived.slice(0, 0)
     for begin in range(0, arrived.num_rows, 3):
-        held = work.fewer(pa.concat_tables([held, arrived.slice(begin, 3)]).combine_chunks())
+        held = work.combine(pa.concat_tables([held, arrived.slice(begin, 3)]).combine_chunks())
     return held
 
 
@@ -419,7 +440,7 @@ def test_the_first_rows_of_each_key_are_those_of_plain_python(
         ]
         folded = work(in_pieces(work, table(changes, RANKED)), [_touched(state, changes)])
         apply(state, folded.changes[0], ["k", "_row"])
-        for chunk in folded.given:
+        for chunk in folded.rows:
             for row in chunk.to_pylist():
                 shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[IS_CURRENT] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
@@ -468,7 +489,7 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
             ids = pa.array([f"{v}" for v in known["v"].to_pylist()], pa.string())
             folded = work(arrived, [known.append_column("_row", ids)])
         apply(state, folded.changes[0], ["k"])
-        for chunk in folded.given:
+        for chunk in folded.rows:
             for row in chunk.to_pylist():
                 shown[_told(row)] += 1 if row[IS_CURRENT] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
@@ -515,7 +536,7 @@ def test_partial_values_are_merged_and_what_they_were_is_told(batches: list[list
         arrived = table([{"k": key, "total": value, "most": value} for key, value in batch], PARTIALS[:-1])
         folded = work(in_pieces(work, arrived), [table([row for row in state.values() if row["k"] in keys], PARTIALS)])
         apply(state, folded.changes[0], ["k"])
-        given = [row for chunk in folded.given for row in chunk.to_pylist()]
+        given = [row for chunk in folded.rows for row in chunk.to_pylist()]
         for is_now, expected in ((True, {key: so_far[key] for key in keys}), (False, before)):
             assert {row["k"]: (row["total"], row["most"]) for row in given if row[IS_CURRENT] is is_now} == {
                 key: (total(values), max((v for v in values if v is not None), default=None))
@@ -544,7 +565,7 @@ def test_a_key_whose_last_row_is_taken_back_is_gone(batches: list[list[tuple[Any
         folded = work(in_pieces(work, table(arrived, PARTIALS).drop_columns("most")), [known])
         apply(state, folded.changes[0], ["k"])
         assert {key: row["_rows"] for (key,), row in state.items()} == Counter(k for k, _ in rows.elements())
-        given = [row for chunk in folded.given for row in chunk.to_pylist()]
+        given = [row for chunk in folded.rows for row in chunk.to_pylist()]
         assert {row["k"] for row in given if not row[IS_CURRENT]} == before.keys() & keys
         for row in given:
             values = [v for k, v in rows.elements() if k == row["k"]]

@@ -50,7 +50,7 @@ def test_each_window_is_given_once_though_rows_of_it_come_too_late(seed: int, ra
         rows = [(at + dice.randrange(-24, 6), dice.choice("ab"), dice.randrange(4)) for _ in range(6)]
         rows = [(max(0, time), k, v) for time, k, v in rows]
         now = max([time - DELAY for time, _, _ in rows] + ([] if before is None else [before]))
-        limits = WindowLimits.at(before, now)
+        limits = WindowLimits.from_watermarks(before, now)
         for time, k, v in rows:
             if before is not None and time - time % SIZE + SIZE <= before:
                 late += 1
@@ -58,7 +58,7 @@ def test_each_window_is_given_once_though_rows_of_it_come_too_late(seed: int, ra
                 taken.setdefault((time - time % SIZE, k), []).append(v)
         work = kernel(limits, rank)
         arrived = pa.Table.from_pylist([row(*each) for each in rows] + [row(None, "a", 0)], KEPT)
-        fewer = work.fewer(arrived)
+        fewer = work.combine(arrived)
         folded = [work(some, [pa.Table.from_pylist(list(state.values()), KEPT)]) for some in (arrived, fewer)]
         assert folded[0].counts == folded[1].counts
         for each in folded[0].changes[0].to_pylist():
@@ -67,7 +67,7 @@ def test_each_window_is_given_once_though_rows_of_it_come_too_late(seed: int, ra
             state[key] = each
             if gone:
                 del state[key]
-        tables = [pa.concat_tables(some.given).sort_by([("start", "ascending"), ("k", "ascending")]) for some in folded]
+        tables = [pa.concat_tables(some.rows).sort_by([("start", "ascending"), ("k", "ascending")]) for some in folded]
         assert Counter(map(repr, tables[0].to_pylist())) == Counter(map(repr, tables[1].to_pylist()))
         for each in tables[0].cast(NUMBERS).to_pylist():
             given[tuple(each.values())] += 1

@@ -45,8 +45,8 @@ def test_a_row_meets_the_newest_version_that_is_not_newer_once_the_watermark_has
     batches: list[list[tuple[Any, ...]]], marks: list[int], outer: bool
 ) -> None:
     sides = (
-        JoinSide({"x": "l0"}, ["x"], [("x", "x")], None, outer=False),
-        JoinSide({"y": "r0"}, ["y"], [("y", "y")], None, outer=False),
+        JoinSide({"x": "l0"}, ["x"], [("x", "x")], None, emits_unmatched=False),
+        JoinSide({"y": "r0"}, ["y"], [("y", "y")], None, emits_unmatched=False),
     )
     arriving = [*KEYED, ("_at", pa.int64()), (FROM_RIGHT, pa.bool_()), ("l0", pa.string()), ("r0", pa.string())]
     fields = [[*KEYED, ("x", pa.string()), *ENDING], [*KEYED, ("y", pa.string()), ("_at", pa.int64())]]
@@ -77,12 +77,12 @@ def test_a_row_meets_the_newest_version_that_is_not_newer_once_the_watermark_has
         work = AsOfInWorkers(["k"], sides, WaitingRows(["k"], {"x": "l0"}, before, now), outer)
         arrived = table(rows, arriving)
         ready = found(states[0], arrived, now)
-        whole = looked_up(states[1], arrived, work.meeting(arrived, 1))
+        whole = looked_up(states[1], arrived, work.needs_match(arrived, 1))
         also = [row for row in states[1].values() if row["k"] in {other["k"] for other in ready}]
         of_keys = [row for row in states[1].values() if row in whole or row in also]
         folded = work(arrived, [table(ready, fields[0]), table(of_keys, fields[1])])
-        assert Counter((row["k"], row["x"], row["y"]) for some in folded.given for row in some.to_pylist()) == wanted
-        assert Counter(folded.apart["late"]["x"].to_pylist()) == late
+        assert Counter((row["k"], row["x"], row["y"]) for some in folded.rows for row in some.to_pylist()) == wanted
+        assert Counter(folded.side_outputs["late"]["x"].to_pylist()) == late
         assert sum(folded.counts.values()) == late.total()
         for state, changes in zip(states, folded.changes, strict=True):
             apply(state, changes, ["k", "_row"])
@@ -94,8 +94,8 @@ def test_a_row_meets_the_newest_version_that_is_not_newer_once_the_watermark_has
 
 def test_a_version_is_forgotten_when_a_newer_one_holds_for_all_rows_to_come() -> None:
     sides = (
-        JoinSide({"x": "l0"}, ["x"], [("x", "x")], None, outer=False),
-        JoinSide({"y": "r0"}, ["y"], [("y", "y")], None, outer=False),
+        JoinSide({"x": "l0"}, ["x"], [("x", "x")], None, emits_unmatched=False),
+        JoinSide({"y": "r0"}, ["y"], [("y", "y")], None, emits_unmatched=False),
     )
     arriving = [*KEYED, ("_at", pa.int64()), (FROM_RIGHT, pa.bool_()), ("l0", pa.string()), ("r0", pa.string())]
     fields = [[*KEYED, ("x", pa.string()), *ENDING], [*KEYED, ("y", pa.string()), ("_at", pa.int64())]]
@@ -155,11 +155,11 @@ def test_each_row_comes_once_with_what_the_rows_up_to_it_come_to_however_they_we
         )
         ready = found(states[0], arrived, now)
         keys = {row["k"] for row in ready}
-        keys |= {row["k"] for row in looked_up(states[1], arrived, work.meeting(arrived, 1))} if batch else set()
+        keys |= {row["k"] for row in looked_up(states[1], arrived, work.needs_match(arrived, 1))} if batch else set()
         of_keys = [row for row in states[1].values() if row["k"] in keys]
         folded = work(arrived, [table(ready, waits), table(of_keys, last)])
-        assert set(folded.apart["late"].column_names) == {"k", "v"}, "nothing that was computed of them"
-        for row in (row for some in folded.given for row in some.to_pylist()):
+        assert set(folded.side_outputs["late"].column_names) == {"k", "v"}, "nothing that was computed of them"
+        for row in (row for some in folded.rows for row in some.to_pylist()):
             shown[row["k"], row["v"], row["total"], row["most"], row["before"], row["nth"]] += 1
         for state, changes, by in zip(states, folded.changes, (["k", "_row"], ["k", PLACE]), strict=True):
             apply(state, changes, by)
@@ -212,12 +212,12 @@ def test_a_window_is_given_once_it_has_so_many_rows_which_they_are_in_the_order_
         keys = {row["k"] for row in ready}
         keys |= {
             row["k"]
-            for row, is_so in zip(arrived.to_pylist(), work.meeting(arrived, 1).to_pylist(), strict=True)
+            for row, is_so in zip(arrived.to_pylist(), work.needs_match(arrived, 1).to_pylist(), strict=True)
             if is_so
         }
         open_windows = [row for row in states[1].values() if row["k"] in keys]
         folded = work(arrived, [table(ready, waits), table(open_windows, window)])
-        for some in folded.given:
+        for some in folded.rows:
             times = [some[name].cast(long).to_pylist() for name in ("start", "end")]
             results = [some[name].to_pylist() for name in ("total", "least")]
             shown.update(zip(some["k"].to_pylist(), *times, *results, strict=True))

@@ -13,7 +13,7 @@ import pytest
 
 from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.state.arrow import folding
-from tidegate.state.arrow.folding import SPILLED, KernelPlan, Lookup, fold
+from tidegate.state.arrow.folding import SPILLED, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.held import Arriving, Limits
 from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
@@ -66,7 +66,7 @@ class Kept:
                 groups=4,
                 count=1,
                 checkpoint=self.checkpoint,
-                touched=RowTtl("_at", HIGH if place == 0 else -LOW, before, now) if expires else None,
+                expiry_time=RowTtl("_at", HIGH if place == 0 else -LOW, before, now) if expires else None,
                 limit=before if expires else None,
                 folder=str(self.folder / str(place)),
                 runs=self.files[place],
@@ -90,17 +90,17 @@ class Kept:
             lookups=lookups,
             stored=[layout.schema for layout in self.layouts],
             stored_by=[("k", "_row"), ("k", "_row")],
-            work=work,
+            kernel=work,
             arriving=Arriving([self.arriving]),
-            by=["k"],
+            key_group_columns=["k"],
             groups=4,
             count=1,
             limits=Limits(self.most_bytes, self.most_bytes),
-            giving=EmitPlan(self.given, str(self.folder / "given")),
+            emit_plan=EmitPlan(self.given, str(self.folder / "given")),
         )
         given: Counter[Any] = Counter()
         added: list[list[SortedFile]] = [[], []]
-        for line in fold(plan_of_all, batches, 0, f"{self.checkpoint}.parquet"):
+        for line in run_kernel_on_range(plan_of_all, batches, 0, f"{self.checkpoint}.parquet"):
             self.spilled += line.size if line.kind == SPILLED else 0
             if line.rows and line.kind == GIVEN:
                 table = pq.read_table(self.folder / "given" / line.name)

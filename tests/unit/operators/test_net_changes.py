@@ -30,10 +30,10 @@ def test_what_remains_is_given_and_nothing_waits_after_that(
             waiting[v] += n
         work = NetChanges(["v"], gives, replaces=True)
         arrived = table([{"_row": f"of {v}", "v": v, "_n": n} for v, n in rows], FIELDS)
-        arrived = work.fewer(arrived) if is_reduced else arrived
+        arrived = work.combine(arrived) if is_reduced else arrived
         folded = work(arrived, [found(state, arrived, everything=gives)])
         given: Counter[Any] = Counter()
-        for row in (row for some in folded.given for row in some.to_pylist()):
+        for row in (row for some in folded.rows for row in some.to_pylist()):
             given[row["v"]] += 1 if row[IS_CURRENT] else -1
         assert given == (waiting if gives else Counter())
         apply(state, folded.changes[0], ["_row"])
@@ -51,5 +51,5 @@ def test_many_copies_are_given_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tidegate.operators.join.by_workers.CHUNK_ROWS", 3)
     work = NetChanges(["v"], gives=True, replaces=False)
     arrived = table([{"_row": "of 1", "v": 1, "_n": 7}, {"_row": "of 2", "v": 2, "_n": 2}], FIELDS)
-    parts = [some["v"].to_pylist() for some in work(arrived, [table([], FIELDS)]).given]
+    parts = [some["v"].to_pylist() for some in work(arrived, [table([], FIELDS)]).rows]
     assert parts == [[1, 1, 1], [1, 1, 1], [1, 2, 2]]

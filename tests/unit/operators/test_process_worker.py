@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.operators.process.worker import AT, ROW, SIDE, Entries, Timers, Work
+from tidegate.operators.process.worker import AT, ROW, SIDE, Entries, ProcessKernel, Timers
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMER = pa.struct([("kind", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -63,12 +63,12 @@ def made_by(
     alone: bool = False,
 ) -> list[dict[str, Any]]:
     """What the call comes to: rows, state and timers, each of a kind."""
-    work = Work(
+    work = ProcessKernel(
         uid="told",
         function=function,
         schema=SCHEMA,
         rows=["v", AT, ROW],
-        held=["k", "n", "_timers"],
+        stored_columns=["k", "n", "_timers"],
         keys=["k"],
         values=["n"],
         order_by=[],

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.operators.by_workers.sessions import MergeSessions
-from tidegate.state.arrow.folding import COUNTED, SPILLED, KernelPlan, Lookup, fold
+from tidegate.state.arrow.folding import COUNTED, SPILLED, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.held import Arriving, Limits
 from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
@@ -51,7 +51,7 @@ class Kept:
                 groups=4,
                 count=1,
                 checkpoint=self.checkpoint,
-                touched=None,
+                expiry_time=None,
                 limit=None,
                 folder=str(self.folder),
                 runs=self.files,
@@ -59,28 +59,28 @@ class Kept:
             ),
             ["k"],
             time="end",
-            ends=None if limits.closed is None else limits.closed + 1,
-            since=None if limits.closed_before is None else limits.closed_before + 1,
-            moves=True,
+            expire_before=None if limits.closed is None else limits.closed + 1,
+            expired_since=None if limits.closed_before is None else limits.closed_before + 1,
+            time_can_advance=True,
         )
         work = MergeSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, limits)
         plan = KernelPlan(
             lookups=[lookup],
             stored=[self.layout.schema],
             stored_by=[("start", "k")],
-            work=work,
+            kernel=work,
             arriving=Arriving([self.arriving]),
-            by=["k"],
+            key_group_columns=["k"],
             groups=4,
             count=1,
             limits=self.limits,
-            giving=EmitPlan(self.given, f"{self.folder}/given"),
+            emit_plan=EmitPlan(self.given, f"{self.folder}/given"),
         )
         told = [{"k": k, "_at": at, "n": 1, "m": value, GROUP: 0} for at, k, value in rows]
         batches = pa.Table.from_pylist(told, self.arriving).to_batches()
         given: Counter[Any] = Counter()
         added = []
-        for line in fold(plan, batches, 0, f"{self.checkpoint}.parquet"):
+        for line in run_kernel_on_range(plan, batches, 0, f"{self.checkpoint}.parquet"):
             self.spilled += line.size if line.kind == SPILLED else 0
             if line.kind == COUNTED:
                 self.counts[line.name] += line.rows
@@ -143,7 +143,7 @@ def test_each_session_is_given_once_it_is_complete_however_its_rows_came(seed: i
             rows.append((at, rng.choice(["a", "b", None]), rng.randrange(9)))
         highest = [at - DELAY for at, _, _ in rows if at is not None]
         now = max([*highest, *([before] if before is not None else [])], default=None)
-        limits = WindowLimits.at(before, now, includes_end=True)
+        limits = WindowLimits.from_watermarks(before, now, includes_end=True)
         assert kept.take(rows, limits) == told.take(rows, limits)
         before = now
     assert kept.counts == told.counts
@@ -157,5 +157,5 @@ def test_sessions_that_overlap_without_a_new_row_stay_what_they_are(tmp_path: Pa
     held = pa.Table.from_pylist(rows, pa.schema([OWN[0], ("start", TIME), ("k", pa.string()), ("end", TIME), *VALUES]))
     none = pa.schema([("k", pa.string()), ("_at", pa.int64()), *VALUES, OWN[0]]).empty_table()
     folded = work(none, [held])
-    assert [session(row) for some in folded.given for row in some.to_pylist()] == [(0, 20, "a", 1, 0)]
+    assert [session(row) for some in folded.rows for row in some.to_pylist()] == [(0, 20, "a", 1, 0)]
     assert not folded.changes[0].num_rows

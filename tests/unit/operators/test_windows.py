@@ -13,12 +13,12 @@ import pytest
 from tidegate.operators.by_workers.merged import with_columns
 from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.folding import COUNTED, IS_CURRENT, KernelPlan, Lookup, fold
+from tidegate.state.arrow.folding import COUNTED, IS_CURRENT, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.held import Arriving, Limits
 from tidegate.state.arrow.merging import GIVEN, REPLACED, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
-from tidegate.state.lateness import Over, WindowLimits, closing_starts
+from tidegate.state.lateness import ExpiredRows, WindowLimits, closing_starts
 
 SIZE, DELAY = 10, 4
 TIME = pa.timestamp("us", "UTC")
@@ -56,13 +56,13 @@ class Story:
         highest = max((at - DELAY for at, _, _ in rows if at is not None), default=None)
         known = [each for each in (self.before, highest) if each is not None]
         now = max(known) if known else None
-        limits = WindowLimits.at(self.before, now, self.allowed)
+        limits = WindowLimits.from_watermarks(self.before, now, self.allowed)
         self.before, given, replaced = now, [], []
         old, added = self.files, []
         plan = self.plan(limits, old)
         for split in range(2):
             mine = [each for each in rows if group_of(each) // 2 == split]
-            for line in fold(plan, self.batches(mine), split, f"{self.checkpoint}-{split}"):
+            for line in run_kernel_on_range(plan, self.batches(mine), split, f"{self.checkpoint}-{split}"):
                 if line.kind == COUNTED:
                     self.counts[line.name] += line.rows
                 elif line.rows and line.kind == GIVEN:
@@ -85,12 +85,12 @@ class Story:
             groups=4,
             count=2,
             checkpoint=self.checkpoint,
-            touched=None,
+            expiry_time=None,
             limit=None,
             folder=str(self.folder),
             runs=files,
             batches=[(files, False)] if len(files) > 4 else [],
-            over=None if limits.late is None else Over("end", limits.late),
+            expired=None if limits.late is None else ExpiredRows("end", limits.late),
         )
         lookup = Lookup(
             merging,
@@ -104,14 +104,16 @@ class Story:
             lookups=[lookup],
             stored=[self.layout.schema],
             stored_by=[self.layout.keys],
-            work=MergeWindows(["k"], "start", "end", ops, SIZE, limits, self.on_update, {"n": 1}),
+            kernel=MergeWindows(["k"], "start", "end", ops, SIZE, limits, self.on_update, {"n": 1}),
             arriving=Arriving([self.arriving], prepared=lambda rows: with_columns(rows, {"n": 1, WEIGHT: 1})),
-            by=["start", "k"],
+            key_group_columns=["start", "k"],
             groups=4,
             count=2,
             limits=Limits(1 << 30, 1 << 30),
-            giving=EmitPlan(self.given_layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
-            enters=IS_CURRENT,
+            emit_plan=EmitPlan(
+                self.given_layout, str(self.folder / "aside"), retractions_folder=str(self.folder / "before")
+            ),
+            is_current_column=IS_CURRENT,
         )
 
     def batches(self, rows: list[tuple[int | None, Any, int]]) -> list[pa.RecordBatch]:

@@ -137,8 +137,8 @@ def test_at_least_once_a_job_takes_ahead_unless_something_is_to_meet_behind_it()
     totals.job("changes").aggregate(by="n", uid="again", m="count(*)").sink("again", DeltaUpsert("t", keys=["n"]))
     joined = clean.job("joined").join(clean, on="id", within="1 min", prefix="x_", uid="pairs")
     joined.sink("pairs", sink("pairs"))
-    assert p.graph().ahead == ("free", "joined")
-    assert p.graph(mode="exactly_once").ahead == ()
+    assert p.graph().greedy_jobs == ("free", "joined")
+    assert p.graph(mode="exactly_once").greedy_jobs == ()
 
 
 # -- what a job has of its own ---------------------------------------------------------------------------

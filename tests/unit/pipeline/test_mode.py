@@ -92,4 +92,4 @@ def test_sinks_of_ours_write_through():
     pipeline = Pipeline("p", mode="at_least_once")
     files = Files("in/*.json", schema="id long")
     pipeline.source("in", files).sink("out", DeltaAppend("t"))
-    assert [name for name, sinking in pipeline.graph().sinks.items() if sinking.sink.writes_through] == ["out"]
+    assert [name for name, sinking in pipeline.graph().sinks.items() if sinking.sink.can_publish_directly] == ["out"]

@@ -47,7 +47,7 @@ def test_who_takes_rows_that_are_replaced(what: Callable[[Any], None], taken: bo
     pipeline = Pipeline("counting")
     rows = pipeline.source("rows", Files("landing/*.json", schema="k long"))
     what(rows.aggregate(by=["k"], uid="counts", n="count(*)"))
-    assert pipeline.graph().replaced_is_taken("counts") == taken
+    assert pipeline.graph().wants_retractions("counts") == taken
 
 
 # -- joins ---------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_a_discard_ends_an_open_swap_and_spares_what_a_decided_one_names():
     assert on_discard(log("done", "done", "swap 1 aborted"), RUN) == RemoveBackfill(None)
     assert on_discard(log("done", "done", "swap 1"), RUN) == RemoveBackfill(3)
     assert on_discard(log("done", "done", "swap 1", "back 2"), RUN) == RemoveBackfill(3)
-    assert on_discard(View((draw(9, "done"),), own_elsewhere=(4,)), RUN) == RemoveBackfill(4)
+    assert on_discard(View((draw(9, "done"),), own_outside_view=(4,)), RUN) == RemoveBackfill(4)
     answer = on_discard(log("done", "done", "swap 1 open"), RUN)
     assert isinstance(answer, Abort)
     assert answer.id == 3

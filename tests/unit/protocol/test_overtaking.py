@@ -15,7 +15,7 @@ from tidegate.checkpoint.manifests import lowest_ack, manifest_flaws
 from tidegate.errors import Corrupt
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules
-from tidegate.protocol.progress import behind, missing, progress_of
+from tidegate.protocol.progress import job_progress, missing, overtaken_jobs
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, Overtaking, Payload, Position, Range
 
@@ -108,8 +108,8 @@ def test_what_rests_on_an_attempt_that_lost_and_cannot_be_passed_is_aborted() ->
 
 
 def test_progress_is_told_for_people_too() -> None:
-    assert behind(entry(3, NEXT._replace(made=Made(1, (), (2, 3))))) == {SLOW: {"at": 1, "in_flight": [2, 3]}}
-    assert progress_of([THREE, TWO, ONE]).in_flight[SLOW][0].ack == handle(FIRST, 2)
+    assert overtaken_jobs(entry(3, NEXT._replace(made=Made(1, (), (2, 3))))) == {SLOW: {"at": 1, "in_flight": [2, 3]}}
+    assert job_progress([THREE, TWO, ONE]).in_flight[SLOW][0].ack == handle(FIRST, 2)
 
 
 FLAWS = {
@@ -185,7 +185,7 @@ def reads_too(pipeline: Pipeline, clean: object) -> None:
 
 def test_jobs_that_only_take_channels_may_be_passed() -> None:
     assert graph(chain).overtakable == ("slow", "last")
-    assert graph(chain).takes == {"slow": {"clean": "main"}, "last": {"slow": "slow"}}
+    assert graph(chain).channels_by_job == {"slow": {"clean": "main"}, "last": {"slow": "slow"}}
 
 
 def test_who_reads_a_source_or_is_said_to_be_aligned_is_waited_for_and_so_are_those_before() -> None:

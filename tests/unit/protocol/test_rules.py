@@ -88,7 +88,7 @@ def entry(id, drawn, made=None):
 def draw(log, first=1, elsewhere=(), settled=0):
     """A view: "C k o" is a completed entry 1, and on it the open entries 2 (acked) and 3."""
     entries = tuple(entry(id, drawn) for id, drawn in enumerate(log.split(), first))
-    return View(entries=entries, settled=settled, own_elsewhere=tuple(elsewhere))
+    return View(entries=entries, settled=settled, own_outside_view=tuple(elsewhere))
 
 
 # -- trigger ---------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ class Through(Published):
 
     def __init__(self, folder, sink=None):
         super().__init__(folder, sink)
-        self.context = replace(self.context, through=True)
+        self.context = replace(self.context, direct=True)
 
     def publish(self, id, *committables, head=None, attempt=""):
         head = head or self.head()
-        publication = Publication(id, 0, attempt or f"attempt{id}", head.last, committables, through=True)
+        publication = Publication(id, 0, attempt or f"attempt{id}", head.last_entry, committables, direct=True)
         return self.sink.publish(publication, head, self.context)
 
 
@@ -33,7 +33,7 @@ def test_two_attempts_at_one_checkpoint_both_write(tmp_path):
     assert job.publish(1, one, attempt="one").version == 0
     assert job.publish(1, two, attempt="two").version == 1
     assert job.rows() == [(1, "row 1")] * 2
-    assert job.head().last == 1, "by which one that has slept knows that others have gone on"
+    assert job.head().last_entry == 1, "by which one that has slept knows that others have gone on"
 
 
 def test_its_own_commit_is_told_from_another_attempts(tmp_path):
@@ -49,7 +49,7 @@ def test_what_is_published_after_decisions_knows_nothing_of_it(tmp_path):
     published, job = Published(tmp_path), Through(tmp_path)
     published.checkpoint(1)
     job.checkpoint(5)
-    assert (published.head().last, job.head().last) == (1, 5)
+    assert (published.head().last_entry, job.head().last_entry) == (1, 5)
     published.checkpoint(6)
     assert published.rows() == [(1, "row 1"), (5, "row 5"), (6, "row 6")]
     assert head(published.location).txn("tidegate/u1/s") == 6
@@ -82,11 +82,11 @@ def test_a_rollback_to_exactly_once_takes_it_back(tmp_path, how):
     published.checkpoint(1)
     job.checkpoint(2)
     job.checkpoint(3)
-    way = published.sink.way_back(1, None, [], published.context)
-    assert (way.foreign, way.no_retract, way.problems) == ((), "", ()), "it is no stranger's"
+    way = published.sink.restore_plan(1, None, [], published.context)
+    assert (way.foreign_commits, way.not_separable_reason, way.problems) == ((), "", ()), "it is no stranger's"
     now = published.head()
-    back = Publication(4, 1, "back", now.last, (), restore=Restored(how=how, to=way.to), target=1)
-    assert published.sink.go_back(back, now, published.context) is not None
+    back = Publication(4, 1, "back", now.last_entry, (), restore=Restored(how=how, to=way.target_version), target=1)
+    assert published.sink.restore(back, now, published.context) is not None
     assert published.rows() == [(1, "row 1")]
 
 
@@ -94,6 +94,6 @@ def test_keeping_the_rows_is_a_commit_too(tmp_path):
     published, job = Published(tmp_path), Through(tmp_path)
     job.checkpoint(1)
     now = published.head()
-    back = Publication(2, 1, "back", now.last, (), restore=Restored(how="keep", to=None), target=1)
-    assert published.sink.go_back(back, now, published.context).version == 1
-    assert (published.rows(), published.head().last) == ([(1, "row 1")], 2)
+    back = Publication(2, 1, "back", now.last_entry, (), restore=Restored(how="keep", to=None), target=1)
+    assert published.sink.restore(back, now, published.context).version == 1
+    assert (published.rows(), published.head().last_entry) == ([(1, "row 1")], 2)

@@ -46,7 +46,7 @@ class Hours(Published):
 
     def take(self, publication, number, head=None):
         head = head or self.head()
-        done = self.sink.publish(replace(publication, after=head.last), head, self.context)
+        done = self.sink.publish(replace(publication, previous=head.last_entry), head, self.context)
         if done is not None:
             self.shown[number] = publication.id, self.sink.trace(publication.committables)
         return done
@@ -57,7 +57,7 @@ class Hours(Published):
         return done
 
     def holds(self, publication):
-        return self.sink.holds(publication, self.head(), self.context)
+        return self.sink.has_publication(publication, self.head(), self.context)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_ids_come_in_any_order_and_the_transaction_never_goes_back(world):
     world.hour(7, 0, (7, "first"))
     world.take(late, 1)
     assert world.rows() == [(3, "late"), (7, "first")]
-    assert world.head() == Head(version=1, last=7)
+    assert world.head() == Head(version=1, last_entry=7)
     assert world.sink.locate(3, world.context).version == 1
     assert world.sink.locate(7, world.context).version == 0
     assert world.sink.locate(5, world.context) is None
@@ -107,7 +107,7 @@ def test_each_commit_is_read_once_however_many_intervals_are_asked_for(world, mo
     monkeypatch.setattr(snapshots, "read_commit", lambda *asked: reads.append(asked[1]) or read_commit(*asked))
     for number, publication in enumerate(published):
         head = world.head()
-        assert [world.sink.holds(each, head, world.context) for each in published[:number]] == [True] * number
+        assert [world.sink.has_publication(each, head, world.context) for each in published[:number]] == [True] * number
         assert world.take(publication, publication.id, head) is not None
     assert len(reads) <= 5 * len(published), "190 questions, each about all commits since its rows were staged"
 

@@ -50,8 +50,8 @@ def test_an_id_never_goes_back(tmp_path):
     world = Published(tmp_path)
     world.checkpoint(5)
     assert world.publish(4, world.stage(4)) is None
-    assert world.publish(4, world.stage(4), head=Head(version=0, last=3)) is None
-    assert world.head() == Head(version=0, last=5)
+    assert world.publish(4, world.stage(4), head=Head(version=0, last_entry=3)) is None
+    assert world.head() == Head(version=0, last_entry=5)
     assert world.rows() == [(5, "row 5")]
 
 
@@ -69,14 +69,14 @@ def test_two_pipelines_on_one_table_do_not_see_each_other(tmp_path):
     a, a1 = Published(tmp_path, pipeline="a", uid="u"), Published(tmp_path, pipeline="a1", uid="u1")
     a.checkpoint(10)
     a1.checkpoint(1)
-    assert (a.head().last, a1.head().last) == (10, 1)
+    assert (a.head().last_entry, a1.head().last_entry) == (10, 1)
     assert a.rows() == [(1, "row 1"), (10, "row 10")]
 
 
 def test_a_table_that_somebody_made_meanwhile_is_a_lost_race(tmp_path):
     world = Published(tmp_path)
     old, batch = world.head(), world.stage(1)
-    assert old == Head(version=None, last=None)
+    assert old == Head(version=None, last_entry=None)
     by_foreigner(world.location, (9, "z"))
     assert world.publish(1, batch, head=old) is None
     assert world.publish(1, batch) is not None
@@ -87,14 +87,14 @@ def test_an_empty_first_checkpoint_makes_the_table(tmp_path):
     world = Published(tmp_path)
     assert world.publish(1, world.stage(1, kv())) is not None
     assert world.rows() == []
-    assert world.head() == Head(version=0, last=1)
+    assert world.head() == Head(version=0, last_entry=1)
 
 
 def test_several_batches_are_one_commit(tmp_path):
     world = Published(tmp_path)
     batches = [world.stage(id) for id in (1, 2, 3)]
     assert world.publish(3, *batches) is not None
-    assert world.head() == Head(version=0, last=3)
+    assert world.head() == Head(version=0, last_entry=3)
     assert len(world.rows()) == 3
 
 
@@ -125,7 +125,7 @@ def test_scenario_5_a_recreated_table_does_not_pass_for_the_published_one(tmp_pa
     by_foreigner(world.location, (9, "y"))
     with pytest.raises(Corrupt, match="version 1 is not the one"):
         world.sink.verify(published, world.context)
-    assert world.head() == Head(version=1, last=None)  # so the coordinator finds 2 published and 2 missing
+    assert world.head() == Head(version=1, last_entry=None)  # so the coordinator finds 2 published and 2 missing
 
 
 def test_scenario_5_a_recreated_table_loses_the_race_of_who_saw_the_old_one(tmp_path):
@@ -160,7 +160,7 @@ def test_scenario_10_staged_files_that_a_vacuum_removed_are_named(tmp_path):
         world.publish(2, batch)
     assert batch["files"][0]["path"] in found.value.what
     assert found.value.reason == "STAGED_FILES_GONE"
-    assert world.head().last == 1
+    assert world.head().last_entry == 1
     assert world.rows() == [(1, "row 1")]
 
 
@@ -182,7 +182,7 @@ def test_scenario_23_a_wiped_pipeline_is_refused_never_skipped_or_doubled(tmp_pa
     for look in (
         fresh.head,
         lambda: fresh.sink.check(fresh.context),
-        lambda: fresh.publish(1, batch, head=Head(version=0, last=None)),
+        lambda: fresh.publish(1, batch, head=Head(version=0, last_entry=None)),
     ):
         with pytest.raises(Invalid, match="published by another pipeline"):
             look()
@@ -210,7 +210,7 @@ def test_a_target_that_forgets_transactions_is_refused(tmp_path):
 def test_an_append_only_table_takes_no_upserts(tmp_path):
     Published(tmp_path).checkpoint(1)
     _configure(Location(str(tmp_path / "t")), "delta.appendOnly", "true")
-    assert Published(tmp_path).head().last == 1
+    assert Published(tmp_path).head().last_entry == 1
     with pytest.raises(Invalid, match="appendOnly"):
         Published(tmp_path, DeltaUpsert("t", keys=["k"])).head()
 
@@ -227,7 +227,7 @@ def test_a_table_that_needs_spark_waits_for_a_process_that_has_it(tmp_path):
     _configure(world.location, "delta.constraints.positive", "k > 0")
     with pytest.raises(Unavailable, match="no Spark"):
         world.publish(2, world.stage(2))
-    assert world.head() == Head(version=0, last=1)
+    assert world.head() == Head(version=0, last_entry=1)
 
 
 def test_a_committable_of_another_kind_is_corrupt(tmp_path):
@@ -249,7 +249,7 @@ def test_new_columns_are_added_before_the_rows_and_old_batches_still_fit(tmp_pat
     narrow = world.stage(2)
     done = world.checkpoint(3, _wide(3), WIDE)
     assert done.version == 2  # 1 added the column
-    assert world.head() == Head(version=2, last=3)
+    assert world.head() == Head(version=2, last_entry=3)
     assert world.publish(4, narrow) is not None
     assert world.rows() == [(1, "row 1", None), (2, "row 2", None), (3, "wide", None)]
 
@@ -270,7 +270,7 @@ def test_a_crash_between_the_new_column_and_the_rows_is_repaired_by_the_next_pub
 
     with seams.installed(seams.Seams(fault=crash)), pytest.raises(KeyboardInterrupt):
         world.publish(2, batch)
-    if world.head().last != 2:
+    if world.head().last_entry != 2:
         assert world.publish(2, batch) is not None
     assert world.rows() == [(1, "row 1", None), (2, "wide", None)]
     assert [("add" in action) for action in actions(world.location, 1)].count(True) == 0
@@ -282,7 +282,7 @@ def test_a_new_column_is_refused_unless_asked_for(tmp_path):
     world.checkpoint(1)
     with pytest.raises(Invalid, match="'extra' \\(date\\) is not in the table"):
         world.publish(2, world.stage(2, _wide(2), WIDE))
-    assert world.head() == Head(version=0, last=1)
+    assert world.head() == Head(version=0, last_entry=1)
 
 
 def test_a_table_that_got_more_columns_meanwhile_takes_the_rows(tmp_path):

@@ -25,22 +25,22 @@ class Shadowed(Published):
 
     def begin_line(self, origin: int) -> Published:
         """Return the line's shadow, which begins with the rows as of checkpoint `origin`."""
-        way = self.sink.way_back(origin, None, [], self.context)
+        way = self.sink.restore_plan(origin, None, [], self.context)
         folder = f"tidegate/{self.context.uid}-{self.context.sink}/{LINE}fix"
         line = Published(Path("/"), self.sink.shadow(folder))
         line.context = dataclasses.replace(self.context, uid="of-the-line")
-        self.sink.seed(line.sink, way.to, self.context, line.context)
-        self._since = way.to
+        self.sink.create_shadow(line.sink, way.target_version, self.context, line.context)
+        self._since = way.target_version
         return line
 
     def swap_in(self, id: int, line: Published, how: Any = "restore") -> Json:
         """Publish what the line brings, as entry `id`."""
-        brought = self.sink.bring(line.sink, self._since, self.context, line.context)
+        brought = self.sink.promote_shadow(line.sink, self._since, self.context, line.context)
         assert brought is not None
         head = self.head()
         restored = Restored(how=how, to=self._since)
-        publication = Publication(id, 1, f"publisher-{id}", head.last, (brought,), restore=restored, target=1)
-        assert self.sink.go_back(publication, head, self.context) is not None
+        publication = Publication(id, 1, f"publisher-{id}", head.last_entry, (brought,), restore=restored, target=1)
+        assert self.sink.restore(publication, head, self.context) is not None
         return brought
 
 
@@ -82,8 +82,10 @@ def test_rows_that_a_swap_brought_are_the_pipelines_own_and_can_be_retracted(tmp
     assert table.rows() == [(1, "row 1"), (2, "by the line")]
     table.checkpoint(4)
     head = table.head()
-    back = Publication(5, 2, "publisher-5", head.last, (), restore=Restored(how="retract", to=table._since), target=1)
-    assert table.sink.go_back(back, head, table.context) is not None
+    back = Publication(
+        5, 2, "publisher-5", head.last_entry, (), restore=Restored(how="retract", to=table._since), target=1
+    )
+    assert table.sink.restore(back, head, table.context) is not None
     assert table.rows() == [(1, "row 1")], "also those that the line had made"
 
 

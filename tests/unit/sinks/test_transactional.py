@@ -60,11 +60,13 @@ class Target:
         return msgspec.to_builtins(part)
 
     def files(self, folder: str, rows: pa.Table) -> Any:
-        return staged(self.sink.stages_in(self.context), folder, rows, KV)
+        return staged(self.sink.staging_folder(self.context), folder, rows, KV)
 
     def publish(self, id: int, *committables: Json, **more: Any) -> PublishedTable | None:
         head = self.sink.head(self.context)
-        return self.sink.publish(Publication(id, 0, f"m{id}", head.last, committables, **more), head, self.context)
+        return self.sink.publish(
+            Publication(id, 0, f"m{id}", head.last_entry, committables, **more), head, self.context
+        )
 
 
 @pytest.fixture
@@ -118,14 +120,14 @@ def test_it_is_not_called_when_staged_files_are_gone(target):
     for lost in ("rows", "removed"):
         whole = target.stage(3, kv((1, "a")), lost, removed=kv((2, "b")))
         folder = f"{Staging(3, lost).folder(target.context)}/{lost}"
-        target.sink.stages_in(target.context).remove_folder(folder)
-        assert len(target.sink.gone([whole], target.context)) == 1
+        target.sink.staging_folder(target.context).remove_folder(folder)
+        assert len(target.sink.missing_files([whole], target.context)) == 1
         with pytest.raises(Corrupt) as refused:
             target.publish(3, whole)
         assert refused.value.reason == "STAGED_FILES_GONE"
         assert "1 files that checkpoint 3 staged are gone" in refused.value.what
     assert target.sink.loaded == []
-    assert target.sink.gone([part], target.context) == []
+    assert target.sink.missing_files([part], target.context) == []
 
 
 def test_the_mark_stands_for_the_versions_that_the_target_does_not_have(target):
@@ -144,7 +146,7 @@ def test_a_target_that_was_made_again_or_put_back_is_damage(target, mark, said):
         target.sink.verify(at, target.context)
     assert refused.value.reason == "TABLE_DAMAGED"
     with pytest.raises(Corrupt):
-        target.sink.way_back(4, at, (), target.context)
+        target.sink.restore_plan(4, at, (), target.context)
 
 
 def test_an_output_that_does_not_fit_is_refused_with_all_reasons_before_anything_is_written(target):
@@ -176,15 +178,15 @@ def test_what_was_staged_goes_when_it_is_discarded_or_retired_and_nothing_else(t
 
 
 def test_a_target_that_was_never_given_anything_has_nothing_to_go_back_from(target):
-    assert target.sink.way_back(None, None, (), target.context).exists is False
-    way = target.sink.way_back(3, None, (), target.context)
-    assert (way.exists, way.lacks) == (False, True)
+    assert target.sink.restore_plan(None, None, (), target.context).exists is False
+    way = target.sink.restore_plan(3, None, (), target.context)
+    assert (way.exists, way.not_published_yet) == (False, True)
 
 
 def test_a_checkpoint_that_it_lacks_is_told(target):
     target.publish(2, target.stage(2, kv((1, "a"))))
-    way = target.sink.way_back(3, None, (), target.context)
-    assert (way.lacks, way.version, way.rows_stay) == (
+    way = target.sink.restore_plan(3, None, (), target.context)
+    assert (way.not_published_yet, way.version, way.rows_stay_reason) == (
         True,
         2,
         "a sink of kind memory cannot take back what it has published",
@@ -196,10 +198,10 @@ def test_a_rollback_moves_the_mark_and_adds_nothing(target):
     restore = Restored(how="keep", to=None)
     head = target.sink.head(target.context)
     back = Publication(5, 0, "back", 2, (), restore=restore, target=1)
-    assert target.sink.go_back(back, head, target.context) is not None
+    assert target.sink.restore(back, head, target.context) is not None
     assert (target.sink.mark, target.sink.loaded[-1].count) == (5, 0)
-    assert target.sink.go_back(back, target.sink.head(target.context), target.context) is None
-    assert target.sink.go_back(back, Head(version=2, last=2), target.context) is None, "it slept"
+    assert target.sink.restore(back, target.sink.head(target.context), target.context) is None
+    assert target.sink.restore(back, Head(version=2, last_entry=2), target.context) is None, "it slept"
 
 
 # -- the guide's sink, in its own words ---------------------------------------------------------------
@@ -213,7 +215,7 @@ def test_two_sinks_in_one_database_have_marks_of_their_own(tmp_path):
     sink = module["SqliteTable"]("t.db", "t", ["k", "v"])
     for name, checkpoint in (("one", 3), ("two", 7)):
         context = SinkContext("p", "u", name, Place(str(tmp_path)), home=str(tmp_path / "home"))
-        rows = StagedRows(checkpoint, None, "m", sink.stages_in(context), ())
+        rows = StagedRows(checkpoint, None, "m", sink.staging_folder(context), ())
         assert sink.load(rows, context)
         assert not sink.load(rows, context)
     with closing(sqlite3.connect(tmp_path / "t.db")) as database:

@@ -211,10 +211,10 @@ def test_a_deletion_vector_since_leaves_it_to_spark(world: Upserted) -> None:
 
 def test_a_table_with_a_deletion_vector_does_not_go_back(world: Upserted) -> None:
     """delta-rs could not name the file that it would have to remove."""
-    assert world.sink.way_back(3, None, [], world.context).problems == ()
+    assert world.sink.restore_plan(3, None, [], world.context).problems == ()
     live = DeltaTable(world.location.url).get_add_actions()["path"].to_pylist()
     with_deletion_vector(world, next(path for path in live if path.startswith("tidegate/")))
-    (problem,) = world.sink.way_back(3, None, [], world.context).problems
+    (problem,) = world.sink.restore_plan(3, None, [], world.context).problems
     assert problem.endswith("has deletion vectors")
 
 
@@ -350,7 +350,7 @@ def test_a_slower_publisher_takes_nothing_from_the_table(world: Upserted) -> Non
     slept = world.sink.head(world.context)
     expected = changed(world, (1, 20, "new"))
     world.published(5, staged)
-    late = Publication(id=5, generation=0, attempt="slow", after=4, committables=(staged,))
+    late = Publication(id=5, generation=0, attempt="slow", previous=4, committables=(staged,))
     assert world.sink.publish(late, slept, world.context) is None
     assert world.rows() == expected
 
@@ -376,9 +376,9 @@ def test_a_rollback_goes_back_behind_it_and_nothing_of_it_comes_again(world: Ups
     before, id = world.rows(), world.id
     world.published(5, world.staged(5, [(1, 20, "new")], ahead=True))
     staged = world.staged(7, [(1, 30, "newer"), (100, 30, "newer")], ahead=True)
-    restored = Restored(how="discard", to=world.sink.way_back(id, None, [], world.context).to)
-    back = Publication(id=6, generation=1, attempt="a6", after=5, committables=(), restore=restored, target=id)
-    assert world.sink.go_back(back, world.sink.head(world.context), world.context) is not None
+    restored = Restored(how="discard", to=world.sink.restore_plan(id, None, [], world.context).target_version)
+    back = Publication(id=6, generation=1, attempt="a6", previous=5, committables=(), restore=restored, target=id)
+    assert world.sink.restore(back, world.sink.head(world.context), world.context) is not None
     assert world.rows() == [row for row in before if row[0] != 100], "the foreign row came later"
     world.after = 6
     expected = changed(world, (1, 30, "newer"), (100, 30, "newer"))
@@ -393,13 +393,15 @@ def test_a_line_brings_what_it_has_rewritten_ahead(world: Upserted) -> None:
     line.context = replace(world.context, uid="line")
     line.sink = world.sink.shadow(f"{world.context.folder}/line-again")
     line.location, line.id, line.after = line.sink.delta_table(line.context), 0, None
-    world.sink.seed(line.sink, since, world.context, line.context)
+    world.sink.create_shadow(line.sink, since, world.context, line.context)
     line.published(1, line.staged(1, [(1, 20, "again"), (50, 20, "again")], [(4, 20, "")], ahead=True))
     assert line.added_last(AHEAD)
-    brought = world.sink.bring(line.sink, since, world.context, line.context)
+    brought = world.sink.promote_shadow(line.sink, since, world.context, line.context)
     restored = Restored(how="discard", to=since)
-    swap = Publication(id=5, generation=1, attempt="a5", after=4, committables=(brought,), restore=restored, target=4)
-    assert world.sink.go_back(swap, world.sink.head(world.context), world.context) is not None
+    swap = Publication(
+        id=5, generation=1, attempt="a5", previous=4, committables=(brought,), restore=restored, target=4
+    )
+    assert world.sink.restore(swap, world.sink.head(world.context), world.context) is not None
     assert world.rows() == line.rows()
     assert (1, 20, "again") in world.rows()
     assert (4, 10, "first") not in world.rows()

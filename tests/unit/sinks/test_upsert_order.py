@@ -66,7 +66,7 @@ def test_a_checkpoint_of_late_rows_only_still_leaves_its_mark(table: Upserted) -
     table.publish(([(1, 1, "late")], []))
     assert table.rows() == [(1, 10, "new")]
     assert head(table.location).version == version + 1
-    assert table.sink.head(table.context).last == 2
+    assert table.sink.head(table.context).last_entry == 2
 
 
 @pytest.mark.parametrize("seed", range(12))

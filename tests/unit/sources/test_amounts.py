@@ -91,7 +91,7 @@ def bounded(context: SourceContext, at_most: int) -> SourceContext:
 def test_files_take_no_more_bytes_than_they_may_but_one_file(context: SourceContext, landing: Path) -> None:
     put(landing, ["a.json", "b.json", "c.json", "d.json"], "x" * 10)
     planned = files().plan(None, bounded(context, 29))
-    assert (len(planned.splits["files"]), planned.amount, planned.more) == (2, 20, True)
+    assert (len(planned.splits["files"]), planned.amount, planned.has_more) == (2, 20, True)
     assert planned.summary == "2 of 4 files, 20 B"
     assert files(max_bytes=15).plan(None, bounded(context, 29)).amount == 10, "its own bound holds as well"
     assert files(max_files=3).plan(None, bounded(context, 1000)).amount == 30

@@ -40,7 +40,7 @@ def test_the_files_of_the_interval_are_read_whatever_was_read_before(day, hour):
     assert source.by_interval
     planned = source.plan(None, hour)
     assert names(planned) == ["07-a.json", "07-b.json"]
-    assert (planned.end, planned.empty) == (None, False)
+    assert (planned.end, planned.is_empty) == (None, False)
     (day / "07-c.json").write_text("{}")
     assert names(source.plan(None, hour)) == ["07-a.json", "07-b.json", "07-c.json"]
     source.verify(planned.splits, hour)
@@ -48,7 +48,7 @@ def test_the_files_of_the_interval_are_read_whatever_was_read_before(day, hour):
 
 def test_an_interval_without_a_folder_is_empty(day, hour):
     tomorrow = replace(hour, interval=Interval.of(DAY + timedelta(days=1), DAY + timedelta(days=2)))
-    assert Files(PATTERN, schema="id long").plan(None, tomorrow).empty
+    assert Files(PATTERN, schema="id long").plan(None, tomorrow).is_empty
 
 
 def test_what_all_intervals_have_in_common_must_be_there(hour):

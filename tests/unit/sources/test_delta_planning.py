@@ -34,8 +34,8 @@ def test_first_the_table_as_it_is_then_what_is_appended(context: SourceContext, 
     table.append("c")
     planned = source().plan(None, context)
     assert files(planned) == ["a", "b", "c"]
-    assert (planned.empty, planned.more) == (False, False)
-    assert source().plan(planned.end, context).empty
+    assert (planned.is_empty, planned.has_more) == (False, False)
+    assert source().plan(planned.end, context).is_empty
     assert source().plan(planned.end, context).end == planned.end
     table.append("e", "d")
     table.append("f")
@@ -49,7 +49,7 @@ def test_bounds_cut_snapshots_and_versions(context: SourceContext, table: Table)
     table.append("f")
     plans, end = drain(source(max_files=2), context)
     assert [files(plan) for plan in plans] == [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert [plan.more for plan in plans] == [True, True, False]
+    assert [plan.has_more for plan in plans] == [True, True, False]
     table.append(*"ghi")
     table.append("j", "k")
     plans, _ = drain(source(max_files=2), context, end)
@@ -89,7 +89,7 @@ def test_a_range_that_ends_at_a_version_does_not_name_the_next(context: SourceCo
     table.append("c")
     planned = source(max_files=2).plan(end, context)
     assert [number for number, _ in planned.splits["commits"]] == [1]
-    assert planned.more
+    assert planned.has_more
 
 
 def test_a_snapshot_cut_by_bounds_is_that_of_the_first_plan(context: SourceContext, table: Table) -> None:
@@ -116,7 +116,7 @@ def test_rewrites_that_change_no_row_are_skipped(context: SourceContext, table: 
     table.commit(remove("a", change=False), remove("b", change=False), add("ab", change=False), operation="OPTIMIZE")
     table.commit(operation="VACUUM END")
     planned = source().plan(end, context)
-    assert planned.empty
+    assert planned.is_empty
     assert planned.end is not None
     assert planned.end["version"] == 3
     table.append("c")
@@ -133,7 +133,7 @@ def test_versions_that_change_rows_are_refused_or_skipped_by_choice(context: Sou
     assert "(DELETE) deletes rows" in said
     assert "mode='changes'" in said
     assert "ignore_deletes=True" in said
-    assert source(ignore_deletes=True).plan(end, context).empty
+    assert source(ignore_deletes=True).plan(end, context).is_empty
     table.commit(add("c"), remove("b"), operation="UPDATE")
     assert "ignore_changes=True" in refused(source(ignore_deletes=True), end, context, "ROWS_CHANGED")
     table.append("d")
@@ -146,7 +146,7 @@ def test_what_is_good_is_read_before_what_is_not(context: SourceContext, table: 
     table.commit(remove("a"), operation="DELETE")
     planned = source().plan(end, context)
     assert files(planned) == ["a"]
-    assert planned.more
+    assert planned.has_more
     refused(source(), planned.end, context, "ROWS_CHANGED")
 
 
@@ -162,7 +162,7 @@ def test_start_latest_is_decided_once_and_nothing_that_comes_after_is_passed_by(
 def test_start_latest_reads_only_what_comes(context: SourceContext, table: Table) -> None:
     table.append("a")
     planned = source(start="latest").plan(None, context)
-    assert planned.empty
+    assert planned.is_empty
     assert planned.end is not None
     table.append("b")
     assert files(source(start="latest").plan(planned.end, context)) == ["b"]
@@ -174,7 +174,7 @@ def test_start_at_a_version_reads_it_and_all_after_it(context: SourceContext, ta
     table.append("c")
     assert files(source(start=2).plan(None, context)) == ["b", "c"]
     assert files(source(start=0).plan(None, context)) == ["a", "b", "c"]
-    assert source(start=4).plan(None, context).empty
+    assert source(start=4).plan(None, context).is_empty
     assert "versions 0 to 3" in refused(source(start=5), None, context, "NO_VERSION")
     table.path(0).unlink()
     table.path(1).unlink()
@@ -183,7 +183,7 @@ def test_start_at_a_version_reads_it_and_all_after_it(context: SourceContext, ta
 
 def test_an_empty_table_has_nothing_and_goes_on_from_there(context: SourceContext, table: Table) -> None:
     planned = source().plan(None, context)
-    assert planned.empty
+    assert planned.is_empty
     table.append("a")
     assert files(source().plan(planned.end, context)) == ["a"]
     assert files(source().plan(None, context)) == ["a"]
@@ -479,7 +479,7 @@ def test_a_change_feed_is_read_by_whole_versions(context: SourceContext, feed: T
     feed.append("c", "d", "e")
     plans, _ = drain(source(mode="changes", max_files=3), context, first.end)
     assert [plan.splits["feed"] for plan in plans] == [[2, 3], [5, 5]]
-    assert [plan.more for plan in plans] == [True, False]
+    assert [plan.has_more for plan in plans] == [True, False]
     plans, _ = drain(source(mode="changes", max_files=1), context, first.end)
     assert [plan.splits["feed"] for plan in plans] == [[2, 2], [3, 3], [5, 5]]
 
@@ -498,7 +498,7 @@ def test_a_change_feed_that_was_switched_off_is_read_up_to_there(context: Source
     feed.append("b")
     planned = source(mode="changes").plan(end, context)
     assert planned.splits["feed"] == [1, 1]
-    assert planned.more
+    assert planned.has_more
     assert "is off at version 2" in refused(source(mode="changes"), planned.end, context, "NO_CHANGE_FEED")
 
 

@@ -29,7 +29,7 @@ def test_many_digests_are_looked_up_as_a_few_are(segment: set[bytes], wanted: li
 
 @pytest.mark.parametrize("many", [1, 1 << 16], ids=["with numpy", "without"])
 def test_what_lands_late_is_found_among_many_that_were_read(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(consumed, "MANY", many)
+    monkeypatch.setattr(consumed, "MIN_NAMES_FOR_NUMPY", many)
     blobs, landed = MemoryBlobs(), [f"orders-{number * 7919 % 5000:05d}.json" for number in range(5000)]
     seen = ConsumedFiles([], blobs).write_with(landed[:4000])
     seen = ConsumedFiles(seen, blobs).write_with(landed[4001:4999])

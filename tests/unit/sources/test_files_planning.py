@@ -39,7 +39,7 @@ def test_bounds_cut_a_range_short(context: SourceContext, landing: Path, order: 
     put(landing, [f"{n}.json" for n in range(5)], "12345")
     plans, _ = drain(files(order=order, max_files=2), context)
     assert [len(names(plan)) for plan in plans] == [2, 2, 1]
-    assert [plan.more for plan in plans] == [True, True, False]
+    assert [plan.has_more for plan in plans] == [True, True, False]
     plans, _ = drain(files(order=order, max_bytes=12), context)
     assert [len(names(plan)) for plan in plans] == [2, 2, 1]
 
@@ -69,8 +69,8 @@ def test_of_very_many_files_that_wait_some_are_weighed(
     put(landing, [f"{n:02}.json" for n in range(13)], "12345")
     monkeypatch.setattr(source_module, "WEIGHED", 4)
     looked_at: list[str] = []
-    look = _LocalFolder.look
-    monkeypatch.setattr(_LocalFolder, "look", lambda self, name: looked_at.append(name) or look(self, name))
+    look = _LocalFolder.stat
+    monkeypatch.setattr(_LocalFolder, "stat", lambda self, name: looked_at.append(name) or look(self, name))
     planned = files(max_files=1).plan(None, context)
     assert planned.lag is not None
     assert (planned.lag.files, planned.lag.bytes) == (12, 60)
@@ -126,7 +126,7 @@ def test_by_name_a_late_file_is_not_read_and_each_plan_says_so(context: SourceCo
     assert "2 files have names below the last one that was read, 'c.json'" in planned.unread.what
     assert "'a.json', 'b2.json'" in planned.unread.what
     again = source.plan(planned.end, context)
-    assert again.empty
+    assert again.is_empty
     assert again.unread is not None
     assert again.unread.count == 2
 
@@ -157,7 +157,7 @@ def test_a_position_made_in_order_of_names_goes_on_as_files_arrive(context: Sour
     plans, end = drain(files(), context, first.end)
     assert [names(plan) for plan in plans] == [["a.json", "b2.json", "e.json"]]
     assert all(plan.unread is None for plan in plans)
-    assert by_name.plan(end, context).empty
+    assert by_name.plan(end, context).is_empty
     assert by_name.plan(end, context).unread is None
 
 
@@ -165,20 +165,20 @@ def test_what_was_read_is_not_looked_at_again(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan meets every file that ever landed: it must cost little, most of all when nothing is new."""
-    from tidegate.sources.files.folder import Found, _LocalFolder
+    from tidegate.sources.files.folder import FileStat, _LocalFolder
 
     put(landing, [f"{n}.json" for n in range(100, 200)])
     looks: list[str] = []
-    look = _LocalFolder.look
+    look = _LocalFolder.stat
 
-    def counted(self: _LocalFolder, name: str) -> Found | None:
+    def counted(self: _LocalFolder, name: str) -> FileStat | None:
         looks.append(name)
         return look(self, name)
 
-    monkeypatch.setattr(_LocalFolder, "look", counted)
+    monkeypatch.setattr(_LocalFolder, "stat", counted)
     end = files().plan(None, context).end
     looks.clear()
-    assert files().plan(end, context).empty
+    assert files().plan(end, context).is_empty
     assert looks == []
     put(landing, [f"{n}.json" for n in range(50)])
     assert files(max_files=3).plan(end, context).summary == "3 of 50 files, 19 B"
@@ -205,7 +205,7 @@ def test_scenario_19_modification_times_changed_by_a_copy_and_clocks_set_back_ch
     yesterday = seams.Seams(now=lambda: datetime(2000, 1, 1, tzinfo=UTC))
     with seams.installed(yesterday):
         source.verify(planned.splits, context)
-        assert source.plan(planned.end, context).empty
+        assert source.plan(planned.end, context).is_empty
         assert source.plan(None, context).splits == planned.splits
 
 
@@ -216,7 +216,7 @@ def test_a_file_that_was_archived_and_comes_back_is_not_read_again(context: Sour
     (landing / "a.json").unlink()
     end = source.plan(end, context).end
     put(landing, ["a.json"])
-    assert source.plan(end, context).empty
+    assert source.plan(end, context).is_empty
 
 
 def test_the_order_may_be_changed_later(context: SourceContext, landing: Path) -> None:
@@ -329,7 +329,7 @@ def test_pipes_and_folders_that_match_are_no_files(context: SourceContext, landi
     os.mkfifo(landing / "pipe.json")
     (landing / "folder.json").mkdir()
     (landing / "broken.json").symlink_to(landing / "nothing")
-    assert files().plan(None, context).empty
+    assert files().plan(None, context).is_empty
 
 
 def test_a_name_that_is_no_utf8_is_refused(context: SourceContext, landing: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_name_that_is_no_utf8_is_refused(context: SourceContext, landing: Path
 
 def test_what_spark_cannot_be_told_is_refused_by_name(context: SourceContext, landing: Path) -> None:
     put(landing, ["12:00.json", "[1].json"])
-    assert not files().plan(None, context).empty
+    assert not files().plan(None, context).is_empty
     put(landing, ["[12:00].json"])
     with pytest.raises(Invalid, match=r"cannot read 1 file.*'\[12:00\]\.json'") as caught:
         files().plan(None, context)
@@ -360,7 +360,7 @@ def test_a_missing_folder_is_an_error_at_first_and_an_outage_later(context: Sour
 
 def test_an_empty_folder_has_nothing_new(context: SourceContext, landing: Path) -> None:
     planned = files().plan(None, context)
-    assert (planned.empty, planned.end, planned.more) == (True, None, False)
+    assert (planned.is_empty, planned.end, planned.has_more) == (True, None, False)
 
 
 def test_another_folder_under_the_same_name_is_refused(context: SourceContext, landing: Path) -> None:
@@ -383,7 +383,7 @@ def test_a_folder_may_be_renamed_if_that_is_said(context: SourceContext, landing
     assert [file["name"] for file in planned.splits["files"]] == ["c.json"], "what was read is not read again"
     assert planned.splits["folder"] == "archive"
     after = Files("archive/*.json", schema="id long").plan(planned.end, context)
-    assert after.empty, "once a checkpoint has read from there, nothing needs to be said"
+    assert after.is_empty, "once a checkpoint has read from there, nothing needs to be said"
 
 
 def test_a_folder_that_files_were_moved_from_is_a_folder() -> None:
@@ -406,7 +406,7 @@ def test_young_files_wait_if_asked_to(context: SourceContext, landing: Path) -> 
     with seams.installed(seams.Seams(now=lambda: datetime.fromtimestamp(1_000_000, UTC))):
         assert names(files(min_age=60, order="name").plan(None, context)) == ["a.json"]
         planned = files(min_age=60, order="arrival").plan(None, context)
-        assert (names(planned), planned.more) == (["a.json", "c.json"], True), "the young one waits"
+        assert (names(planned), planned.has_more) == (["a.json", "c.json"], True), "the young one waits"
         assert len(names(files().plan(None, context))) == 3
 
 
@@ -419,7 +419,7 @@ def test_a_file_deleted_while_planning_is_not_planned(
     monkeypatch.setattr(_LocalFolder, "names", lambda *_: ["a.json", "b.json"])
     planned = files().plan(None, context)
     assert names(planned) == ["b.json"]
-    assert not planned.more
+    assert not planned.has_more
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"not parquet at all", b"PAR1" + b"x" * 100])
@@ -465,7 +465,7 @@ def test_objects_are_found_and_checked_like_files(blobs: MemoryBlobs, bucket: Pa
     assert [names(plan) for plan in plans] == [["a.json"], ["x/b c%.json"]]
     assert drain(files("landing/**/*.json"), context, end) == ([], end)
     assert names(files("landing/*/*.json").plan(None, context)) == ["x/b c%.json"]
-    assert files("nothing/*.json").plan(None, context).empty
+    assert files("nothing/*.json").plan(None, context).is_empty
     source = files("landing/**/*.json")
     splits = source.plan(None, context).splits
     source.verify(splits, context)

@@ -49,11 +49,11 @@ def test_each_file_is_consumed_exactly_once(steps: list[tuple[str, object]], ord
             else:
                 max_files, max_bytes = value  # type: ignore[misc]
                 planned = files(order=order, max_files=max_files, max_bytes=max_bytes).plan(positions[-1], context)
-                assert planned.empty == (not names(planned))
+                assert planned.is_empty == (not names(planned))
                 assert len(names(planned)) <= max_files
-                if planned.empty:
+                if planned.is_empty:
                     assert planned.end == positions[-1]
-                    assert not planned.more
+                    assert not planned.has_more
                     if value == (5, None):
                         break
                     continue

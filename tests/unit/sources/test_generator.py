@@ -10,31 +10,31 @@ from tidegate.testing.source_contract import drain
 def test_ranges_follow_one_another_up_to_the_total(context: SourceContext) -> None:
     plans, end = drain(Generator(rows=4, total=10), context)
     assert [(plan.splits["from"], plan.splits["to"]) for plan in plans] == [(0, 4), (4, 8), (8, 10)]
-    assert [plan.more for plan in plans] == [True, True, False]
+    assert [plan.has_more for plan in plans] == [True, True, False]
     assert end == {"offset": 10}
 
 
 def test_at_its_end_nothing_is_new(context: SourceContext) -> None:
     planned = Generator(rows=4, total=4).plan({"offset": 4}, context)
-    assert planned.empty
+    assert planned.is_empty
     assert planned.end == {"offset": 4}
-    assert not planned.more
+    assert not planned.has_more
 
 
 def test_a_total_lowered_below_the_position_ends_the_source(context: SourceContext) -> None:
-    assert Generator(rows=4, total=4).plan({"offset": 8}, context).empty
+    assert Generator(rows=4, total=4).plan({"offset": 8}, context).is_empty
 
 
 def test_of_no_rows_at_all_the_position_stays_none(context: SourceContext) -> None:
     planned = Generator(total=0).plan(None, context)
-    assert planned.empty
+    assert planned.is_empty
     assert planned.end is None
 
 
 def test_without_total_it_never_ends(context: SourceContext) -> None:
     planned = Generator(rows=7).plan({"offset": 70}, context)
     assert planned.end == {"offset": 77}
-    assert not planned.more, "rows are made as they are asked for: none waits"
+    assert not planned.has_more, "rows are made as they are asked for: none waits"
 
 
 @pytest.mark.parametrize("position", [{"offset": -1}, {"offset": "3"}, {"offset": True}, {"version": 3}, {}])

@@ -92,7 +92,7 @@ def test_the_description_is_plain_and_complete() -> None:
 def test_a_position_of_another_source_is_refused() -> None:
     context = SourceContext("shop", "orders", Place("/data"), MemoryBlobs())
     with pytest.raises(Invalid, match="cannot continue from position") as error:
-        kafka(group="watchers").completed({"rowid": 3}, context)
+        kafka(group="watchers").on_checkpoint_completed({"rowid": 3}, context)
     assert error.value.reason == "FOREIGN_POSITION"
 
 

@@ -34,14 +34,14 @@ def test_files_that_are_gone_since_are_counted_and_new_ones_make_up_for_none(
     _, start = drain(files(), context)
     put(landing, ["c.json", "d.json"])
     _, end = drain(files(), context, start)
-    assert files().gone(start, end, context) == []
+    assert files().missing_input(start, end, context) == []
     (landing / "a.json").unlink()  # read before the start: nobody reads it again
-    assert files().gone(start, end, context) == []
+    assert files().missing_input(start, end, context) == []
     (landing / "d.json").unlink()
     put(landing, ["e.json"])
-    (told,) = files().gone(start, end, context)
+    (told,) = files().missing_input(start, end, context)
     assert told.startswith("1 of 2 files that were read are not in ")
-    (told,) = files().gone(None, end, context)
+    (told,) = files().missing_input(None, end, context)
     assert told.startswith("2 of 4 files")
 
 
@@ -89,5 +89,5 @@ def test_rows_that_are_read_by_transaction_are_covered_by_a_later_one_of_the_sam
 
 def test_a_slot_gives_nothing_twice(context: SourceContext) -> None:
     source = PostgresChanges("orders", connection="shop", slot="orders", publication="all")
-    assert source.gone({"lsn": 1}, {"lsn": 1}, context) == []
-    assert source.gone({"lsn": 1}, {"lsn": 2}, context)
+    assert source.missing_input({"lsn": 1}, {"lsn": 1}, context) == []
+    assert source.missing_input({"lsn": 1}, {"lsn": 2}, context)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.operators.by_workers.ordered import ordered
-from tidegate.state.arrow.held import Held, Limits, Spilled, TooMany, spilling
+from tidegate.state.arrow.held import BufferedBatch, Limits, Spilled, TooMany, spilling
 from tidegate.state.columns import GROUP
 
 SCHEMA = pa.schema([(GROUP, pa.int32()), ("k", pa.string()), ("v", pa.int64())])
@@ -22,7 +22,7 @@ def table(rows: list[tuple[int, Any, int]], kind: pa.DataType | None = None) -> 
     return pa.table({**columns, "v": pa.array([v for _, _, v in rows], pa.int64())})
 
 
-def all_parts(held: Held) -> list[pa.Table]:
+def all_parts(held: BufferedBatch) -> list[pa.Table]:
     try:
         return held.tables()[:1]
     except TooMany:
@@ -36,7 +36,7 @@ def test_each_key_is_whole_in_one_part_and_no_row_is_lost(seed: int) -> None:
     rows = [(0, key, n) for n, key in enumerate(dice.choices(keys, k=800))]
     rows = [(len(str(key)) % 4, key, n) for _, key, n in rows]
     with spilling() as spilled:
-        held = Held([SCHEMA], ["k"], range(4), Limits(1500, 1500), spilled)
+        held = BufferedBatch([SCHEMA], ["k"], range(4), Limits(1500, 1500), spilled)
         for begin in range(0, 800, 50):
             held.add(table(rows[begin : begin + 50], pa.string()))
         parts = all_parts(held)
@@ -50,7 +50,7 @@ def test_each_key_is_whole_in_one_part_and_no_row_is_lost(seed: int) -> None:
 def test_what_is_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'none'},{tmp_path}")
     with spilling() as spilled:
-        held = Held([SCHEMA], ["k"], range(4), Limits(100, 100), spilled)
+        held = BufferedBatch([SCHEMA], ["k"], range(4), Limits(100, 100), spilled)
         held.add(table([(n % 4, f"{n}", n) for n in range(50)]))
         assert list(tmp_path.rglob("*.arrow"))
     assert not list(tmp_path.iterdir())
@@ -58,7 +58,7 @@ def test_what_is_written_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("fewer", [None, lambda rows: rows])
 def test_of_a_key_that_memory_cannot_hold_nothing_is_held_but_its_name(fewer: Any) -> None:
-    alone = Held([SCHEMA], ["k"], range(1), Limits(1000, 1000), Spilled(), fewer, is_alone=True)
+    alone = BufferedBatch([SCHEMA], ["k"], range(1), Limits(1000, 1000), Spilled(), fewer, is_alone=True)
     for _ in range(200):
         alone.add(table([(0, "hot", n) for n in range(100)]))
     with pytest.raises(TooMany) as refused:
@@ -74,7 +74,7 @@ def test_texts_that_are_no_text_are_keys_all_the_same() -> None:
     texts = pa.array(bytes_, pa.binary()).view(pa.string())
     rows = pa.table({GROUP: pa.array([0] * 120, pa.int32()), "k": texts, "v": pa.array(range(120))})
     with spilling() as spilled:
-        held = Held([rows.schema], ["k"], range(1), Limits(200, 200), spilled)
+        held = BufferedBatch([rows.schema], ["k"], range(1), Limits(200, 200), spilled)
         held.add(rows)
         parts = [part for part in all_parts(held) if part.num_rows]
     assert sorted(part.num_rows for part in parts) == [40, 40, 40]

@@ -10,8 +10,8 @@ import pytest
 
 from tidegate.delta import StagedFile
 from tidegate.state.lateness import (
+    ExpiredRows,
     Lateness,
-    Over,
     StartRange,
     WindowLimits,
     closing_starts,
@@ -41,13 +41,13 @@ def test_a_window_has_ended_when_its_last_moment_is_before_the_watermark(
     before: int | None, now: int | None, allowed: int
 ) -> None:
     for includes_end in (False, True):
-        limits = WindowLimits.at(before, now, allowed, includes_end=includes_end)
+        limits = WindowLimits.from_watermarks(before, now, allowed, includes_end=includes_end)
         for end in NUMBERS:
             last = end if includes_end else end - 1
             assert ended(end, limits.closed_before) == last_moment_is_before(last, before)
             assert ended(end, limits.closed) == last_moment_is_before(last, now)
             assert ended(end, limits.late) == last_moment_is_before(last + allowed, before)
-            assert ended(end, limits.over) == last_moment_is_before(last + allowed, now)
+            assert ended(end, limits.closed_for_rows) == last_moment_is_before(last + allowed, now)
 
 
 @pytest.mark.parametrize("allowed", [0, 5])
@@ -58,15 +58,15 @@ def test_what_is_told_of_an_operator_from_outside_is_its_own_rule(before: int, a
     assert rows.tolist() == [last_moment_is_before(time, before) for time in NUMBERS]
     for size, slide in ((4, 4), (6, 2)):
         last_ends = [time - time % slide + size for time in NUMBERS]
-        limit = WindowLimits.at(before, before, allowed).late
+        limit = WindowLimits.from_watermarks(before, before, allowed).late
         assert Lateness(size, slide, allowed).lost(times, before).tolist() == [ended(end, limit) for end in last_ends]
-    gap, limit = 3, WindowLimits.at(before, before, allowed, includes_end=True).late
+    gap, limit = 3, WindowLimits.from_watermarks(before, before, allowed, includes_end=True).late
     sessions = Lateness(gap + 1, 0, allowed).lost(times, before)
     assert sessions.tolist() == [ended(time + gap, limit) for time in NUMBERS]
 
 
 def test_nothing_has_ended_that_has_no_end_or_while_there_is_no_watermark() -> None:
-    assert WindowLimits.at(None, None, 5, includes_end=True) == WindowLimits(None, None, None, None)
+    assert WindowLimits.from_watermarks(None, None, 5, includes_end=True) == WindowLimits(None, None, None, None)
     assert not ended(None, 4)
     assert not ended(4, None)
     assert not ended(None, None)
@@ -118,7 +118,7 @@ def test_the_starts_of_what_closes_now_are_those_of_closed_windows_that_were_not
         return  # a watermark never falls
     import numpy as np
 
-    limits, starts = WindowLimits.at(before, now), np.array(NUMBERS)
+    limits, starts = WindowLimits.from_watermarks(before, now), np.array(NUMBERS)
     closing = [
         ended(int(at) + size, limits.closed) and not ended(int(at) + size, limits.closed_before) for at in starts
     ]
@@ -136,9 +136,9 @@ def test_the_starts_of_what_closes_now_are_those_of_closed_windows_that_were_not
 
 
 def test_windows_close_by_no_watermark_only_when_there_is_none() -> None:
-    assert closing_starts(WindowLimits.at(None, None), 10) is None
-    assert not WindowLimits.at(None, None).closes_any(10, 10)
-    assert closing_starts(WindowLimits.at(None, 30), 10) == StartRange(None, 20)
+    assert closing_starts(WindowLimits.from_watermarks(None, None), 10) is None
+    assert not WindowLimits.from_watermarks(None, None).closes_any(10, 10)
+    assert closing_starts(WindowLimits.from_watermarks(None, 30), 10) == StartRange(None, 20)
 
 
 @pytest.mark.parametrize("last", [-1, 0, 1])
@@ -149,7 +149,7 @@ def test_a_file_is_let_go_by_the_same_rule(last: int) -> None:
     stats = f'{{"numRecords": 1, "maxValues": {{"end": "{text}"}}, "nullCount": {{"end": 0}}}}'
     table = table_of(stats)
     for at in (limit - 2, limit - 1, limit, limit + 1):
-        assert (not without_expired_files(table, Over("end", at)).files) == ended(end, at)
+        assert (not without_expired_files(table, ExpiredRows("end", at)).files) == ended(end, at)
 
 
 STATS = ['{"numRecords": 1}', '{"maxValues": {"end": "1970-01-01T00:00:00+00:00"}, "nullCount": {"end": 1}}']
@@ -158,7 +158,7 @@ STATS = ['{"numRecords": 1}', '{"maxValues": {"end": "1970-01-01T00:00:00+00:00"
 @pytest.mark.parametrize("stats", STATS)
 def test_a_file_is_kept_if_a_row_has_no_end_or_its_statistics_say_nothing(stats: str) -> None:
     table = table_of(stats)
-    assert without_expired_files(table, Over("end", 1 << 60)) is table
+    assert without_expired_files(table, ExpiredRows("end", 1 << 60)) is table
 
 
 def table_of(stats: str) -> StateTable:

@@ -131,9 +131,9 @@ def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
 def looked_up(layout: StateLayout, files: list[SortedFile], batch: pa.Table) -> list[dict[str, Any]]:
     """The newest living row of each key of the batch."""
     merging = MergePlan(
-        layout=layout, groups=4, count=1, checkpoint=9, touched=None, limit=None, folder="", runs=files, batches=[]
+        layout=layout, groups=4, count=1, checkpoint=9, expiry_time=None, limit=None, folder="", runs=files, batches=[]
     )
-    found = Lookup(merging, layout.keys).rows(LookupKeys.of(batch, layout.keys), range(4), 1 << 40)
+    found = Lookup(merging, layout.keys).rows(LookupKeys.all_under_keys(batch, layout.keys), range(4), 1 << 40)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 

@@ -36,12 +36,12 @@ class State:
 
     def publish(self, id, *records, **more):
         head = self.sink.head(self.context)
-        publication = Publication(id, 0, f"publisher{id}", head.last, records, **more)
-        act = self.sink.go_back if more else self.sink.publish
+        publication = Publication(id, 0, f"publisher{id}", head.last_entry, records, **more)
+        act = self.sink.restore if more else self.sink.publish
         return act(publication, head, self.context)
 
     def look(self, to, *records):
-        return self.sink.way_back(to, None, records, self.context)
+        return self.sink.restore_plan(to, None, records, self.context)
 
     def rows(self):
         return [key for key, _ in rows_of(self.location)]
@@ -64,7 +64,7 @@ def test_what_was_merged_away_comes_back(state):
     assert sorted(state.rows()) == [1, 2, 3]
     assert state.publish(5, state.records[1], restore=BACK, target=1) is not None
     assert state.rows() == [1, 2]
-    assert state.sink.head(state.context).last == 5
+    assert state.sink.head(state.context).last_entry == 5
     assert state.publish(5, state.records[1], restore=BACK, target=1) is None, "once"
 
 
@@ -85,6 +85,6 @@ def test_files_that_are_gone_are_named_before_anything_is_done(state):
 
 
 def test_what_it_was_not_given_yet_is_told(state, tmp_path):
-    assert state.look(4, state.records[3]).lacks
-    assert State(tmp_path / "none").look(1, state.records[1]).lacks
-    assert not State(tmp_path / "none").look(None).lacks
+    assert state.look(4, state.records[3]).not_published_yet
+    assert State(tmp_path / "none").look(1, state.records[1]).not_published_yet
+    assert not State(tmp_path / "none").look(None).not_published_yet

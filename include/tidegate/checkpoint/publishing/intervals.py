@@ -60,9 +60,9 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
     while tries > 0:
         tries -= 1
         head = sinking.sink.head(context)
-        view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
+        view = pipeline.ledger.view(reach=head.last_entry)  # after the head: what is on the table is in this view
         table = _Table(pipeline, sinking, context, head, view)
-        answer = rules.on_publish_interval(view, sinking.name, head.last, table.holds, result.blocked)
+        answer = rules.on_publish_interval(view, sinking.name, head.last_entry, table.holds, result.blocked)
         if isinstance(answer, rules.NothingToPublish):
             result.settled = {entry.id for entry in view.entries if entry.completed} - result.blocked.keys()
             return result
@@ -105,7 +105,7 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
     context = pipeline.context(name)
     for _ in range(_TRIES):
         head = sinking.sink.head(context)
-        table = _Table(pipeline, sinking, context, head, pipeline.ledger.view(reach=head.last))
+        table = _Table(pipeline, sinking, context, head, pipeline.ledger.view(reach=head.last_entry))
         visible = table.visible_entry(interval)
         disowned = sinking.sink.disown(interval, visible, head, context, take_out=take_out, look=look)
         if disowned is not None:
@@ -135,7 +135,7 @@ class _Table:
 
     def holds(self, id: int) -> bool:
         """Return whether the table's history has the commit of this entry."""
-        return self.sinking.sink.holds(self._publication(self._entry(id), None), self.head, self.context)
+        return self.sinking.sink.has_publication(self._publication(self._entry(id), None), self.head, self.context)
 
     def publication(self, answer: rules.Publish) -> Publication:
         """Return the commit to make, from records that survive a power loss."""
@@ -167,7 +167,7 @@ class _Table:
             id=entry.id,
             generation=entry.plan.generation,
             attempt=entry.decision.attempt,
-            after=self.head.last,
+            previous=self.head.last_entry,
             committables=_committables(self.pipeline, entry, self.sinking.name),
             interval=entry.interval,
             replaces=replaces,

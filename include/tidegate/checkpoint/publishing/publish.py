@@ -47,7 +47,7 @@ __all__ = [
     "publish_pending",
     "refuse_damaged",
     "refuse_unpublished",
-    "way_out",
+    "unpublishable_advice",
 ]
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Report:
     """True: no table was looked at, since nothing can have changed there but by others."""
     heads: dict[str, Head] = field(default_factory=dict)
     """The tables' heads as they were read first."""
-    seen: View | None = None
+    view: View | None = None
     """The log as it was read last, after all tables."""
 
     def covers(self, entry: Entry) -> bool:
@@ -102,13 +102,13 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
     if last is None or last.manifest is None:
         return report
     report.upto = last.id
-    tables = [name for name in last.manifest.tables if not _let_go(view, name)]
+    tables = [name for name in last.manifest.tables if not _is_abandoned(view, name)]
     if last.plan.by_interval:
         report.settled = {entry.id for entry in view.entries if entry.completed}
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
     publish = _publish_intervals if last.plan.by_interval else _publish_tables
     for table, error in publish(pipeline, view, tables, report).items():
-        advice = way_out(pipeline, view, table) if rules.still_owed(view, table) else ""
+        advice = unpublishable_advice(pipeline, view, table) if rules.still_owed(view, table) else ""
         if advice not in error.help and error.reason != TABLE_GONE:
             error.help = f"{error.help}; {advice}" if error.help else advice
         report.stuck[table] = error
@@ -133,12 +133,12 @@ def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
         raise error
 
 
-def _let_go(view: View, table: str) -> bool:
+def _is_abandoned(view: View, table: str) -> bool:
     """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
     return bool(rules.last_abandoning_rollback(view, table)) and not rules.still_owed(view, table)
 
 
-def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
+def unpublishable_advice(pipeline: PipelineContext, view: View, table: str) -> str:
     """Return the advice for a sink's table that can never be published to; empty for a table that is not a sink's."""
     last = view.last_completed
     if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
@@ -247,7 +247,7 @@ def _publish_tables(
         if not heads:
             break
         report.heads = heads | report.heads
-        report.seen = now = _view_after(pipeline, heads)
+        report.view = now = _view_after(pipeline, heads)
         done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=now), failed)
         for table in (table for table, is_done in done.items() if is_done):
             del waiting[table]
@@ -277,7 +277,7 @@ def _delta_tables(waiting: Mapping[str, _Publishing]) -> list[Location]:
 def _view_after(pipeline: PipelineContext, heads: Mapping[str, Head]) -> View:
     """Return the log, after the tables' heads were read: all that is on the tables is in it."""
     return pipeline.ledger.view(
-        reach=max((head.last for head in heads.values() if head.last is not None), default=None)
+        reach=max((head.last_entry for head in heads.values() if head.last_entry is not None), default=None)
     )
 
 
@@ -337,13 +337,13 @@ class _Publishing:
         """Return what is to be published next. None: look again. Raise an error if table and log contradict each
         other."""
         head = heads[self.sinking.name]
-        answer = rules.on_publish(view, self.sinking.name, head.last)
+        answer = rules.on_publish(view, self.sinking.name, head.last_entry)
         if not isinstance(answer, rules.Damaged):
             return answer
         # Others may have published and moved the log's hint on since the head was read.
-        if head.last in self.contradicted:
+        if head.last_entry in self.contradicted:
             raise mismatch_error(self.pipeline, view, self.sinking, head, answer.why)
-        self.contradicted = [head.last]
+        self.contradicted = [head.last_entry]
         return None
 
     def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
@@ -357,17 +357,17 @@ class _Publishing:
         sink = self.sinking.sink
         try:
             publication = _publication(self.pipeline, entry, self.sinking.name, answer.after)
-            act = sink.publish if publication.restore is None else sink.go_back
+            act = sink.publish if publication.restore is None else sink.restore
             published = act(publication, head, self.context)
         except TidegateError as error:
             # Others may have published it since the head was read, and retention may have removed the staged files.
             now = self.head()
-            if now.last == head.last:
+            if now.last_entry == head.last_entry:
                 # With a table that somebody has deleted or replaced, what was staged in it is gone.
                 if (gone := missing_table_error(self.pipeline, view, self.sinking, now)) is not None:
                     raise gone from error
                 if error.reason == STAGED_FILES_GONE and was_published(self.pipeline, entry, self.sinking.name):
-                    why = f"checkpoint {entry.id} was published there, and the table holds {now.last}"
+                    why = f"checkpoint {entry.id} was published there, and the table holds {now.last_entry}"
                     raise mismatch_error(self.pipeline, view, self.sinking, now, why) from error
                 raise
             return False
@@ -386,7 +386,7 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int
         id=entry.id,
         generation=entry.plan.generation,
         attempt=entry.decision.attempt,
-        after=after,
+        previous=after,
         committables=tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables)),
         restore=entry.manifest.tables[table].restore,
         target=entry.rollback.target if entry.rollback is not None else 0,
@@ -395,7 +395,7 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int
 
 def _write_hints(pipeline: PipelineContext, report: Report) -> None:
     """Write the hints for readers: published.json per checkpoint, then latest.json. No decision depends on them."""
-    view = report.seen or pipeline.ledger.view()
+    view = report.view or pipeline.ledger.view()
     settled: int | None = None
     last_hint: Published | None = None
     below_blocked = True

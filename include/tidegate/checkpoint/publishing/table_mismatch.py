@@ -66,7 +66,7 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
     target = sinking.sink.target(pipeline.place)
     published = (_published_uri(pipeline, entry, sinking.name) for entry in reversed(view.entries))
     before = next(filter(None, published), None)
-    if head.last is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
+    if head.last_entry is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
         return Invalid(
             f"sink {sinking.name!r} has published to {before} so far; {target} knows nothing of that",
             expected=f"the table that it published to before: {before}",
@@ -78,7 +78,7 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
     if isinstance(sinking.sink, TransactionalSink) and sinking.sink.can_set_mark:
         command = f"tidegate mark MODULE:PIPELINE --sink {sinking.name}"
         ways += f"; if only its mark was lost, `{command}` puts it back, with --last"
-    if head.last is None:
+    if head.last_entry is None:
         ways += _fresh_start_advice(sinking.name, _rollback_target(view))
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",

@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate import offline
 from tidegate.cli.inspect.documents import measure_text
-from tidegate.cli.inspect.read import as_of, count_rows, open_as_of, plain, row_limit, shown
+from tidegate.cli.inspect.read import as_of, count_rows, format_value, open_as_of, plain, row_limit
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, open_target
@@ -137,7 +137,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     columns = ", ".join([*keys, *map(sql_name, values)])
     parts = []
     for side, state in sides.items():
-        whole = (state or there[0]).view(side if state else _there(sides), quote='"')
+        whole = (state or there[0]).view(side if state else _existing_side(sides), quote='"')
         parts.append(f"{side}_rows AS (SELECT {columns} FROM ({whole}) AS x{'' if state else ' WHERE false'})")
     parts += [
         "old AS (SELECT *, 1 AS _there FROM (SELECT * FROM before_rows EXCEPT SELECT * FROM after_rows) AS x)",
@@ -157,7 +157,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     return rows
 
 
-def _there(sides: dict[str, State | None]) -> str:
+def _existing_side(sides: dict[str, State | None]) -> str:
     """The side that has the state."""
     return next(side for side, state in sides.items() if state is not None)
 
@@ -183,7 +183,7 @@ def _keys(
     )
     columns = list(rows[0]) if rows else []
     if rows:
-        out.table(columns, [[shown(row[name]) for name in columns] for row in rows])
+        out.table(columns, [[format_value(row[name]) for name in columns] for row in rows])
     out.line(f"{args.operator} from checkpoint {args.before} to {args.after}: {_counts(counted)}", "dim")
     return 0
 

@@ -20,11 +20,11 @@ from tidegate.records.records import Json, Lag
 __all__ = [
     "Examples",
     "act_text",
-    "cell",
     "checkpoint_document",
     "clock",
     "find_examples",
     "find_view",
+    "format_cell",
     "input_text",
     "lag_text",
     "measure_text",
@@ -43,7 +43,7 @@ def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[Checkpoin
     entry = target.ledger.entry(id)
     if entry is not None:
         return view_of(target.ledger, entry, sizes=sizes), entry
-    view = CheckpointHistory(target.ledger, dict(target.settings.storage_options)).one(id)
+    view = CheckpointHistory(target.ledger, dict(target.settings.storage_options)).find(id)
     if view is None:
         raise checkpoint_not_there(target.ledger, id)
     return view, None
@@ -112,7 +112,7 @@ def _gate(gate: GateDetails, examples: dict[str, list[str]]) -> Json:
 # -- cells of tables -----------------------------------------------------------------------------------
 
 
-def cell(row: ListedCheckpoint, name: str) -> str:
+def format_cell(row: ListedCheckpoint, name: str) -> str:
     """A column of a list: figures are shorter there than where each stands alone."""
     if name == "planned":
         return clock(row.planned)

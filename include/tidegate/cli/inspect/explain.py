@@ -17,7 +17,7 @@ from tidegate.cli.inspect.documents import (
     rows_text,
     size_text,
 )
-from tidegate.cli.inspect.health_text import health_document, print_health, standing
+from tidegate.cli.inspect.health_text import health_document, health_of, print_health
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
@@ -41,7 +41,7 @@ from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
 
-SHOWN = 5
+MAX_LISTED = 5
 """How many states are named, the largest first."""
 
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document(story.document())
         _print(story, out)
         return 0
-    health = standing(target)
+    health = health_of(target)
     entry = target.ledger.entry(health.entry) if health.entry is not None else None
     about = explain(target, entry.id) if entry is not None else None
     document = {"pipeline": target.name, **health_document(health)}
@@ -117,7 +117,7 @@ def explain(target: Target, id: int) -> Story:
         events += _act(view, view.details.control)
         return Story(target.name, id, view.shown_state, events)
     if view.details.rollback is not None:
-        events += [*_back(view, view.details.rollback), *_undone(view), *_shown(view)]
+        events += [*_rollback_story(view, view.details.rollback), *_undone(view), *_listed_text(view)]
         events += _print_swap_undo(target, view) if view.outcome == "swap" else []
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
@@ -126,7 +126,7 @@ def explain(target: Target, id: int) -> Story:
     events += _acked(view, find_examples(target.ledger, entry))
     events += _measured(view)
     events += _losers(target, entry) if entry is not None else []
-    events += [*_decided(target.ledger, view), *_undone(view), *_shown(view)]
+    events += [*_decided(target.ledger, view), *_undone(view), *_listed_text(view)]
     return Story(
         pipeline=target.name,
         id=id,
@@ -164,7 +164,7 @@ def _because(reason: str) -> str:
     return f", because: {reason}" if reason else ""
 
 
-def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
+def _rollback_story(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
     """A rollback."""
     reason, line = _because(rollback.reason), rollback.line
     since = f"checkpoint {rollback.target}" if rollback.target else "the beginning"
@@ -320,9 +320,10 @@ def _measured(view: CheckpointView) -> Iterator[str]:
     states = sorted(view.details.states.items(), key=lambda pair: -pair[1].bytes)
     if states:
         sizes = [
-            f"{name.removeprefix(STATE)} {size.rows:,} rows, {size_text(size.bytes)}" for name, size in states[:SHOWN]
+            f"{name.removeprefix(STATE)} {size.rows:,} rows, {size_text(size.bytes)}"
+            for name, size in states[:MAX_LISTED]
         ]
-        more = f" and {len(states) - SHOWN} more" if len(states) > SHOWN else ""
+        more = f" and {len(states) - MAX_LISTED} more" if len(states) > MAX_LISTED else ""
         new = size_text(sum(size.delta for _, size in states))
         yield f"Operators remember {'; '.join(sizes)}{more}. It has written {new} of that anew."
     waits = []
@@ -414,7 +415,7 @@ def _print_swap_undo(target: Target, view: CheckpointView) -> Iterator[str]:
         yield f"To take it back: tidegate rollback {code} --to {names[0]}"
 
 
-def _shown(view: CheckpointView) -> Iterator[str]:
+def _listed_text(view: CheckpointView) -> Iterator[str]:
     if view.details.tables:
         tables = ", ".join(f"{name} at {table.shown_version}" for name, table in view.details.tables.items())
         yield f"With it the tables stand at: {tables}."

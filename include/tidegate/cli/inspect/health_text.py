@@ -7,14 +7,14 @@ from typing import Any
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target
 from tidegate.execution.runs import abandoned_reason
-from tidegate.history.health import Health, condition, look
+from tidegate.history.health import Health, condition, observe
 
-__all__ = ["health_document", "print_health", "standing"]
+__all__ = ["health_document", "health_of", "print_health"]
 
 
-def standing(target: Target) -> Health:
+def health_of(target: Target) -> Health:
     """Return the pipeline's health as of now."""
-    return condition(look(target.ledger, target.settings, abandoned_reason), target.command)
+    return condition(observe(target.ledger, target.settings, abandoned_reason), target.command)
 
 
 def health_document(health: Health) -> dict[str, Any]:

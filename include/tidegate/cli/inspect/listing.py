@@ -8,10 +8,10 @@ from typing import Any
 from tidegate.checkpoint.control import STATE_AFTER, SuspensionState, suspended
 from tidegate.checkpoint.located import tables_now
 from tidegate.cli.inspect.documents import (
-    cell,
     checkpoint_document,
     clock,
     find_examples,
+    format_cell,
     input_text,
     rows_text,
 )
@@ -158,8 +158,8 @@ def _row(view: CheckpointView, with_interval: bool) -> list[object]:
         view.id,
         view.described_state,
         *interval,
-        cell(view, "planned"),
-        cell(view, "seconds"),
+        format_cell(view, "planned"),
+        format_cell(view, "seconds"),
         input_text(view),
         outcome,
     ]
@@ -244,7 +244,7 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
     columns = HEADS if chosen.sort in HEADS else {**HEADS, chosen.sort: chosen.sort}
     out.table(
         list(columns.values()),
-        [[cell(row, name) for name in columns] for row in page.rows],
+        [[format_cell(row, name) for name in columns] for row in page.rows],
         right=RIGHT,
     )
     out.line(f"{args.skip + 1:,} to {end:,} of {page.total:,}{f'; for more: --skip {end}' if more else ''}", "dim")

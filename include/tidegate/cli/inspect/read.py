@@ -26,12 +26,12 @@ __all__ = [
     "add_parser",
     "as_of",
     "count_rows",
+    "format_value",
     "open_as_of",
     "plain",
     "print_sinks",
     "row_limit",
     "run",
-    "shown",
     "sink_document",
 ]
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if not table.is_delta:
         raise without_versions(args.sink, table)
     snapshot = open_as_of(target, table)
-    sample = take(snapshot, args.limit)
+    sample = first_rows(snapshot, args.limit)
     out.document(
         {
             "pipeline": target.name,
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "rows": [{name: plain(value) for name, value in row.items()} for row in sample.rows],
         }
     )
-    out.table(sample.columns, [[shown(row[name]) for name in sample.columns] for row in sample.rows])
+    out.table(sample.columns, [[format_value(row[name]) for name in sample.columns] for row in sample.rows])
     out.line(
         f"{len(sample.rows):,} of {sample.total:,} rows of {args.sink} as of checkpoint {published.id}"
         f" (version {table.version} of {table.uri})",
@@ -160,7 +160,7 @@ class Sample:
     total: int
 
 
-def take(snapshot: Snapshot, limit: int) -> Sample:
+def first_rows(snapshot: Snapshot, limit: int) -> Sample:
     """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
     in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
     data = dataset(snapshot)
@@ -194,7 +194,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A cell for people, at most 256 characters."""
     text = "" if value is None else str(plain(value))
     return text if len(text) <= 256 else f"{text[:255]}…"

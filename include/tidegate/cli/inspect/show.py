@@ -35,7 +35,7 @@ from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "checkpoint_id", "run"]
 
-LONGEST = 60
+MAX_LENGTH = 60
 """Characters of a position that are shown."""
 
 
@@ -155,7 +155,7 @@ def _print_sources(details: CheckpointDetails, out: Output) -> None:
         more = "yes" if source.more else "no"
         more = lag_text(source.lag) or more
         positions = _short(source.start), _short(source.end)
-        rows.append([name, source.kind, source.text, *amount_cells(details.taken.get(name)), *positions, more])
+        rows.append([name, source.kind, source.text, *amount_cells(details.amounts_read.get(name)), *positions, more])
     columns = ["source", "kind", "input", "rows", "bytes", "from (exclusive)", "to", "more waiting"]
     out.table(columns, rows, right=["rows", "bytes"])
     for name, source in details.sources.items():
@@ -174,7 +174,7 @@ def _short(position: object) -> str:
     if position is None:
         return ""
     text = json.dumps(position, default=str)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
 
 
 def _print_jobs(view: CheckpointView, out: Output) -> None:

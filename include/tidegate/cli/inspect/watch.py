@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
-from tidegate.cli.inspect.documents import cell, clock, rows_text
+from tidegate.cli.inspect.documents import clock, format_cell, rows_text
 from tidegate.cli.inspect.health_text import health_document
 from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import Target, open_target
@@ -21,7 +21,7 @@ from tidegate.config.keys import seconds_in
 from tidegate.errors import Unavailable
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import JobDetails, seconds_between
-from tidegate.history.health import condition, look
+from tidegate.history.health import condition, observe
 from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
 from tidegate.history.selection import REPLACED
 from tidegate.history.view import CheckpointView, ListedCheckpoint
@@ -166,13 +166,13 @@ def frame(target: Target, last: int) -> Frame:
     """Look once."""
     ledger = target.ledger
     history = CheckpointHistory(ledger, dict(target.settings.storage_options))
-    seen = look(ledger, target.settings, abandoned_reason)
+    seen = observe(ledger, target.settings, abandoned_reason)
     trend = history.points(["seconds", "outcome"], limit=TREND)
     pairs = zip(trend["seconds"], trend["outcome"], strict=True)
     return Frame(
         health=health_document(condition(seen, target.command)),
         counts=history.counts(),
-        in_flight=[_in_flight(ledger, entry, entry.id in seen.gone) for entry in seen.view.still_open()],
+        in_flight=[_in_flight(ledger, entry, entry.id in seen.abandoned) for entry in seen.view.still_open()],
         latest=history.page(HistoryFilter(limit=last)).rows,
         durations=[seconds for seconds, outcome in pairs if outcome == "completed"],
         history=history.problem or "ok",
@@ -274,7 +274,7 @@ def _latest_lines(rows: list[ListedCheckpoint]) -> Iterator[Line]:
     """A table. Its last column, without a head, says why or by whom."""
     cells = [(*COLUMNS.values(), "")]
     for row in rows:
-        cells.append((*(cell(row, name) for name in COLUMNS), clean(row.reason or row.by)[:60]))
+        cells.append((*(format_cell(row, name) for name in COLUMNS), clean(row.reason or row.by)[:60]))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for number, line in enumerate(cells):
         texts = [

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.checkpoint import approvals
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import who
+from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import open_target
 from tidegate.history.lines import open_backfill_ledger
 from tidegate.records.records import Answer
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     ledger = target.ledger
     if args.backfill is not None:
         ledger = open_backfill_ledger(ledger, args.backfill, dict(target.settings.storage_options))
-    answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=who(), note=args.note)
+    answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=user_and_host(), note=args.note)
     answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}
     out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})
     for answer in answered:

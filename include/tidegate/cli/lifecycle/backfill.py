@@ -12,12 +12,12 @@ from tidegate import seams
 from tidegate.backfill.choosing import (
     BEGINNING,
     approvals_text,
+    choose_stop,
     existing_line,
     free_name,
     no_backfill,
     origin_of,
     outlook,
-    stop_at,
 )
 from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_named
@@ -25,10 +25,10 @@ from tidegate.backfill.line import Cuts, OpenBackfill, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import CompletedSwap, examine_swap, pause_pipeline, released_on_failure, swap
 from tidegate.checkpoint.publishing.publish import refuse_damaged
-from tidegate.cli.inspect.read import plain, row_limit, shown
+from tidegate.cli.inspect.read import format_value, plain, row_limit
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import count as whole_number
@@ -125,16 +125,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.dry_run:
         return _dry_run(args, target, coordinator, _origin(args, target), out)
     line = _line(args, target, coordinator)
-    line.own.larger = args.larger
-    line.own.until = stop_at(line, args.to) if args.to is not None else None
+    line.backfill.larger = args.larger
+    line.backfill.until = choose_stop(line, args.to) if args.to is not None else None
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
-    _print_left_out(line.left_out(), out)
+    _print_left_out(line.sinks_without_shadow(), out)
     for gate, numbers in line.record.in_place.items():
         listed = ", ".join(map(str, numbers))
         out.line(f"Lets rows out of quarantine of gate {gate} where they were held back: request {listed}.")
-    is_swapped = isinstance(line.own.next_step(), Swapped)  # an earlier command was interrupted after that
+    is_swapped = isinstance(line.backfill.next_step(), Swapped)  # an earlier command was interrupted after that
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
@@ -174,7 +174,7 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
         coordinator,
         name,
         origin,
-        by=who(),
+        by=user_and_host(),
         note=args.reason,
         cuts=args.cuts,
         drops_by_hand=args.drop_by_hand,
@@ -238,10 +238,12 @@ def _swap(
                 made = [*made, *more]
                 if stopped:
                     raise _stopped()
-        swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
+        swapped = swap(
+            line, by=user_and_host(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S)
+        )
     is_published = swapped.report is not None and not swapped.report.stuck
     if is_published:
-        discard(line, who())
+        discard(line, user_and_host())
     out.document(
         _document(target, line)
         | {
@@ -284,7 +286,7 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
     was_there = target.ledger.line(name) is not None
-    swapped = discard_named(coordinator, name, who())
+    swapped = discard_named(coordinator, name, user_and_host())
     if not was_there:
         out.line(f"Backfill {name} is over.")
         out.document({"pipeline": target.name, "backfill": name, "discarded": True})
@@ -307,7 +309,7 @@ def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
         {"backfill": line.name, "table": table, "rows": [{n: plain(v) for n, v in row.items()} for row in rows]}
     )
     if rows:
-        out.table(list(rows[0]), [[shown(value) for value in row.values()] for row in rows])
+        out.table(list(rows[0]), [[format_value(value) for value in row.values()] for row in rows])
     else:
         out.line(f"A swap would leave {table} as it is.")
     return 0
@@ -347,7 +349,12 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
 
 
 def _document(target: Target, line: OpenBackfill) -> dict[str, Any]:
-    return {"pipeline": target.name, "backfill": line.name, "from": line.record.origin, "left_out": line.left_out()}
+    return {
+        "pipeline": target.name,
+        "backfill": line.name,
+        "from": line.record.origin,
+        "left_out": line.sinks_without_shadow(),
+    }
 
 
 def _print_left_out(sinks: list[str], out: Output) -> None:
@@ -372,7 +379,7 @@ def _swap_obstacle(line: OpenBackfill) -> list[str]:
 def _print_differences(
     target: Target, line: OpenBackfill, differences: Mapping[str, ComparedTable], out: Output
 ) -> None:
-    until = line.own.until
+    until = line.backfill.until
     read = "caught up" if until is None else f"read what checkpoint {until.id} had read"
     out.line(f"Backfill {line.name} of {target.name} has {read}.", "bold")
     before, after = ("rows now", "rows after the swap") if until is None else ("rows then", "rows computed again")
@@ -381,7 +388,7 @@ def _print_differences(
         [[table, each.rows_now, each.rows_after, each.taken_away, each.brought] for table, each in differences.items()],
         right=[before, after, "taken away", "brought"],
     )
-    _print_left_out(line.left_out(), out)
+    _print_left_out(line.sinks_without_shadow(), out)
 
 
 def _print_offers(target: Target, line: OpenBackfill, out: Output, *, can_swap: bool) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import who
+from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import Target, open_target, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
-from tidegate.lifecycle.fork import fork, forked_already, look, tables_taken_over
+from tidegate.lifecycle.fork import fork, forked_already, inspect_snapshot, tables_taken_over
 from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.state.table import STATE
 
@@ -61,10 +61,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if copied is not None:
         _refuse_changed(copied)
         id = copied.copy.origin.entry
-        snapshot = snapshot_at(copied.ledger, id, copied.options, by=who(), note=args.note)
+        snapshot = snapshot_at(copied.ledger, id, copied.options, by=user_and_host(), note=args.note)
     else:
         snapshot = _snapshot_of_pipeline(args)
-    snapshot = look(snapshot, coordinator)
+    snapshot = inspect_snapshot(snapshot, coordinator)
     taken = tables_taken_over(snapshot, coordinator)
     if not args.dry_run:
         fork(snapshot, coordinator, copied, claims=args.claim)
@@ -102,7 +102,7 @@ def _snapshot_of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
         )
     old = open_target(args.pipeline, args.settings)
     id = checkpoint_or_savepoint(args.base, old)
-    return snapshot_at(old.ledger, id, old.settings.storage_options, by=who(), note=args.note)
+    return snapshot_at(old.ledger, id, old.settings.storage_options, by=user_and_host(), note=args.note)
 
 
 def _refuse_changed(copied: Copied) -> None:

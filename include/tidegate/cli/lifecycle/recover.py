@@ -13,7 +13,7 @@ from tidegate.cli.lifecycle.rollback import (
     report_rollback,
 )
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -100,7 +100,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
         coordinator,
         findings.last,
         run=new_run(),
-        by=who(),
+        by=user_and_host(),
         reason="recovered without what was in flight",
         choices={},
         shown={*proposal.undone, *proposal.open},
@@ -134,7 +134,7 @@ def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Rec
         coordinator,
         findings.instead,
         run=new_run(),
-        by=who(),
+        by=user_and_host(),
         choices=dict.fromkeys(findings.keep, "keep"),
         reason="; ".join(findings.problems)[:500],
     )

@@ -9,14 +9,14 @@ from typing import Any
 from tidegate.cli.inspect.documents import clock
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.execution.runs import new_run
 from tidegate.lifecycle import rollback, savepoint
 from tidegate.lifecycle.rollback import RolledBack
-from tidegate.lifecycle.rollback_proposal import CHOICES, Change, How, Proposal, examine
+from tidegate.lifecycle.rollback_proposal import CHOICES, How, Proposal, TableChange, examine
 
 __all__ = [
     "add_parser",
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         coordinator,
         to,
         run=new_run(),
-        by=who(),
+        by=user_and_host(),
         choices=choices,
         reason=args.reason,
         suspend=why if args.suspend else "",
@@ -153,14 +153,14 @@ def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _table(change: Change) -> dict[str, Any]:
-    to = change.way.to
+def _table(change: TableChange) -> dict[str, Any]:
+    to = change.way.target_version
     return {
         "how": change.how,
         "version": change.way.version,
         "back_to": to.version if to is not None else None,
-        "foreign": list(change.way.foreign),
-        "rows_stay": change.way.rows_stay,
+        "foreign": list(change.way.foreign_commits),
+        "rows_stay": change.way.rows_stay_reason,
         "written_through": change.written_through,
     }
 
@@ -189,7 +189,7 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
                 change.table,
                 _now(change),
                 _goal(change),
-                len(change.way.foreign) or "",
+                len(change.way.foreign_commits) or "",
                 change.how or "nothing was ever written",
             ]
             for change in proposal.changes
@@ -197,9 +197,10 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
         right=["now at version"],
     )
     for change in proposal.changes:
-        if change.way.rows_stay and change.how == "keep":
+        if change.way.rows_stay_reason and change.how == "keep":
             out.line(
-                f"Rows stay in {change.table}: {change.way.rows_stay}. What is read again is written to it once more."
+                f"Rows stay in {change.table}: {change.way.rows_stay_reason}. What is read again is written to it once "
+                "more."
             )
     if proposal.lacking:
         out.line(f"Published first, because they lack a checkpoint: {', '.join(proposal.lacking)}.")
@@ -218,23 +219,25 @@ def dropped_text(proposal: Proposal) -> str:
     return f"{more.capitalize()}{known:,} rows that were sent in checkpoint {_listed(ids)} are"
 
 
-def _now(change: Change) -> str:
+def _now(change: TableChange) -> str:
     if change.way.version is None:
         return ""
-    versions = change.way.to.is_delta if change.way.to is not None else not change.way.rows_stay
+    versions = (
+        change.way.target_version.is_delta if change.way.target_version is not None else not change.way.rows_stay_reason
+    )
     return str(change.way.version) if versions else f"checkpoint {change.way.version}"
 
 
-def _goal(change: Change) -> str:
+def _goal(change: TableChange) -> str:
     if change.written_through:
         return "stays: it was written to at least once"
     if change.how == "leave":
         return "stays, without its pending rows"
-    if change.how is None or change.how == "keep" or change.way.rows_stay:
+    if change.how is None or change.how == "keep" or change.way.rows_stay_reason:
         return "stays"
     if change.state is not None:
         return "the state then"
-    return change.way.to.shown_version if change.way.to is not None else "empty: it is newer"
+    return change.way.target_version.shown_version if change.way.target_version is not None else "empty: it is newer"
 
 
 def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int:

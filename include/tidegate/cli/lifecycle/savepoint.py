@@ -11,7 +11,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.lifecycle.fork import is_folder
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import refuse_submit, run_loop
 from tidegate.cli.targets import Target, open_target
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.verb == "create" and args.copy is not None:
         return _copy(target, args, out)
     if args.verb == "create":
-        created = savepoint.create(target.ledger, args.name, args.checkpoint, who(), args.note)
-        behind = savepoint.behind(target.ledger, created.entry)
+        created = savepoint.create(target.ledger, args.name, args.checkpoint, user_and_host(), args.note)
+        behind = savepoint.jobs_with_input_in_flight(target.ledger, created.entry)
         out.document({"pipeline": target.name, **_document(created), "behind": behind})
         out.line(
             f"Savepoint {created.name} is checkpoint {created.entry} of {target.name}. "
@@ -139,7 +139,7 @@ def _make_checkpoint(target: Target, name: str, out: Output) -> int:
 def _document(item: Savepoint) -> dict[str, Any]:
     pin = item.pin
     return {"name": item.name, "checkpoint": pin.entry, "by": pin.by, "created": pin.created, "note": pin.note} | {
-        "there": item.there
+        "there": item.is_retained
     }
 
 
@@ -152,7 +152,7 @@ def _list(target: Target, out: Output) -> int:
     out.table(
         ["name", "checkpoint", "named (UTC)", "by", "note"],
         [
-            [item.name, item.entry if item.there else "gone", clock(item.pin.created), item.pin.by, item.pin.note]
+            [item.name, item.entry if item.is_retained else "gone", clock(item.pin.created), item.pin.by, item.pin.note]
             for item in named
         ],
         right=["checkpoint"],
@@ -175,7 +175,7 @@ def _show(target: Target, named: Savepoint, out: Output) -> int:
 
 def _copy(target: Target, args: argparse.Namespace, out: Output) -> int:
     id = savepoint.nameable(target.ledger, args.name, args.checkpoint).id
-    snapshot = snapshot_at(target.ledger, id, target.settings.storage_options, by=who(), note=args.note)
+    snapshot = snapshot_at(target.ledger, id, target.settings.storage_options, by=user_and_host(), note=args.note)
     copied = copy_out(snapshot, os.path.abspath(args.copy) if not is_url(args.copy) else args.copy, args.name)
     size = sum(size for size, _ in copied.files.values())
     document = {"name": args.name, "checkpoint": id, "folder": copied.ledger.home, "files": len(copied.files)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import open_target
 from tidegate.lifecycle.source_acts import accept_source, drop_source, move_source
 
@@ -69,18 +69,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     to = args.to if args.verb == "move" else None
     if to is not None:
-        entry = move_source(coordinator, args.name, to, who(), args.reason)
+        entry = move_source(coordinator, args.name, to, user_and_host(), args.reason)
     elif args.verb == "accept":
         if args.unproven:
             question = (
                 f"Go on with source {args.name} of pipeline {target.name} although what it read last is not there?"
             )
             confirm(question, out, yes=args.yes)
-        entry = accept_source(coordinator, args.name, who(), args.reason, unproven=args.unproven)
+        entry = accept_source(coordinator, args.name, user_and_host(), args.reason, unproven=args.unproven)
     else:
         question = f"Let go of how far source {args.name} of pipeline {target.name} was read?"
         confirm(question, out, yes=args.yes)
-        entry = drop_source(coordinator, args.name, who(), args.reason)
+        entry = drop_source(coordinator, args.name, user_and_host(), args.reason)
     out.document(
         {"pipeline": target.name, "entry": entry, "source": args.name, "to": args.name if args.verb == "accept" else to}
     )

@@ -9,7 +9,7 @@ from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import refuse_submit, run_loop
 from tidegate.cli.targets import Target, open_target
@@ -74,13 +74,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if target.settings.retention == NEVER:
             confirm(_question(target, "Drain", ""), out, yes=args.yes)
         return _drain(target, args, out)
-    id = control.stop(target.ledger, who(), args.reason)
+    id = control.stop(target.ledger, user_and_host(), args.reason)
     out.line(f"Pipeline {target.name} is stopped, by entry {id} of its log.")
     if not args.no_wait or name is not None:
         _wait(target, out)
     entry = None
     if name is not None:
-        created = savepoint.create(target.ledger, name, None, who(), args.reason)
+        created = savepoint.create(target.ledger, name, None, user_and_host(), args.reason)
         out.line(f"Savepoint {created.name} is checkpoint {created.entry}.")
         entry = created.entry
     out.document({"pipeline": target.name, "entry": id, "stopped": True, "savepoint": name, "checkpoint": entry})
@@ -94,7 +94,7 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     refuse_submit(target.settings)
     if target.settings.retention == NEVER:
         control.refuse_backfills(target.ledger)
-    drain = Drain(by=who(), reason=args.reason)
+    drain = Drain(by=user_and_host(), reason=args.reason)
     progress = progress_for(out)
     run_loop(coordinator, [Schedule(checkpoints=1, drain=drain)], progress, target.settings, out)
     last = control.finished(target.ledger.view())
@@ -116,11 +116,11 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     _wait(target, out)
     name = args.savepoint
     if name is not None:
-        savepoint.create(target.ledger, name, last.id, who(), args.reason)
+        savepoint.create(target.ledger, name, last.id, user_and_host(), args.reason)
         out.line(f"Savepoint {name} is checkpoint {last.id}.")
     final = target.settings.retention == NEVER
     if final:
-        control.cancel(target.ledger, who(), f"it is finished, and retention is {NEVER}", final=True)
+        control.cancel(target.ledger, user_and_host(), f"it is finished, and retention is {NEVER}", final=True)
     document = {"pipeline": target.name, "entry": last.id, "stopped": True, "drained": True, "final": final}
     out.document(document | {"savepoint": name, "checkpoint": last.id if name is not None else None})
     out.line(f"Pipeline {target.name} is finished, with checkpoint {last.id}: windows and timers have fired.")
@@ -138,7 +138,7 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
         confirm(_question(target, "Cancel", " for good"), out, yes=args.yes)
     elif open_ids:
         confirm(f"Abort checkpoint {', '.join(map(str, open_ids))}, which is open?", out, yes=args.yes)
-    id, aborted = control.cancel(target.ledger, who(), args.reason, final=final)
+    id, aborted = control.cancel(target.ledger, user_and_host(), args.reason, final=final)
     out.document({"pipeline": target.name, "entry": id, "stopped": True, "ended": list(aborted), "final": final})
     out.line(f"Pipeline {target.name} is cancelled{' for good' if final else ''}, by entry {id} of its log.")
     if aborted:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.checkpoint import control
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import who
+from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import open_target
 from tidegate.errors import Rejected
 
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
-    by = who()
+    by = user_and_host()
     if args.command == "suspend":
         id = control.suspend(target.ledger, by, args.reason)
         out.document({"pipeline": target.name, "entry": id, "suspended": True})

@@ -14,10 +14,10 @@ from tidegate.checkpoint.quarantine_requests import (
     pending_requests,
     requests_in_place,
 )
-from tidegate.cli.inspect.read import plain, shown
+from tidegate.cli.inspect.read import format_value, plain
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.prompt import confirm, who
+from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import Target, open_target
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
@@ -183,7 +183,7 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
                 row[q.ID],
                 row[q.CHECKPOINT],
                 ", ".join(row[q.RULES] or ()),
-                *(shown(row[c]) for c in columns),
+                *(format_value(row[c]) for c in columns),
                 _state(row),
             ]
             for row in rows
@@ -274,8 +274,8 @@ def _ask_in_place(
         number = f"Request {request.number}"
     out.document(document)
     out.line(f"{number}: {found.rows:,} rows continue after the gate where they were held back, as if they had passed.")
-    if found.left:
-        out.line(f"- {found.left:,} rows stay: no backfill comes to where they were held back", "yellow")
+    if found.unreachable:
+        out.line(f"- {found.unreachable:,} rows stay: no backfill comes to where they were held back", "yellow")
     for line in target.ledger.lines():
         out.line(f"- not by backfill {line.name}, which has begun before: swap it in or discard it first", "yellow")
     out.line(f"This backfill does that, when it is swapped in:  {_backfill_command(target, found)}", "dim")
@@ -309,7 +309,7 @@ def _request(target: Target, quarantine: QuarantinedRows, args: argparse.Namespa
         rules=_check_rules(args.rule, quarantine),
         correct=correct,
         in_place=getattr(args, "in_place", False),
-        by=who(),
+        by=user_and_host(),
         note=getattr(args, "note", ""),
     )
 
@@ -340,7 +340,7 @@ def _refuse_intervals(target: Target) -> None:
 
 def _withdraw(target: Target, args: argparse.Namespace, out: Output) -> int:
     request = Request(
-        **stamp(seams.new_id()), number=1, gate=args.gate, action="withdraw", withdraws=args.number, by=who()
+        **stamp(seams.new_id()), number=1, gate=args.gate, action="withdraw", withdraws=args.number, by=user_and_host()
     )
     ask(target.ledger, request)
     out.document({"pipeline": target.name, "gate": args.gate, "withdrawn": args.number})

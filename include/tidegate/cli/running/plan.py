@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     refuse_unknown_jobs(graph, target.settings)
     jobs = [_job_document(graph, job, target.settings.job_display_rows(job.name)) for job in graph.jobs]
     mode = target.settings.mode
-    base = target.ledger.view().last_completed if target.ledger.begun() is not None else None
+    base = target.ledger.view().last_completed if target.ledger.identity_or_none() is not None else None
     errors = analysed(args, target, coordinator, base, out)
     reasons = [error_document(error) for error in errors]
     code = graph.code_fingerprint()

@@ -53,7 +53,7 @@ class ProgressPrinter(Observer):
         self.out.line(f"resuming: it was suspended because checkpoint {', '.join(map(str, failed))} failed", "yellow")
 
     def covered(self, covered: AlreadyCovered) -> None:
-        self.covered_intervals.append({"interval": str(covered.interval), "checkpoint": covered.by})
+        self.covered_intervals.append({"interval": str(covered.interval), "checkpoint": covered.checkpoint})
         self.out.line(covered.why)
 
     def planned(self, plan: Plan) -> None:

@@ -114,7 +114,9 @@ def _dag(airflow: Airflow, target: Target, wanted: str | None) -> Dag:
         + (f"the DAGs {names} of" if names else "no DAG that runs")
         + f" pipeline {target.name!r}",
         expected="exactly one DAG of build_dag",
-        help="name one of them with --dag" if names else f"without Airflow, this makes one here: {_by_hand(target)}",
+        help="name one of them with --dag"
+        if names
+        else f"without Airflow, this makes one here: {_read_manual_edit(target)}",
         reason="NO_SUCH_DAG",
     )
 
@@ -123,12 +125,12 @@ def _never_abandon(target: Target, why: str) -> Rejected:
     return Rejected(
         f"no Airflow answers that could make a checkpoint of {target.name!r}: {why}",
         expected=f"`{program()} up` at work in {target.settings.project}, or another Airflow, named with --airflow",
-        help=f"to make one here, in this process: {_by_hand(target)}",
+        help=f"to make one here, in this process: {_read_manual_edit(target)}",
         reason="NO_AIRFLOW",
     )
 
 
-def _by_hand(target: Target) -> str:
+def _read_manual_edit(target: Target) -> str:
     return f"{program()} run {target.text if target.pipeline is not None else 'MODULE:pipeline'} --checkpoints 1"
 
 
@@ -143,7 +145,7 @@ def _refuse_suspended(target: Target) -> None:
     if suspension is None:
         return
     raise Rejected(
-        f"pipeline {target.name!r} is {control.STATE_AFTER[suspension.action]} by {suspension.by}"
+        f"pipeline {target.name!r} is {control.STATE_AFTER[suspension.action]} by {suspension.cause}"
         + (f": {suspension.why}" if suspension.why else ""),
         expected="an active pipeline: a run would be skipped",
         help=target.command("resume") + ("" if suspension.action != "drain" else " --after-end"),

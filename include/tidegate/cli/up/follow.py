@@ -109,7 +109,7 @@ class FollowedPipelines:
         self.news: list[str] = []
         """Notices for the user about new pipelines."""
 
-    def look(self) -> list[Dag]:
+    def poll(self) -> list[Dag]:
         """Find new DAGs; return all that are followed."""
         dags = [dag for dag in self._airflow.dags() if not self._only or dag.id in self._only]
         for dag in dags:

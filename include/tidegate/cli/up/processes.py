@@ -24,7 +24,7 @@ from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine, wait_gone
 
-__all__ = ["Child", "Processes", "end_leftover_processes", "last_error", "lock_project", "log_end", "take_over"]
+__all__ = ["Child", "Processes", "adopt_processes", "end_leftover_processes", "last_error", "lock_project", "log_end"]
 
 _KILL_S = 10.0
 _TICK_S = 0.1
@@ -182,7 +182,7 @@ class Processes:
         self.home.write_private(self.home.state_file, json.dumps(state, indent=1) + "\n")
 
 
-def take_over(home: Home, names: Iterable[str], server: str, port: int | None) -> list[Child]:
+def adopt_processes(home: Home, names: Iterable[str], server: str, port: int | None) -> list[Child]:
     """Return the processes of a `tidegate up` that was killed which are just those that this call would start.
 
     names: of the components. server: without this one, nothing is taken over: it has the port that the others call.

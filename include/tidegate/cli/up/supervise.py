@@ -35,7 +35,7 @@ _STEADY_S = 60.0
 """A component that was healthy and lived this long does not count as one that keeps ending."""
 _ENDS = 5
 """How many times in a row a component may end before we give up."""
-_LONGEST_WAIT_S = 15.0
+_MAX_WAIT_S = 15.0
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Component:
 
 
 class Supervisor:
-    """Starts Airflow's components and restarts them when needed. `look` is called again and again."""
+    """Starts Airflow's components and restarts them when needed. `check_components` is called again and again."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Supervisor:
             else:
                 self._start(part)
 
-    def look(self) -> None:
+    def check_components(self) -> None:
         """Restart components that have ended, and check the others now and then. Unavailable if one keeps ending."""
         for part in self.parts.values():
             if part.due is not None:
@@ -186,7 +186,7 @@ class Supervisor:
                 f"{self._processes.home.log(part.name)}",
                 reason="AIRFLOW_ENDED",
             )
-        wait = min(2.0 ** (part.ends - 1), _LONGEST_WAIT_S)
+        wait = min(2.0 ** (part.ends - 1), _MAX_WAIT_S)
         part.due = now + wait
         self._notify(f"Airflow's {part.name} {how}{cause}. It will be restarted in {wait:.0f} s.")
 

@@ -20,7 +20,7 @@ from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import USER, Home, free_port
-from tidegate.cli.up.processes import Child, Processes, end_leftover_processes, lock_project, log_end, take_over
+from tidegate.cli.up.processes import Child, Processes, adopt_processes, end_leftover_processes, lock_project, log_end
 from tidegate.cli.up.screen import Screen, screen_for
 from tidegate.cli.up.supervise import SERVER, Supervisor
 from tidegate.config import Settings, load_settings
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     home = Home(settings.project.absolute())
     home.make()
     with lock_project(home), StopSignals(out) as stop, screen_for(out) as screen:
-        taken_over = take_over(home, COMPONENTS, SERVER, args.port)
+        taken_over = adopt_processes(home, COMPONENTS, SERVER, args.port)
         for name in end_leftover_processes(home, taken_over):
             screen.notify(f"Ended the {name} of an earlier call that was killed.")
         for child in taken_over:
@@ -246,8 +246,8 @@ class Up:
         self.supervisor.start()
         for number, command in enumerate(self.beside, 1):
             self.processes.start(f"beside-{number}", shlex.split(command))
-        self._wait(self.airflow.not_ready, self.supervisor.look)
-        self._wait(self._no_pipeline, self.supervisor.look)
+        self._wait(self.airflow.not_ready, self.supervisor.check_components)
+        self._wait(self._no_pipeline, self.supervisor.check_components)
         place = f"in {os.path.relpath(self.home.passwords_file)}"
         if not self.stop():
             self.screen.ready(
@@ -273,7 +273,7 @@ class Up:
         try:
             if errors := self.airflow.import_errors():
                 raise import_failure(errors)
-            found = {dag.id for dag in self.pipelines.look()}
+            found = {dag.id for dag in self.pipelines.poll()}
             missing = [f"the DAG {name!r}" for name in self.dags if name not in found]
             return ", ".join(missing) if self.dags else "" if found else "a DAG of build_dag in dags/"
         except Unavailable:
@@ -285,10 +285,10 @@ class Up:
         self._advanced = seams.monotonic()
         last_look = 0.0
         while not self.stop() and (self.target_count is None or self.completed < self.target_count):
-            self.supervisor.look()
+            self.supervisor.check_components()
             self._show_decided()
             if seams.monotonic() - last_look >= _LOOK_S:
-                self._look()
+                self._poll_airflow()
                 last_look = seams.monotonic()
             if self.target_count is not None and seams.monotonic() - self._advanced > _STALLED_S:
                 raise Unavailable(
@@ -305,10 +305,10 @@ class Up:
                 self._advanced = seams.monotonic()
                 self.screen.decided(followed.dag.pipeline, row)
 
-    def _look(self) -> None:
+    def _poll_airflow(self) -> None:
         """Ask Airflow for what is not in the ledgers. It may be busy for a while."""
         try:
-            self.pipelines.look()
+            self.pipelines.poll()
             self._check_imports(self.airflow.import_errors())
             while self.pipelines.news:
                 self.screen.notify(self.pipelines.news.pop(0))
@@ -396,7 +396,7 @@ class Up:
 def _suspended(followed: Followed, suspension: SuspensionState) -> Rejected:
     name = followed.dag.pipeline
     failed = ", ".join(map(str, suspension.failed))
-    cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.by}"
+    cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.cause}"
     return Rejected(
         f"pipeline {name!r} is suspended ({cause}: {suspension.why or 'no reason given'}): its runs make no checkpoint "
         f"until: {program()} resume {name}",

@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.dag.run_params import requested
-from tidegate.dag.tasks.operators import Step
+from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.names import BACKFILL
 from tidegate.versions.airflow import AirflowException, AirflowSkipException
@@ -63,11 +63,11 @@ class RequestedBackfill:
         return self.act is not None and self.act.action == "discard backfill"
 
     @property
-    def by(self) -> str:
+    def requester(self) -> str:
         return self.act.by if self.act is not None else ""
 
 
-class BackfillStep(Step):
+class BackfillStep(PipelineTask):
     """Base of these tasks."""
 
     operator_extra_links = ()
@@ -174,7 +174,7 @@ class ReplayStep(BackfillStep):
         if record is None and not wanted.origin:
             raise no_backfill(ledger, wanted.name)
         origin = record.origin if record is not None else origin_of(ledger, wanted.origin)
-        by = wanted.by or f"{task.context['dag_run'].triggering_user_name or 'a run'} in Airflow"
+        by = wanted.requester or f"{task.context['dag_run'].triggering_user_name or 'a run'} in Airflow"
         line = begin(
             task.coordinator,
             wanted.name,
@@ -184,7 +184,7 @@ class ReplayStep(BackfillStep):
             cuts=_cuts(wanted),
             drops_by_hand=_drops_manual_edits(wanted),
         )
-        if isinstance(line.own.next_step(), Swapped):
+        if isinstance(line.backfill.next_step(), Swapped):
             log.info("Backfill %s is swapped in already: there is nothing left to read", line.name)
             return {"backfill": line.name, "checkpoints": 0}
         _bound(line, wanted)
@@ -203,13 +203,13 @@ class CompareStep(BackfillStep):
         from tidegate.protocol.lines import Swapped
 
         line = self.line(task, wanted)
-        if isinstance(line.own.next_step(), Swapped):
+        if isinstance(line.backfill.next_step(), Swapped):
             raise AirflowSkipException(f"backfill {line.name} is swapped in already: its rows are in the tables")
         _bound(line, wanted)
         differences = compare(line)
         for table, difference in differences.items():
             _log_difference(table, difference)
-        for name in line.left_out():
+        for name in line.sinks_without_shadow():
             log.info("%s stays as it is: rows cannot be taken out there again", name)
         table = str(wanted.params.get("diff") or "")
         if table and table not in tables_of(line):
@@ -243,9 +243,9 @@ class SwapStep(BackfillStep):
                 f"{wanted.name} --swap"
             )
         line = self.line(task, wanted)
-        line.own.drops_by_hand = _drops_manual_edits(wanted)
+        line.backfill.drops_by_hand = _drops_manual_edits(wanted)
         with self.sessions(task):  # for tables that only Spark publishes to
-            swapped = self._swapped(task, line, wanted, done=isinstance(line.own.next_step(), Swapped))
+            swapped = self._swapped(task, line, wanted, done=isinstance(line.backfill.next_step(), Swapped))
         if swapped.error is not None:
             raise swapped.error
         log.info("Backfill %s is swapped in, by entry %s", line.name, swapped.id)
@@ -259,7 +259,7 @@ class SwapStep(BackfillStep):
                 reason=error.reason,
                 quoted=error.quoted,
             ) from error
-        discard(line, wanted.by)
+        discard(line, wanted.requester)
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _swapped(self, task: Task, line: OpenBackfill, wanted: RequestedBackfill, *, done: bool) -> CompletedSwap:
@@ -279,7 +279,7 @@ class SwapStep(BackfillStep):
                 pause_pipeline(line, wait, task.run)
                 read_on(self, task, line, 0.0)
             note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
-            return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait, run=task.run)
+            return swap(line, by=wanted.requester, choices=choices, reason=note, wait=wait, run=task.run)
 
 
 class DiscardStep(BackfillStep):
@@ -292,7 +292,7 @@ class DiscardStep(BackfillStep):
 
         if not wanted.discards:
             raise AirflowSkipException("nothing is discarded by this run")
-        swapped = discard_named(task.coordinator, wanted.name, wanted.by)
+        swapped = discard_named(task.coordinator, wanted.name, wanted.requester)
         log.info("Backfill %s is over%s", wanted.name, f"; entry {swapped} had swapped it in before" if swapped else "")
         return {"backfill": wanted.name, "swapped": swapped}
 
@@ -307,12 +307,12 @@ def pipeline_dag(task: Task) -> str:
 
 def _bound(line: OpenBackfill, wanted: RequestedBackfill) -> None:
     """Let the line read as the form says; for a swap all that there is."""
-    from tidegate.backfill.choosing import stop_at
+    from tidegate.backfill.choosing import choose_stop
 
-    line.own.larger = int(wanted.params.get("larger") or 1)
-    line.own.drops_by_hand = _drops_manual_edits(wanted)
+    line.backfill.larger = int(wanted.params.get("larger") or 1)
+    line.backfill.drops_by_hand = _drops_manual_edits(wanted)
     to = str(wanted.params.get("to") or "").strip()
-    line.own.until = stop_at(line, to) if to and not wanted.swaps else None
+    line.backfill.until = choose_stop(line, to) if to and not wanted.swaps else None
 
 
 def _cuts(wanted: RequestedBackfill) -> Cuts | None:

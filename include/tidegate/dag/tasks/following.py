@@ -51,7 +51,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
     if (discarded := ledger.line_discarded(name)) is not None:
         raise task.skip(f"backfill {name} is over: it was swapped in, or discarded, by {discarded.by}")
     dag_id = backfill_dag(step.dag_id)
-    if not _is_there(dag_id, run_id):
+    if not _exists(dag_id, run_id):
         refuse_too_early(ledger, str(told["from"]), dag_id)
         _start(dag_id, run_id, {"name": name, "from": str(told["from"]), "note": "Airflow's backfill"})
     record = ledger.line(name)
@@ -63,7 +63,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
             f" last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or `tidegate"
             f" backfill MODULE:PIPELINE --name {name} --swap`"
         )
-    if not _is_there(dag_id, run_id, ["queued", "running"]):
+    if not _exists(dag_id, run_id, ["queued", "running"]):
         raise Rejected(
             f"backfill {name} has not come so far: run {run_id} of DAG {dag_id} is not at work",
             expected="that run to read on",
@@ -71,7 +71,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
             f"Checkpoints of DAG {step.dag_id}. The pipeline itself is not affected",
             reason="LINE_STOPPED",
         )
-    far = f"has read up to checkpoint {status.reached}, of {wanted}" if status is not None else "has not begun yet"
+    far = f"has read up to checkpoint {status.caught_up_to}, of {wanted}" if status is not None else "has not begun yet"
     step.wait_for_replay(task, f"backfill {name} {far}: run {run_id} of DAG {dag_id}", LOOK_S)
 
 
@@ -109,7 +109,7 @@ def followed(task: Task) -> AirflowException:
 
 
 def _has_caught_up(status: BackfillStatus, wanted: int) -> bool:
-    return status.head is not None and status.head > status.record.origin and status.reached >= wanted
+    return status.head is not None and status.head > status.record.origin and status.caught_up_to >= wanted
 
 
 def _completed_by(task: Task) -> int:
@@ -125,7 +125,7 @@ def _completed_by(task: Task) -> int:
     return 0
 
 
-def _is_there(dag_id: str, run_id: str, states: list[str] | None = None) -> bool:
+def _exists(dag_id: str, run_id: str, states: list[str] | None = None) -> bool:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=states) > 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import Param
 
 from tidegate.dag.links import LINKS
-from tidegate.dag.tasks.operators import Step
+from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Fenced, Rejected
 from tidegate.records.records import RecordedRule, Verdict
 from tidegate.versions.airflow import HAS_QUESTIONS, AirflowFailException
@@ -34,7 +34,7 @@ def gate_task(gate: str) -> str:
     return f"gate_{gate}"
 
 
-class GateOperator(Step):
+class GateOperator(PipelineTask):
     """Shows what one gate found, and waits for a person if it says so."""
 
     ui_color = "#f9e79f"
@@ -52,7 +52,7 @@ class GateOperator(Step):
         with self.at_work(context) as task:
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
-            _tell(self.gate, entry.id, verdict)
+            _log_verdict(self.gate, entry.id, verdict)
             if verdict.quarantined and verdict.outcome != "abort":
                 where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"
                 log.info("The rows that were set aside:  tidegate quarantine show %s", where)
@@ -170,7 +170,7 @@ def _poll_again(verdict: Verdict) -> float:
 # -- what people read ----------------------------------------------------------------------------------
 
 
-def _tell(gate: str, id: int, verdict: Verdict) -> None:
+def _log_verdict(gate: str, id: int, verdict: Verdict) -> None:
     """The verdict, in the task's log."""
     aside = f"{verdict.quarantined:,} set aside" if verdict.outcome != "abort" else "none set aside"
     counted = f"{verdict.rows:,} rows judged, {aside}, {verdict.released:,} let back in"

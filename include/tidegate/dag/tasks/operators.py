@@ -78,7 +78,7 @@ def as_airflow(error: TidegateError) -> AirflowException:
 log = logging.getLogger(__name__)
 
 
-class Step(BaseOperator):
+class PipelineTask(BaseOperator):
     """Base of the operators: maps errors to Airflow's, waits without a worker, and ends on request."""
 
     shallow_copy_attrs = ("pipeline",)
@@ -90,7 +90,7 @@ class Step(BaseOperator):
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.project = project
-        self._cancel: Callable[[], None] = _nothing
+        self._cancel: Callable[[], None] = _skip_job
         self._over: threading.Event | None = None
 
     def resume(self, context: Any, event: Any = None) -> Any:
@@ -137,7 +137,7 @@ class Step(BaseOperator):
 
     def cancels(self, cancel: Callable[[], None] | None) -> None:
         """Say what is to be called if the task is told to end. None: nothing runs in Spark any more."""
-        self._cancel = cancel or _nothing
+        self._cancel = cancel or _skip_job
 
     def note(self, task: Task, error: TidegateError) -> None:
         """Let the pipeline know of the error."""
@@ -160,7 +160,7 @@ class Step(BaseOperator):
             try:
                 yield sessions
             finally:
-                self._cancel = _nothing
+                self._cancel = _skip_job
 
     def triggered(self, task: Task) -> Triggered:
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
@@ -176,7 +176,7 @@ class Step(BaseOperator):
                 triggered = task.coordinator.trigger(
                     task.name(),
                     kind=task.kind,
-                    give_up=task.give_up,
+                    give_up=task.abandon_reason,
                     interval=task.interval,
                     reprocess=task.reprocess,
                     drain=run_params.drain_of(task),
@@ -188,7 +188,7 @@ class Step(BaseOperator):
                 raise task.skip(reasons.overtaken()) from error
             if error.reason == "SUSPENDED":
                 tolerable = task.coordinator.settings.tolerable_failed_checkpoints
-                if lift_abandoned(task.coordinator.ledger, tolerable, task.give_up):
+                if lift_abandoned(task.coordinator.ledger, tolerable, task.abandon_reason):
                     return self.triggered(task)
                 notify_requested_suspension(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
@@ -226,7 +226,7 @@ class Step(BaseOperator):
         )
 
 
-class TriggerOperator(Step):
+class TriggerOperator(PipelineTask):
     """Ends what is dead, publishes what is owed, and fixes which input belongs to this run's checkpoint."""
 
     ui_color = "#d6eaf8"
@@ -240,7 +240,7 @@ class TriggerOperator(Step):
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             with self.sessions(task):
-                gone_back = run_params.go_back(task)
+                gone_back = run_params.roll_back_if_requested(task)
             if gone_back is not None:
                 raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
             triggered = self.triggered(task)
@@ -250,7 +250,7 @@ class TriggerOperator(Step):
             return {"checkpoint": plan.id, "done": done}
 
 
-class JobOperator(Step):
+class JobOperator(PipelineTask):
     """Runs one job of the run's checkpoint on Spark. Its only effect is its ack."""
 
     ui_color = "#fdebd0"
@@ -266,7 +266,7 @@ class JobOperator(Step):
         with self.at_work(context) as task:
             plan = self._plan(task)
             try:
-                ack = ask_job(task.coordinator, plan.id, self.job, task.at_work)
+                ack = ask_job(task.coordinator, plan.id, self.job, task.is_job_running)
             except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
                 self.wait(task, error, list(getattr(error, "ids", ())), self.job)
             if ack is not None:
@@ -281,7 +281,9 @@ class JobOperator(Step):
         entry = task.coordinator.ledger.entry(last) if last is not None else None
         if entry is not None and not entry.aborted:
             return entry.plan
-        if entry is not None and task.give_up(entry.plan):  # Airflow has ended the run, and forgotten this process
+        if entry is not None and task.abandon_reason(
+            entry.plan
+        ):  # Airflow has ended the run, and forgotten this process
             raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
         return self.triggered(task).plan
 
@@ -314,7 +316,7 @@ class JobOperator(Step):
         ):
             task.step("getting Spark ready")
             spark = opened(sessions, self.job)
-            return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.at_work)
+            return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.is_job_running)
 
     def _submit(self, task: Task, plan: Plan) -> Ack:
         """As an application of its own, by spark-submit."""
@@ -329,10 +331,10 @@ class JobOperator(Step):
                 task.step(f"submitting the job to {task.settings.spark.master}")
                 return process.run()
             finally:
-                self._cancel = _nothing
+                self._cancel = _skip_job
 
 
-class CompleteOperator(Step):
+class CompleteOperator(PipelineTask):
     """Decides the run's checkpoint: completed and published, or aborted and the run red."""
 
     ui_color = "#d5f5e3"
@@ -377,7 +379,7 @@ class CompleteOperator(Step):
                 self.wait(task, held, [base.id])
 
         with self.sessions(task):
-            finished = finish(task.coordinator, id, failure, give_up=task.give_up, wait=wait, step=task.step)
+            finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=task.step)
         task.measure()
         return finished
 
@@ -403,7 +405,7 @@ class CompleteOperator(Step):
         return {"checkpoint": id}
 
 
-def _nothing() -> None:
+def _skip_job() -> None:
     """Nothing runs in Spark."""
 
 

@@ -15,7 +15,7 @@ from tidegate.spark.session import reused_session
 if TYPE_CHECKING:
     from tidegate.backfill import OpenBackfill
     from tidegate.coordinator import Outcome
-    from tidegate.dag.tasks.operators import Step
+    from tidegate.dag.tasks.operators import PipelineTask
     from tidegate.dag.tasks.task import Task
     from tidegate.errors import TidegateError
     from tidegate.records.records import Ack, Plan
@@ -25,7 +25,7 @@ __all__ = ["LogObserver", "read_on"]
 log = logging.getLogger(__name__)
 
 
-def read_on(step: Step, task: Task, line: OpenBackfill, pause_s: float) -> int:
+def read_on(step: PipelineTask, task: Task, line: OpenBackfill, pause_s: float) -> int:
     """Replay until the line has caught up. Return the number of checkpoints that this took."""
     _end_abandoned(task, line)
     schedule = Schedule(
@@ -45,13 +45,15 @@ def read_on(step: Step, task: Task, line: OpenBackfill, pause_s: float) -> int:
 def _end_abandoned(task: Task, line: OpenBackfill) -> None:
     """End checkpoints of the line whose run is over, and those of this run: an earlier try of this task made them."""
     own = part_of_run(task.run, "")[:-1]
-    for entry in line.own.ledger.view().still_open():
+    for entry in line.backfill.ledger.view().still_open():
         if awaits_person(entry):
             continue  # it has all that it needs but an answer
         is_own = entry.plan.run.startswith(own)
-        reason = "RUN_GONE" if is_own else task.give_up(entry.plan)
+        reason = "RUN_GONE" if is_own else task.abandon_reason(entry.plan)
         if reason is not None:
-            line.own.abort(entry.id, reason, "the task that made it was ended, and is tried again" if is_own else "")
+            line.backfill.abort(
+                entry.id, reason, "the task that made it was ended, and is tried again" if is_own else ""
+            )
 
 
 class LogObserver(Observer):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.checkpoint.manifests import lacking
+from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config import Settings
 from tidegate.dag.names import CONF_BACKFILL, job_task
-from tidegate.dag.runs import gone
+from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
 from tidegate.records.names import airflow_run
@@ -128,10 +128,10 @@ class Task:
                 reason="UNKNOWN_CONF",
             )
 
-    def give_up(self, plan: Plan) -> str | None:
+    def abandon_reason(self, plan: Plan) -> str | None:
         """Why nobody else will end the checkpoint `plan`; a hint. Airflow not answering is no reason."""
         try:
-            return gone(plan)
+            return run_gone_reason(plan)
         except Exception as error:
             log.warning("Cannot tell whether the run of checkpoint %s continues: %r", plan.id, error)
             return None
@@ -177,7 +177,7 @@ class Task:
         found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         return {name: str(getattr(state, "value", state)) for name, state in found.items()}
 
-    def at_work(self, plan: Plan, job: str) -> bool:
+    def is_job_running(self, plan: Plan, job: str) -> bool:
         """Return whether somebody may be working on the job in another run's checkpoint; a hint.
 
         If Airflow does not answer, somebody may be.
@@ -186,7 +186,7 @@ class Task:
         dag_id, _, run_id = rest.partition(":")
         ti = self.context["ti"]
         if prefix != "airflow" or dag_id != ti.dag_id:
-            return gone(plan) is None
+            return run_gone_reason(plan) is None
         try:
             found = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
         except Exception as error:
@@ -206,7 +206,7 @@ class Task:
             own = rules.own_entry(view, run)
             if own is not None:
                 return own
-            entries = [*view.entries, *(entry for entry in view.own_elsewhere if not isinstance(entry, int))]
+            entries = [*view.entries, *(entry for entry in view.own_outside_view if not isinstance(entry, int))]
             last = max((entry.id for entry in entries if entry.plan.run == run), default=None)
             if last is not None:
                 return last
@@ -227,7 +227,7 @@ class Task:
         cleared the next day. No failure of the pipeline, so that the run gets another one."""
         last = self.last()
         entry = self.coordinator.ledger.entry(last) if last is not None else None
-        if entry is None or not entry.open or not lacking(self.coordinator.ledger, entry):
+        if entry is None or not entry.open or not jobs_without_ack(self.coordinator.ledger, entry):
             return
         if self.coordinator.ledger.expired(entry.plan):
             late = f"its run came back to it after its timeout of {entry.plan.timeout_s:g} s, and gets another one"

@@ -24,7 +24,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.stores import bucket_client, delete_objects, refusal_of
 
-__all__ = ["Location", "create_path", "file_system", "locate", "open_path", "redact_path", "told", "unavailable"]
+__all__ = ["Location", "create_path", "error_text", "file_system", "locate", "open_path", "redact_path", "unavailable"]
 
 _SYNCS = 8
 _PART_BYTES = 8 << 20
@@ -220,7 +220,7 @@ def redact_path(path: str) -> str:
 
 def unavailable(location: str, error: BaseException) -> Unavailable:
     """Return the error for a failed storage operation: it names the path and the reason, never the options used."""
-    location, why = redact_path(location), told(error)
+    location, why = redact_path(location), error_text(error)
     if refusal := refusal_of(why):
         return Unavailable(f"The store {refusal.what} for {location}: {why}", help=refusal.help, reason="STORAGE")
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -231,7 +231,7 @@ def unavailable(location: str, error: BaseException) -> Unavailable:
     )
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
     return redact_path(" ".join(text.replace("↳", ":").split()))[:_TOLD]
@@ -381,7 +381,7 @@ def _in_bucket(location: Location) -> Iterator[tuple[Any, str]]:
     try:
         yield client, f"{prefix}/" if prefix else ""
     except BaseError as error:
-        raise OSError(told(error)) from error
+        raise OSError(error_text(error)) from error
 
 
 def _get(location: Location, path: str) -> bytes:

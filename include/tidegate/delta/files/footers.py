@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tidegate.delta.files.access import Location, redact_path, told, unavailable
+from tidegate.delta.files.access import Location, error_text, redact_path, unavailable
 from tidegate.delta.files.partitions import partition_values
 from tidegate.delta.files.stats import file_stats
 from tidegate.errors import Corrupt, Unavailable
@@ -243,7 +243,7 @@ def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> It
             yield file
     except (pa.ArrowException, FileNotFoundError) as error:
         raise Corrupt(
-            f"{redact_path(location.full(path))} is not a readable Parquet file: {told(error)}",
+            f"{redact_path(location.full(path))} is not a readable Parquet file: {error_text(error)}",
             expected="the file exactly as it was written",
             help="a VACUUM removed it, or the disk damaged it: restore it, or roll back to an older checkpoint",
             reason="BAD_PARQUET",

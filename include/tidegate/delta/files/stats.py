@@ -53,7 +53,7 @@ class _Bounds:
     low: Any = None
     high: Any = None
     nulls: int | None = 0
-    known: bool = field(default=True)
+    are_known: bool = field(default=True)
 
 
 def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Look | None = None) -> Json:
@@ -72,10 +72,10 @@ def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Loo
     for place, leaf in indexed:
         bounds = _merge([group.column(place) for group in groups], leaf, tells_nan)
         _put(stats["nullCount"], leaf.path, bounds.nulls)
-        if not bounds.known and look and leaf.kind == "string" and len(leaf.path) == 1:
+        if not bounds.are_known and look and leaf.kind == "string" and len(leaf.path) == 1:
             bounds.low, bounds.high = look(leaf.path[0])
-            bounds.known = True
-        if bounds.known and bounds.low is not None:
+            bounds.are_known = True
+        if bounds.are_known and bounds.low is not None:
             _put(stats["minValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.low, leaf.kind, False))
             _put(stats["maxValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.high, leaf.kind, True))
     return stats
@@ -128,8 +128,8 @@ def _merge(chunks: Sequence[Any], leaf: _Leaf, tells_nan: bool) -> _Bounds:
             continue  # Nulls only: bounds of the other groups hold.
         low, high = _float_bounds(stats, tells_nan) if leaf.kind in _FLOATS else _raw_bounds(stats, leaf.kind)
         if low is None:
-            bounds.known = False
-        elif bounds.known:
+            bounds.are_known = False
+        elif bounds.are_known:
             bounds.low = low if bounds.low is None else min(bounds.low, low, key=_rank)
             bounds.high = high if bounds.high is None else max(bounds.high, high, key=_rank)
     return bounds
@@ -167,7 +167,7 @@ def _family(kind: str) -> str:
     return "decimal" if kind.startswith("decimal") else kind
 
 
-def _whole(value: Any, kind: str, upper: bool) -> Any:
+def _whole_number(value: Any, kind: str, upper: bool) -> Any:
     return value
 
 
@@ -209,7 +209,7 @@ def _text(value: Any, kind: str, upper: bool) -> Any:
 
 
 _BOUNDS: dict[str, Callable[[Any, str, bool], Any]] = {
-    **dict.fromkeys(("byte", "short", "integer", "long"), _whole),
+    **dict.fromkeys(("byte", "short", "integer", "long"), _whole_number),
     **dict.fromkeys(("float", "double"), _float),
     **dict.fromkeys(("timestamp", "timestamp_ntz"), _timestamp),
     "decimal": _decimal,

@@ -43,7 +43,7 @@ class Syncing:
         if self._since is not None:
             self.span = self._since, max(ends)
 
-    def leave(self) -> None:
+    def wait(self) -> None:
         """Return once nothing runs any more, whatever the result."""
         wait(self._begun)
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tidegate import seams
-from tidegate.delta.files.access import Location, told
+from tidegate.delta.files.access import Location, error_text
 from tidegate.delta.files.footers import open_parquet
 from tidegate.delta.log.files import (
     LOG,
@@ -71,7 +71,7 @@ def checkpoint_if_due(
         _make(location, version, before)
         return True
     except (DeltaError, OSError, TidegateError) as error:
-        log.warning("%s: no checkpoint of its log was made at version %d: %s", location.url, version, told(error))
+        log.warning("%s: no checkpoint of its log was made at version %d: %s", location.url, version, error_text(error))
         return False
 
 
@@ -114,7 +114,7 @@ def do_without_torn(location: Location) -> bool:
                 os.replace(file, file.with_name(_ASIDE + file.name))
         location.sync([log_path(max(_commits(location)))])
     except (OSError, TidegateError) as error:
-        log.warning("%s could not be put aside (%s): remove it by hand", ", ".join(torn), told(error))
+        log.warning("%s could not be put aside (%s): remove it by hand", ", ".join(torn), error_text(error))
         return False
     return True
 
@@ -135,7 +135,7 @@ def _make(location: Location, version: int, before: int) -> None:
         return
     name, id = f"{version:020d}.checkpoint.parquet", seams.new_id()
     folder = location.local(LOG)
-    with _aside(location, since=before, upto=version) as copy:
+    with _link_log_from(location, since=before, upto=version) as copy:
         handle(copy, version).create_checkpoint()
         for file in (name, _HINT):
             _put(copy.local(LOG) / file, folder / file, folder / f"{file}.{id}.tmp")
@@ -160,7 +160,7 @@ def _put(source: Path, target: Path, temporary: Path) -> None:
 
 
 @contextlib.contextmanager
-def _aside(
+def _link_log_from(
     location: Location, *, since: int = 0, upto: int | None = None, without: Collection[str] = ()
 ) -> Iterator[Location]:
     """Yield a temporary table with links to the log's files from a version on. Changes to it do not touch the table."""
@@ -218,7 +218,7 @@ def _readable_without(location: Location, torn: Collection[str]) -> bool:
             if (commit := read_commit(location, version)) is None:
                 return False
             commit.actions()
-        with _aside(location, since=max(since - 1, 0), without=torn) as copy:
+        with _link_log_from(location, since=max(since - 1, 0), without=torn) as copy:
             return handle(copy, None).version() == head
     except (Corrupt, DeltaError):
         return False

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
-from tidegate.delta.files.access import Location, told
+from tidegate.delta.files.access import Location, error_text
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
@@ -75,7 +75,7 @@ class CommitStamp:
     """Where a crash test stops: with nothing done, and with it done."""
     floor: int = 0
     """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
-    through: bool = False
+    direct: bool = False
     """By a job, before the decision."""
     disowns: str = ""
     """By a person who has let go of an interval's rows: the interval. They are those of checkpoint `id`."""
@@ -88,7 +88,7 @@ class CommitStamp:
             "tidegate.generation": self.generation,
             "tidegate.attempt": self.attempt,
             "tidegate.publishes": self.publishes,
-            **({"tidegate.through": True} if self.through else {}),
+            **({"tidegate.through": True} if self.direct else {}),
             **({"tidegate.disowned": self.disowns} if self.disowns else {}),
         }
 
@@ -104,7 +104,7 @@ class CommitStamp:
         """The commit's Delta transactions, by which readers of the log recognize us."""
         return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
 
-    def made(self, found: Commit) -> bool:
+    def is_on(self, found: Commit) -> bool:
         """Return true if the commit carries this stamp."""
         same = found.tags().items() >= self.tags().items()
         return same and all(found.txn(app_id) == id for app_id, id in self.transactions().items())
@@ -262,7 +262,7 @@ def commit_at(
     seams.fault(stamp.faults[1])
     commit = known if isinstance(known, Commit) else read_commit(location, version)
     if commit is not None:
-        if not stamp.made(commit):
+        if not stamp.is_on(commit):
             return None
         commit.make_durable()
         if location.is_local:
@@ -271,14 +271,14 @@ def commit_at(
     refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
     if error is not None and refused:
         raise Invalid(
-            f"{location.url} does not take this commit: {told(error)}",
+            f"{location.url} does not take this commit: {error_text(error)}",
             expected="a table that delta-rs may write to",
             help="compare the table's schema and protocol features with the sink's declaration",
             reason="COMMIT_REFUSED",
         ) from error
     raise Unavailable(
         f"{location.url} did not take commit {version}: "
-        + (told(error) if error else "it was reported, but is not in the log"),
+        + (error_text(error) if error else "it was reported, but is not in the log"),
         help="check free space, permissions and network; the next attempt tries again",
         reason="COMMIT_FAILED",
     ) from error

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from tidegate.delta.files.access import Location, told, unavailable
+from tidegate.delta.files.access import Location, error_text, unavailable
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.records import typed
 from tidegate.records.codec import sha256
@@ -296,7 +296,8 @@ def has_log(location: Location) -> bool:
 def half_a_log(location: Location, error: Exception) -> Corrupt:
     """Return the error for a table that delta-rs does not find although there is a part of its log."""
     return Corrupt(
-        f"{location.url} has a {LOG} folder with {len(location.walk(LOG))} files, but no readable table: {told(error)}",
+        f"{location.url} has a {LOG} folder with {len(location.walk(LOG))} files, but no readable table: "
+        f"{error_text(error)}",
         expected="a complete log, or none at all",
         help="restore the log from a copy of the storage, or move the folder away",
         reason="LOG_BROKEN",
@@ -322,7 +323,7 @@ def refuse_unreadable(location: Location, version: int | None, error: Exception)
         except Corrupt as torn:
             return torn
     return Corrupt(
-        f"{location.url} cannot be read: {told(error)}",
+        f"{location.url} cannot be read: {error_text(error)}",
         expected="a Delta table that delta-rs can read",
         help="run `tidegate doctor`; restore the log from a copy of the storage",
         reason="LOG_BROKEN",

@@ -36,7 +36,18 @@ from tidegate.records.records import Json, SeenTable
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Protocol", "Snapshot", "advance", "find", "handle", "open_table", "recall", "reopen", "seen", "trust_hint"]
+__all__ = [
+    "Protocol",
+    "Snapshot",
+    "advance",
+    "find",
+    "handle",
+    "observed_tables",
+    "open_table",
+    "recall",
+    "reopen",
+    "trust_hint",
+]
 
 
 def find(location: Location, version: int | None) -> DeltaTable | None:
@@ -173,7 +184,7 @@ def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
     after = replace(
         snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, listed=files, opened=[], _facts={}
     )
-    _keep(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
+    _cache_snapshot(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
     return after
 
 
@@ -185,7 +196,7 @@ def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, 
     return None if len(after) > MAX_LISTED_FILES or any(file.has_deletions for file in added) else after
 
 
-def seen(location: Location) -> SeenTable | None:
+def observed_tables(location: Location) -> SeenTable | None:
     """Return what is remembered of a table on an object store, for other processes."""
     cached = _cache.get(_key(location))
     if cached is None or not cached.tag:
@@ -222,20 +233,20 @@ def trust_hint(location: Location, table: SeenTable) -> None:
         known_txns=dict(table.transactions),
     )
     if table.tag and _key(location) not in _cache:
-        _keep(_Cached(snapshot, tag=table.tag))
+        _cache_snapshot(_Cached(snapshot, tag=table.tag))
 
 
 def _remember(snapshot: Snapshot) -> None:
     if snapshot.location.is_local:
-        _keep(_Cached(snapshot, sizes=_sizes(snapshot)))
+        _cache_snapshot(_Cached(snapshot, sizes=_sizes(snapshot)))
         return
     name = _name(snapshot.version)
     tag = snapshot.location.tags(LOG, after=_name(snapshot.version - 1)).get(name, "")
     if tag:
-        _keep(_Cached(snapshot, tag=tag))
+        _cache_snapshot(_Cached(snapshot, tag=tag))
 
 
-def _keep(cached: _Cached) -> None:
+def _cache_snapshot(cached: _Cached) -> None:
     """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
     key = _key(cached.snapshot.location)
     with _lock:

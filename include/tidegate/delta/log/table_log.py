@@ -219,18 +219,18 @@ class TableFiles(Sequence[DataFile]):
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
-        return self._at(self._order[position].as_py())
+        return self._file(self._order[position].as_py())
 
-    def without(self, paths: Any) -> list[DataFile]:
+    def without_paths(self, paths: Any) -> list[DataFile]:
         """Return the files but those with these paths (an Arrow array, in the log's form), without making objects of
         these."""
         import pyarrow.compute as pc
 
         left_out = pc.is_in(self._paths, value_set=paths)
         kept = pc.filter(self._order, pc.invert(pc.take(left_out, self._order)))
-        return [self._at(index) for index in kept.to_pylist()]
+        return [self._file(index) for index in kept.to_pylist()]
 
-    def _at(self, index: int) -> DataFile:
+    def _file(self, index: int) -> DataFile:
         for rows in self._rows:
             if index < len(rows):
                 row = rows.slice(index, 1).to_pylist()[0]

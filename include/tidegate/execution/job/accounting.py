@@ -45,7 +45,7 @@ def refuse_unaccounted(
             passed = verdict.rows - verdict.quarantined + verdict.released
             counts[gated.name][f"gate {gated.name} has let pass"] = passed
     for sinking in job.sinks:
-        if sinking.sink.adds_each and (prepared := staged.get(sinking.name)) is not None:
+        if sinking.sink.counts_input_rows and (prepared := staged.get(sinking.name)) is not None:
             counts[sinking.input][f"staged for {sinking.name}"] = prepared.rows
     for name, rows in exchange.sent_rows.items():
         counts[name]["sent to other jobs"] = rows

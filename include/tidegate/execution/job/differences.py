@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.operators.inputs import same
+from tidegate.operators.inputs import null_safe_equality
 from tidegate.operators.join.sides import changed_rows, copies
 from tidegate.records.names import quoted
 from tidegate.spark.row_id import row_id
@@ -31,9 +31,9 @@ def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) ->
         named = (F.col(quoted(key)).alias(name) for key, name in zip(keys, asides, strict=True))
         return frame.select(*named, row_id(frame).alias("_held"))
 
-    as_before = same(keys, asides, nulls=True) & (F.col("_given") == F.col("_held"))
+    as_before = null_safe_equality(keys, asides, nulls=True) & (F.col("_given") == F.col("_held"))
     changed = after.withColumn("_given", row_id(after)).join(told(before), as_before, "left_anti").drop("_given")
-    removed = before.join(told(after).drop("_held"), same(keys, asides, nulls=True), "left_anti")
+    removed = before.join(told(after).drop("_held"), null_safe_equality(keys, asides, nulls=True), "left_anti")
     return changed, removed
 
 

@@ -47,13 +47,13 @@ class DirectWriter:
         """For the ack."""
         self._begun: set[str] = set()
 
-    def takes(self, sink: str) -> bool:
+    def writes_sink(self, sink: str) -> bool:
         """Return whether the plan has a sink's rows committed by the job."""
         return sink in (self.plan.through or ())
 
     def context(self, sink: str) -> SinkContext:
         """Return the context in which to stage, and commit, to a sink's target."""
-        return replace(self.coordinator.context(sink), through=self.takes(sink))
+        return replace(self.coordinator.context(sink), direct=self.writes_sink(sink))
 
     def write(self, sinking: SinkNode, prepared: Prepared, frame: DataFrame) -> None:
         """Commit the staged rows to their table. When this returns, the table has them."""
@@ -64,12 +64,14 @@ class DirectWriter:
         for _ in range(LOST_RACES):
             head = sink.head(context)
             self._refuse_other_table(sinking, head, context)
-            published = sink.head(self.coordinator.context(sinking.name)).last  # behind the head that is committed on
-            last = max(head.last or 0, published or 0)
+            published = sink.head(
+                self.coordinator.context(sinking.name)
+            ).last_entry  # behind the head that is committed on
+            last = max(head.last_entry or 0, published or 0)
             if last > self.plan.id:
                 raise self._outrun(sinking.name, last)
             self._begun.add(sinking.name)
-            commit = sink.publish(self._publication(prepared, head.last), head, context)
+            commit = sink.publish(self._publication(prepared, head.last_entry), head, context)
             if commit is not None:
                 self.written[sinking.name] = commit
                 return
@@ -88,15 +90,17 @@ class DirectWriter:
     def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
         """Check that the table is still the same: with nothing pending, no publisher would notice that it was dropped
         or moved, or the ledger restored."""
-        view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
-        if head.last is not None and head.last > view.last_id:
-            why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"
+        view = self.coordinator.ledger.view(
+            reach=head.last_entry
+        )  # after the head: who has written there is in this view
+        if head.last_entry is not None and head.last_entry > view.last_id:
+            why = f"the table holds rows of checkpoint {head.last_entry}, the log ends at {view.last_id}"
             raise mismatch_error(self.coordinator, view, sinking, head, why)
         manifest = view.last_completed.manifest if view.last_completed is not None else None
         part = manifest.tables.get(sinking.name) if manifest is not None else None
         if part is None or part.through is None:
             return
-        if head.last is None:
+        if head.last_entry is None:
             upto = f"{part.through.uri} up to version {part.through.version}"
             why = f"jobs had written to {upto}, this one knows nothing of it"
             raise mismatch_error(self.coordinator, view, sinking, head, why)
@@ -108,9 +112,9 @@ class DirectWriter:
             id=self.plan.id,
             generation=self.plan.generation,
             attempt=self.staging.attempt,
-            after=after,
+            previous=after,
             committables=(prepared.committable,),
-            through=True,
+            direct=True,
         )
 
     def _outrun(self, sink: str, last: int) -> Fenced:

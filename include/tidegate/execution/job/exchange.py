@@ -90,7 +90,7 @@ class Exchange:
         behind = any(stage.operator.uses_event_time for job in other_jobs for stage in job.operators)
         return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
 
-    def take(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
+    def read_streams(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
         """Return the streams of other jobs, and the rows that they replace. only: of these, the ones that are made at
         all."""
         streams = {}
@@ -124,7 +124,7 @@ class Exchange:
                 amount for amount, input in zip(amounts, waiting, strict=True) if input.ack.entry < self.entry.id
             ]
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
-            rows, replaced = channel.take_all(sent, context, spark)
+            rows, replaced = channel.read_all(sent, context, spark)
             streams[stream] = rows if payloads_taken else empty_like(rows)  # it has taken all of it before
             if not payloads_taken or (len(sent) == 1 and replaced is None):
                 self.taken_rows[stream] = sent[0].count if payloads_taken else 0
@@ -178,7 +178,7 @@ class Exchange:
         vanish from it that otherwise never do."""
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
-        replaced = streams.get(replaced_rows_of(stream)) if by_hand or graph.replaced_is_taken(stream) else None
+        replaced = streams.get(replaced_rows_of(stream)) if by_hand or graph.wants_retractions(stream) else None
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
         sent = channel.send(streams[stream], replaced, context, self.staging, syncing)
@@ -195,7 +195,7 @@ class Exchange:
     def release(self) -> None:
         """Remove everything that was sent: nobody will take it."""
         for syncing in self.syncing:
-            syncing.leave()
+            syncing.wait()
         for stream in self.job.gives:
             with contextlib.suppress(TidegateError):
                 self.coordinator.graph.channels[stream].discard(self._context(stream), self.staging)

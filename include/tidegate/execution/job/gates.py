@@ -91,7 +91,7 @@ def _read_rows_to_let_out(
     return sink.returning(rows.where(f"{CHECKPOINT} = {asked['checkpoint']}"), requests, plan.id), asked["checkpoint"]
 
 
-TOLD = 100
+RULES_SHOWN = 100
 """The number of broken rules in a verdict itself; its results have all of them."""
 
 FILES = 5
@@ -106,7 +106,7 @@ def warm_gates(graph: Graph) -> None:
     def warm() -> None:
         for gated in graph.gates:
             with contextlib.suppress(Exception):  # it is told when the gate judges
-                gated.gate.warm()
+                gated.gate.warm_up()
 
     if graph.gates and not any(thread.is_alive() for thread in _warming):
         _import_spark()
@@ -178,16 +178,16 @@ class GateRunner:
         seams.fault("S5.gate.before")
         judgement = stage.gate.judge(frame, self._context(stage, table))
         self.persisted += judgement.persisted
-        if judgement.ahead is not None:
-            return self._judge_prestaged(stage, judgement, judgement.ahead)
+        if judgement.prestaged is not None:
+            return self._judge_prestaged(stage, judgement, judgement.prestaged)
         frame = judgement.frame if judgement.frame is not None else frame
         chosen = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
         judgement = _quarantine_all(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
-        released = self._back(stage, frame)
+        released = self._released_rows(stage, frame)
         in_place = self._in_place(stage, bad, frame) if bad is not None else None
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
-            self._set_aside(stage, bad, frame, released, in_place)
+            self._quarantine(stage, bad, frame, released, in_place)
         verdict = self._verdict(stage, judgement, released, in_place, chosen=chosen)
         if verdict.outcome == "hold":
             verdict = msgspec.structs.replace(verdict, rows_hash=_hash_of(judgement, frame))
@@ -202,11 +202,11 @@ class GateRunner:
     def _judge_prestaged(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
         """Return the rows that pass of staged rows: the bad ones are removed from the files, which then hold those that
         pass."""
-        for name, sink in stage.quarantine.items() if judgement.apart is not None else ():
+        for name, sink in stage.quarantine.items() if judgement.quarantined is not None else ():
             schema = msgspec.json.decode(ahead.frame.schema.json())
             context = self.coordinator.context(name)
             self.staged[name] = sink.prepare_in_process(
-                judgement.apart or (), schema, stage.input, context, self.staging
+                judgement.quarantined or (), schema, stage.input, context, self.staging
             )
         self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, chosen=False)
         self._remember(stage, judgement.memory)
@@ -227,7 +227,9 @@ class GateRunner:
             return None
         if table is not None:
             context = self.coordinator.context(table.name)
-            return self._capturing_event_time(stage, partial(table.sink.ahead, context=context, staging=self.staging))
+            return self._capturing_event_time(
+                stage, partial(table.sink.prestage, context=context, staging=self.staging)
+            )
         for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
             return self._capturing_event_time(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
         return None
@@ -250,7 +252,7 @@ class GateRunner:
     def _capture_event_time(self, source: str, rows: PrestagedRows) -> None:
         column = self.coordinator.graph.sources[source].event_time
         if column is not None and rows.has_time(column):
-            self.event_times.found(source, rows.highest(column), rows.rows)
+            self.event_times.record_maximum(source, rows.highest(column), rows.rows)
 
     def _stage_judged(
         self,
@@ -262,7 +264,7 @@ class GateRunner:
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
         """Stage rows beside a gate's quarantine, in a folder that goes with this attempt."""
-        self.judged.append((sink.stages_in(context), sink.judged_folder(context, self.staging)))
+        self.judged.append((sink.staging_folder(context), sink.judged_folder(context, self.staging)))
         return sink.stage_judged(frame, beside, context, self.staging, plainly=self.small, draft=draft)
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
@@ -277,12 +279,12 @@ class GateRunner:
             clock=self.plan.time,
             memory=self.before.get(memory_key(stage.name), {}),
             cut_freely=self.coordinator.cuts_freely,
-            fixed=(ledger.unpack(payload), source_context) if payload is not None else None,
+            planned_inputs=(ledger.unpack(payload), source_context) if payload is not None else None,
             stage=self._staging_for(stage, table),
-            held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
+            lookup_operator_rows=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
 
-    def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
+    def _released_rows(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows released from its quarantine."""
         for name, sink in self._released_from(stage).items():
             takers = self._takers(stage)
@@ -307,7 +309,7 @@ class GateRunner:
         return None
 
     def _takers(self, stage: GateNode) -> list[LateLimit]:
-        return [self._takes_until(stage, each) for each in self._behind(stage)]
+        return [self._takes_until(stage, each) for each in self._late_sensitive_operators(stage)]
 
     def _takes_until(self, stage: GateNode, behind: LateBehind) -> LateLimit:
         there = partial(rows_after_gate, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
@@ -318,11 +320,11 @@ class GateRunner:
         parts = {name: self.plan.sources.get(name) for name in stage.quarantine}
         return {name: stage.quarantine[name] for name, part in parts.items() if part is not None and not part.empty}
 
-    def _behind(self, stage: GateNode) -> list[LateBehind]:
+    def _late_sensitive_operators(self, stage: GateNode) -> list[LateBehind]:
         """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""
         return find_late_sensitive_operators(self.coordinator.graph, stage.name) if stage.quarantine else []
 
-    def _set_aside(
+    def _quarantine(
         self,
         stage: GateNode,
         bad: DataFrame | None,
@@ -358,7 +360,9 @@ class GateRunner:
             for rule in judgement.broken
         ]
         unsplit = (
-            judgement.split is None and judgement.apart is None and any(rule.policy == "quarantine" for rule in broken)
+            judgement.split is None
+            and judgement.quarantined is None
+            and any(rule.policy == "quarantine" for rule in broken)
         )
         outcome, why = _outcome(judgement.broken), judgement.why
         if outcome == "abort":
@@ -380,10 +384,10 @@ class GateRunner:
             quarantined=set_aside,
             released=sum(rows.released for rows in back),
             stays=dict(sum((Counter(rows.stays) for rows in back), Counter[str]())),
-            behind=self._behind(stage),
+            behind=self._late_sensitive_operators(stage),
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
-            broken=sorted(broken, key=lambda rule: POLICIES.index(rule.policy))[:TOLD],
+            broken=sorted(broken, key=lambda rule: POLICIES.index(rule.policy))[:RULES_SHOWN],
             policy=gate.describe(),
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
@@ -403,7 +407,7 @@ class GateRunner:
             inputs.append(f"{', '.join(listed) or part.summary}{several} of source {name}")
         return f"its input is {'; '.join(inputs)}" if inputs else ""
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release what is cached in Spark, and remove files that only this attempt needed."""
         for location, folder in self.judged:
             with contextlib.suppress(TidegateError):

@@ -40,7 +40,7 @@ class JobMeter:
         """The phases that are open, by their numbers, and when each began."""
         self._lock = threading.Lock()
 
-    def at_work(self) -> tuple[str, float]:
+    def current_phase(self) -> tuple[str, float]:
         """Return the phase that has been open for longest, and for how many seconds by now; ("", 0): none is."""
         with self._lock:
             opened = next(iter(self._open.values()), None)
@@ -87,7 +87,7 @@ class JobMeter:
         """Return the measurements for the ack, once everything is staged and durable."""
         beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
         waited = sum(exchange.waited for exchange in beside)
-        spark = self._spark.taken()
+        spark = self._spark.take_work()
         return JobStats(
             started=self.started,
             seconds={name: round(value, 3) for name, value in self.seconds.items()},
@@ -99,19 +99,19 @@ class JobMeter:
             aligned_s=exchange.aligned_s,
             sync_s=round(seams.monotonic() - self._began - waited, 3),
             async_s=round(overlapping_seconds(beside), 3),
-            taken=self._told(operating, verdicts),
+            taken=self._count_missing_rows(operating, verdicts),
             received=exchange.received,
             sent=exchange.amounts,
             processed=exchange.processed,
             rows={name: prepared.rows for name, prepared in staged.items()},
             bytes={name: prepared.bytes for name, prepared in staged.items()},
             files={name: prepared.files for name, prepared in staged.items()},
-            watermarks=operating.event_times.told(),
+            watermarks=operating.event_times.watermark_texts(),
             idle=operating.event_times.idle(),
             counts=operating.counts,
         )
 
-    def _told(self, operating: OperatorRunner, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
+    def _count_missing_rows(self, operating: OperatorRunner, verdicts: Mapping[str, Verdict]) -> dict[str, Amount]:
         """Return the amounts, completed for sources that do not know their number of rows by counts made in passing: by
         the lookup of the highest event time, or by a gate directly after the source. Rows are never read only to be
         counted."""

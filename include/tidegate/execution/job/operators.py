@@ -33,7 +33,7 @@ from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
 from tidegate.state.computing import Computing
 from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
-from tidegate.state.lateness import Over, without_expired_files
+from tidegate.state.lateness import ExpiredRows, without_expired_files
 from tidegate.state.record import DEFAULT_GROUPS, RowTtl, StateTable, Ttl
 from tidegate.state.table import StateSink, expired_name, state_sink_name
 from tidegate.versions.python import parse_time
@@ -110,7 +110,7 @@ class OperatorRunner:
         come before all others."""
         frames = [streams[name] for name in stage.inputs]
         context = self.context(stage, streams, spark, waits=waits)
-        context = dataclasses.replace(context, history=history and stage.operator.needs_event_time_order)
+        context = dataclasses.replace(context, is_bootstrap=history and stage.operator.needs_event_time_order)
         if stage.operator.implied:
             context = dataclasses.replace(context, upstream=UpstreamRows(self, stage, streams))
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
@@ -141,11 +141,13 @@ class OperatorRunner:
         whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(
             removed.selectExpr("*", f"true AS {DELETED}")
         )
-        state.put(whole, deletes=True)
+        state.write_changes(whole, deletes=True)
         if stage.name not in self.coordinator.graph.updating:
             return {}
         frames = [streams[name] for name in stage.inputs]
-        before_rows, now = (operator.shown({**states, part: rows}, frames, context) for rows in (before, after))
+        before_rows, now = (
+            operator.current_output({**states, part: rows}, frames, context) for rows in (before, after)
+        )
         if before_rows is None or now is None:
             return {}
         new, removed = differences(now, before_rows, context)
@@ -169,11 +171,13 @@ class OperatorRunner:
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
-            taken=frozenset(name for name in stage.operator.outputs if self.job.users(f"{stage.name}.{name}")),
-            replaced_is_taken=stage.keeps_state and self.coordinator.graph.replaced_is_taken(stage.name),
-            withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
-            fixed=self._fixed(stage),
-            waits=waits,
+            consumed_outputs=frozenset(
+                name for name in stage.operator.outputs if self.job.users(f"{stage.name}.{name}")
+            ),
+            wants_retractions=stage.keeps_state and self.coordinator.graph.wants_retractions(stage.name),
+            retractions=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
+            planned_inputs=self._fixed(stage),
+            timers_paused=waits,
             persisted=self.persisted,
             computing=self.computing[stage.name],
         )
@@ -183,7 +187,9 @@ class OperatorRunner:
         sourcing, ledger = self.coordinator.graph.sources[name], self.coordinator.ledger
         context = SourceContext(self.coordinator.graph.name, name, self.coordinator.place, ledger)
         assert sourcing.event_time is not None
-        return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
+        return sourcing.source.max_event_time(
+            sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context
+        )
 
     def _fixed(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
         """Return what the plan has fixed for the operator, and its context. None: it only reads its streams."""
@@ -202,7 +208,7 @@ class OperatorRunner:
         keys: Sequence[str],
         spark: SparkSession,
         ttl: Ttl | RowTtl | None,
-        over: Over | None,
+        over: ExpiredRows | None,
         grouped_by: Sequence[str] = (),
     ) -> KeyedState:
         """Return the state as of the base; the same object each time, so that it knows what was put."""
@@ -230,7 +236,7 @@ class OperatorRunner:
     def _kind_of_state(self, stage: OperatorNode) -> type[KeyedState]:
         return KeyedState if stage.keeps_state else TemporaryState
 
-    def has_begun(self, stage: OperatorNode) -> bool:
+    def has_stored_state(self, stage: OperatorNode) -> bool:
         """Return whether an operator has remembered anything yet. Of one in another job nobody may know: then it has,
         if there have been checkpoints before."""
         if self._is_unread(stage):
@@ -248,7 +254,7 @@ class OperatorRunner:
         ttl = stage.operator.ttl(part, context)
         return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
 
-    def held(self, uid: str, keys: DataFrame) -> DataFrame | None:
+    def stored_rows(self, uid: str, keys: DataFrame) -> DataFrame | None:
         """Return the rows that an operator holds for these keys as of the base. None: it has never held anything."""
         name = state_sink_name(uid, "")
         base = self.base(name)
@@ -258,7 +264,7 @@ class OperatorRunner:
         context = self.coordinator.context(name)
         nowhere = StateFolder(stage.states[name].location(context), self.staging.folder(context), self.plan.id)
         state = KeyedState(keys.sparkSession, uid, base, nowhere, base.keys, base.groups)
-        return state.of(keys, on=keys.columns)
+        return state.lookup(keys, on=keys.columns)
 
     def _scratch(self, stage: OperatorNode, frame: DataFrame) -> DataFrame:
         """Write a frame next to the operator's first state, and read it back. Removed when the attempt ends."""
@@ -301,13 +307,13 @@ class OperatorRunner:
         memory = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
         return share_of(graph.jobs, self.job, memory)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release what is cached in Spark, and remove files that only this attempt needed."""
         for location, path in self.scratch:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
         for state in self.states.values():
             with contextlib.suppress(TidegateError):
-                state.let_go()
+                state.release()
         for frame in self.persisted:
             release(frame)

@@ -84,7 +84,7 @@ class _Tasks:
 
 
 def _note(id: int, meter: JobMeter, attempt: str, tasks: _Tasks) -> JobNote:
-    step, step_s = meter.at_work()
+    step, step_s = meter.current_phase()
     return JobNote(
         **stamp(attempt),
         id=id,

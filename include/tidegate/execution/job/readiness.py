@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate import seams
-from tidegate.checkpoint.manifests import beyond
+from tidegate.checkpoint.manifests import has_later_ack
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Job
 from tidegate.protocol import rules
-from tidegate.protocol.early_input import InputSelection, taking
-from tidegate.protocol.progress import allows_overtaking, progress_of
+from tidegate.protocol.early_input import InputSelection, select_input
+from tidegate.protocol.progress import allows_overtaking, job_progress
 from tidegate.protocol.rules import unfinished
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, InFlight, Overtaken, Plan
@@ -22,8 +22,8 @@ __all__ = [
     "JobNotReady",
     "check_readiness",
     "early_input_reader",
-    "not_ready",
-    "passed_by",
+    "not_ready_error",
+    "overtaken_error",
     "untaken_input",
 ]
 
@@ -50,7 +50,7 @@ def check_readiness(
     line = [candidate for candidate in (entry, base, *below) if candidate is not None]
     if entry is None or not job.after or not allows_overtaking(line):
         return rules.on_job(entry, base, job.name, job.after)
-    mine = progress_of(line).chosen.get(job.name)
+    mine = job_progress(line).chosen.get(job.name)
     abandoned = {
         unfinished_entry.id
         for unfinished_entry in unfinished(line, job.name, mine)
@@ -58,7 +58,7 @@ def check_readiness(
     }
     patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
     time_up = coordinator.ledger.age(entry.plan) >= patience
-    further = entry.completed and beyond(coordinator.ledger.view(), entry, job.name)
+    further = entry.completed and has_later_ack(coordinator.ledger.view(), entry, job.name)
     return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
 
 
@@ -67,7 +67,7 @@ def untaken_input(entry: Entry, base: Entry | None, below: Sequence[Entry], job:
     job."""
     line = [entry, *([base] if base is not None else ()), *below]
     if allows_overtaking(line):
-        return list(progress_of(line).in_flight.get(job.name, ()))
+        return list(job_progress(line).in_flight.get(job.name, ()))
     upstream = ((maker, entry.acks[maker]) for maker in job.after)
     return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in upstream]
 
@@ -77,19 +77,19 @@ def early_input_reader(
 ) -> Callable[[], InputSelection] | None:
     """At least once: return the input that is available now. None: only that of its own checkpoint."""
     line = [entry, *([base] if base is not None else ()), *below]
-    if entry.plan.through is None or job.name not in coordinator.graph.ahead or allows_overtaking(line):
+    if entry.plan.through is None or job.name not in coordinator.graph.greedy_jobs or allows_overtaking(line):
         return None
-    ledger, streams = coordinator.ledger, coordinator.graph.takes[job.name]
+    ledger, streams = coordinator.ledger, coordinator.graph.channels_by_job[job.name]
     before = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
 
     def look() -> InputSelection:
         view = ledger.view()
-        return taking(entry, [later for later in view.entries if later.id > entry.id], before, streams)
+        return select_input(entry, [later for later in view.entries if later.id > entry.id], before, streams)
 
     return look
 
 
-def not_ready(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: str) -> JobNotReady:
+def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: str) -> JobNotReady:
     """Return the error for a job that is not done yet in an earlier checkpoint, with the time that this one still
     waits."""
     error = JobNotReady(
@@ -103,7 +103,7 @@ def not_ready(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: 
     return error
 
 
-def passed_by(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -> Rejected:
+def overtaken_error(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -> Rejected:
     """Record in the ledger that the checkpoint does not wait for the job; return why it is skipped."""
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.checkpoint.compatibility import decline
-from tidegate.checkpoint.manifests import all_below
+from tidegate.checkpoint.manifests import ancestors
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
@@ -74,7 +74,7 @@ __all__ = ["ask_job", "run_job", "run_manual_edit"]
 
 log = logging.getLogger(__name__)
 
-Step = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 AtWork = Callable[[Plan, str], bool]
 """Called for a checkpoint in which a job has no ack: returns whether somebody may be at work on it there. A hint: if it
@@ -90,7 +90,7 @@ def run_job(
     id: int,
     job_name: str,
     spark: SparkSession,
-    step: Step = lambda _: None,
+    step: ProgressCallback = lambda _: None,
     at_work: AtWork = _as_its_process,
 ) -> Ack:
     """Do the job for checkpoint `id`, or find that it is done. Return the ack that counts.
@@ -109,7 +109,7 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
     try:
         return attempt.do(spark, prev)
     except (Corrupt, Invalid, Unavailable) as error:
-        if (done := attempt.done_by_another()) is not None:
+        if (done := attempt.find_counting_ack()) is not None:
             return done
         if not isinstance(error, Invalid):
             raise
@@ -168,7 +168,7 @@ class Attempt:
         coordinator: Coordinator,
         id: int,
         job_name: str,
-        step: Step,
+        step: ProgressCallback,
         at_work: AtWork = _as_its_process,
         by_hand: ManualEdit | None = None,
     ) -> None:
@@ -193,13 +193,13 @@ class Attempt:
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: return the ack that exists already, or the ack to continue from."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        below = all_below(self.coordinator.ledger, entry, base)
+        below = ancestors(self.coordinator.ledger, entry, base)
         answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
         if isinstance(answer, rules.SkipJob):
-            raise readiness.passed_by(self.coordinator, answer, self.job)
+            raise readiness.overtaken_error(self.coordinator, answer, self.job)
         if isinstance(answer, rules.Wait):
             raise self._not_ready_error(answer, entry)
         self.plan = entry.plan
@@ -223,7 +223,7 @@ class Attempt:
         )
         self.operating.event_times.stands = self.by_hand is not None
         self.gating = GateRunner(
-            self.coordinator, self.plan, self.staging, before, self.operating.held, self.operating.event_times
+            self.coordinator, self.plan, self.staging, before, self.operating.stored_rows, self.operating.event_times
         )
         self.direct = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
@@ -251,10 +251,10 @@ class Attempt:
 
     def planned(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
         """Let Spark plan as suits the amount of input."""
-        return planned_simply(spark) if spark is not None and self.small else contextlib.nullcontext()
+        return planned_simply(spark) if spark is not None and self.has_little_input else contextlib.nullcontext()
 
     @property
-    def small(self) -> bool:
+    def has_little_input(self) -> bool:
         """Whether it has so little input that what planning costs is what counts. By hand, a whole state may change."""
         amounts = [*self.measuring.taken.values(), *self.exchange.received.values()]
         return self.by_hand is None and is_small(amounts)
@@ -267,7 +267,7 @@ class Attempt:
     def _not_ready_error(self, answer: rules.Wait, entry: Entry) -> Rejected:
         subject = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return readiness.not_ready(self.coordinator, entry, answer, subject)
+            return readiness.not_ready_error(self.coordinator, entry, answer, subject)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
             f"{subject} takes what job {', '.join(missing)} makes, which has not acked",
@@ -279,7 +279,7 @@ class Attempt:
     def refuse_ended(self) -> None:
         """J1 again: staging takes long, and a checkpoint that was aborted or retired meanwhile needs no ack."""
         entry, base = self.coordinator.entry_and_base(self.id)
-        below = all_below(self.coordinator.ledger, entry, base)
+        below = ancestors(self.coordinator.ledger, entry, base)
         answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
         if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
@@ -306,7 +306,7 @@ class Attempt:
         decline(self.coordinator, self.id, wrong)
         return wrong
 
-    def done_by_another(self) -> Ack | None:
+    def find_counting_ack(self) -> Ack | None:
         """Return the ack that counts if another attempt has created it. Then no failure of this one matters: what it
         continues from may be retired."""
         try:
@@ -350,7 +350,7 @@ class Attempt:
             made_streams = self.by_hand.streams
             sources = [sourcing.name for sourcing in self.job.sources if sourcing.name in made_streams]
             none = {name: no_rows_of(self.coordinator, self.plan, name, spark) for name in sources}
-            return none | self.exchange.take(spark, made_streams)
+            return none | self.exchange.read_streams(spark, made_streams)
         with self.measuring.timed("read"):
             ledger = self.coordinator.ledger
             streams = {}
@@ -370,7 +370,7 @@ class Attempt:
                     rows = like_before(rows, f"source {declared}")
                 nothing = spark is not None and self.plan.sources[sourcing.name].empty
                 streams[sourcing.name] = no_rows_like(rows) if nothing else rows
-            return streams | self.exchange.take(spark)
+            return streams | self.exchange.read_streams(spark)
 
     def verify_again(self) -> None:
         """Check, for sources that ask for it, that the input was still as planned when the last row was read."""
@@ -413,7 +413,7 @@ class Attempt:
         """Return the folders that Spark writes to and this process reads."""
         job, sinks = self.job, self._sinks()
         contexts = self.coordinator.contexts(sinks)
-        locations = [sink.stages_in(contexts[name]) for name, sink in sinks.items()]
+        locations = [sink.staging_folder(contexts[name]) for name, sink in sinks.items()]
         beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
         return [location for location in (*locations, beside if job.gives else None) if location is not None]
 
@@ -436,21 +436,21 @@ class Attempt:
         cached: list[DataFrame] = []
         try:
             self.operating.received_keys = self.exchange.received_keys
-            self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
-            self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
+            self._persist(streams, [sourcing.name for sourcing in self.job.sources], cached)
+            self.operating.event_times.begin(streams, self.exchange.timed, small=self.has_little_input)
             self._persist_costly(streams, cached)
-            self.operating.small = self.gating.small = self.small
+            self.operating.small = self.gating.small = self.has_little_input
             for stages in stages_in_turn(self.job.stages, streams, one_by_one=self.by_hand is not None):
                 self._take_turn(stages, streams, spark)
                 if self.gating.aborts:
                     break  # nothing of this checkpoint can count: its ack says why, and names nothing
                 for stage in stages:
-                    self._keep(streams, stage.produces, cached)
-            self.operating.event_times.look(self.exchange.timed)
+                    self._persist(streams, stage.produces, cached)
+            self.operating.event_times.find_maxima(self.exchange.timed)
             yield
         finally:
-            self.operating.let_go()
-            self.gating.let_go()
+            self.operating.release()
+            self.gating.release()
             for frame in cached:
                 release(frame)
 
@@ -495,7 +495,7 @@ class Attempt:
                 results = by_hand.work(self.operating, streams)
                 self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
             mine = (stage.name, replaced_rows_of(stage.name))
-            if by_hand.gives:
+            if by_hand.emits_rows:
                 streams |= {name: frame if name in mine else empty_like(frame) for name, frame in results.items()}
             return True
         if stage.name not in by_hand.stages:
@@ -519,9 +519,9 @@ class Attempt:
         directly nor replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
         alone = len(taking) == self.job.users(stage.name) == 1 and replaced_rows_of(stage.input) not in streams
-        return taking[0] if alone and not self.direct.takes(taking[0].name) else None
+        return taking[0] if alone and not self.direct.writes_sink(taking[0].name) else None
 
-    def _keep(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
+    def _persist(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
         for name in names:
             if self.job.users(name) > 1 and name in streams:
                 with self.measuring.timed(f"share {name}"):
@@ -552,12 +552,14 @@ class Attempt:
                 context = self.direct.context(sinking.name)
                 if sinking.input in self.gating.ahead:
                     ahead = self.gating.ahead[sinking.input]
-                    staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
+                    staged[sinking.name] = sinking.sink.prepare_prestaged(ahead, context, self.staging)
                 elif withdrawn is None or (self.graph.never_drops_keys(sinking) and by_hand is None):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
-                    staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
-            if self.direct.takes(sinking.name):
+                    staged[sinking.name] = sinking.sink.prepare_with_retractions(
+                        frame, withdrawn, context, self.staging
+                    )
+            if self.direct.writes_sink(sinking.name):
                 with self.measuring.timed(f"write {sinking.name}"):
                     self.direct.write(sinking, staged[sinking.name], frame)
         for stream in self.job.gives if by_hand is None else by_hand.streams.intersection(self.job.gives):
@@ -585,7 +587,7 @@ class Attempt:
         ahead = self.gating.ahead.get(name)
         return ahead.passed() if ahead is not None else streams[name]
 
-    def keep_samples(self) -> None:
+    def write_samples(self) -> None:
         """Keep the samples beside the ack, which counts. If they are lost, nothing else is."""
         if self.samples:
             with contextlib.suppress(TidegateError):
@@ -612,7 +614,7 @@ class Attempt:
         """J5: create the ack. If another attempt's exists, that one counts, whole, and our files are released."""
         self.step("acknowledging")
         ledger = self.coordinator.ledger
-        owed = {name: prepared.committable for name, prepared in staged.items() if not self.direct.takes(name)}
+        owed = {name: prepared.committable for name, prepared in staged.items() if not self.direct.writes_sink(name)}
         sinks: dict[str, Payload] = {
             name: ledger.pack(committable, self.graph.parts) for name, committable in owed.items() if committable
         }
@@ -632,8 +634,8 @@ class Attempt:
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)
-        if created.mine:
-            self.keep_samples()
+        if created.is_new:
+            self.write_samples()
         else:
             self.release()
         return created.record
@@ -656,7 +658,7 @@ class Attempt:
             yield
         except (TidegateError, KeyboardInterrupt) as error:
             # Damage: leave everything as it is for people to look into.
-            if not isinstance(error, Corrupt) or self.done_by_another() is not None:
+            if not isinstance(error, Corrupt) or self.find_counting_ack() is not None:
                 self.release()
             raise
 

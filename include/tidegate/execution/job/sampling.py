@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sampling", "samples_of"]
 
-LONGEST_S: Final = 5.0
+MAX_SAMPLING_S: Final = 5.0
 """For all samples of a job together."""
 COLUMNS: Final = 50
 """The most columns of a sample; it says how many it leaves out."""
@@ -72,7 +72,7 @@ def samples_of(
     spark: SparkSession, streams: Iterable[tuple[str, Callable[[], DataFrame]]], sampling: Sampling
 ) -> dict[str, SampledRows]:
     """Return a sample of each stream. Never raises for what Spark says."""
-    until = seams.monotonic() + LONGEST_S
+    until = seams.monotonic() + MAX_SAMPLING_S
     found: dict[str, SampledRows] = {}
     listed = list(streams)
     budget = min(BYTES, ALL_BYTES // max(len(listed), 1))
@@ -80,7 +80,7 @@ def samples_of(
         left_s = until - seams.monotonic()
         if left_s <= 0:
             found[name] = SampledRows(
-                problem=f"the samples before it have taken the {LONGEST_S:g} s that a job has for all"
+                problem=f"the samples before it have taken the {MAX_SAMPLING_S:g} s that a job has for all"
             )
             continue
         limit = _Limit(spark, left_s)
@@ -88,7 +88,7 @@ def samples_of(
             with limit:
                 found[name] = _sample(frame(), sampling, budget)
         except Exception as error:  # whatever it is, the rows themselves are staged
-            found[name] = SampledRows(problem=limit.told() or _told(error))
+            found[name] = SampledRows(problem=limit.timeout_text() or _describe_failure(error))
     return found
 
 
@@ -142,12 +142,12 @@ class _Limit:
         with contextlib.suppress(Exception):  # then it takes longer
             self._cancel(self._tag)
 
-    def told(self) -> str:
+    def timeout_text(self) -> str:
         """Return what is to be said if the time was over."""
-        return f"it took longer than the {LONGEST_S:g} s that a job has for all samples" if self._is_over else ""
+        return f"it took longer than the {MAX_SAMPLING_S:g} s that a job has for all samples" if self._is_over else ""
 
 
-def _told(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     translated = translate(error)
     text = translated.what if translated is not None else f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:_TOLD]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.records.records import Amount, sum_of
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
-from tidegate.state.keyed import FEW
+from tidegate.state.keyed import MIN_WRITTEN_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def planned_simply(spark: SparkSession) -> Iterator[None]:
         yield
         return
     adapts = spark.conf.get(_ADAPTIVE)
-    if adapts != "true" or int(str(spark.conf.get("spark.sql.shuffle.partitions"))) > FEW:
+    if adapts != "true" or int(str(spark.conf.get("spark.sql.shuffle.partitions"))) > MIN_WRITTEN_PARTITIONS:
         yield
         return
     spark.conf.set(_ADAPTIVE, "false")

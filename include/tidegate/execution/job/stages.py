@@ -43,7 +43,7 @@ def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
         meaning = translate(error)
         if meaning is error or not isinstance(meaning, Invalid):
             raise
-        whose = _whose(stages, error)
+        whose = _stages_of_expression(stages, error)
         if not whose:
             raise
         raise Invalid(
@@ -55,7 +55,7 @@ def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
         ) from error
 
 
-def _whose(stages: Sequence[Node], error: BaseException) -> list[str]:
+def _stages_of_expression(stages: Sequence[Node], error: BaseException) -> list[str]:
     """Return the stages that a failing expression may be from. Empty: nobody knows."""
     lines, parts = code_of_error(error)
     found = []

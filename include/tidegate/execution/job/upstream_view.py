@@ -48,7 +48,7 @@ class Operating(Protocol):
     @property
     def graph(self) -> Graph: ...
     def base(self, name: str) -> StateTable | None: ...
-    def has_begun(self, stage: OperatorNode) -> bool: ...
+    def has_stored_state(self, stage: OperatorNode) -> bool: ...
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None: ...
     def context(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
@@ -110,9 +110,9 @@ class UpstreamRows:
         self.keys = StreamKeys(self.graph, streams, operating.received_keys)
 
     @property
-    def way(self) -> str:
+    def path_hash(self) -> str:
         """See `Upstream`."""
-        return self.graph.lineage.way(self.stream)
+        return self.graph.lineage.path_hash(self.stream)
 
     # -- its key -------------------------------------------------------------------------------------
 
@@ -122,13 +122,13 @@ class UpstreamRows:
 
     # -- its rows ------------------------------------------------------------------------------------
 
-    def kept(self, part: str) -> Json | None:
+    def state_columns(self, part: str) -> Json | None:
         """See `Upstream`."""
         base = self.operating.base(state_sink_name(self.stage.name, part))
         return base.columns if base is not None and base.files else None
 
     @property
-    def is_later(self) -> bool:
+    def has_earlier_checkpoints(self) -> bool:
         """See `Upstream`."""
         return self.operating.prev is not None
 
@@ -136,15 +136,15 @@ class UpstreamRows:
         """See `Upstream`."""
         self.operating.afresh |= self.stage.states.keys()
 
-    def has_begun(self) -> bool:
+    def has_emitted_rows(self) -> bool:
         """See `Upstream`."""
         return bool(self._began())
 
     def _began(self) -> list[str]:
         operators = {node.name: node for node in self.graph.operators}
-        return [uid for uid in self.graph.replacers(self.stream) if self.operating.has_begun(operators[uid])]
+        return [uid for uid in self.graph.replacers(self.stream) if self.operating.has_stored_state(operators[uid])]
 
-    def shown(self) -> DataFrame:
+    def current_output(self) -> DataFrame:
         """See `Upstream`."""
         shown = self._remake_rows(self.stream) if self.graph.can_show(self.stage) else None
         if shown is None:
@@ -176,7 +176,7 @@ class UpstreamRows:
         for part in node.operator.parts:
             state = self.operating.as_of_base(node, part, context)
             states[part] = state.rows() if state is not None else None
-        shown = node.operator.shown(states, [inputs[name] for name in node.inputs], context)
+        shown = node.operator.current_output(states, [inputs[name] for name in node.inputs], context)
         return empty_like(self.streams[node.name]) if shown is None else shown
 
 

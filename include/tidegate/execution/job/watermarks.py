@@ -96,7 +96,7 @@ class EventTimes:
             return False
         return name in self._needed or (name in self._passed_on and self.told_by_source(name) is None)
 
-    def found(self, name: str, highest: int | None, rows: int) -> None:
+    def record_maximum(self, name: str, highest: int | None, rows: int) -> None:
         """Take up what somebody has found who has all planned rows of a source: the highest event time in microseconds,
         and their number."""
         self._found[name], self.counted[name] = highest, rows
@@ -104,9 +104,9 @@ class EventTimes:
     def of(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks: none, unless it uses event time."""
         if not stage.operator.uses_event_time:
-            return Watermarks(ends=self.plan.drain is not None)
+            return Watermarks(event_time_ends=self.plan.drain is not None)
         if self.interval is not None:
-            return Watermarks(None, END_OF_TIME, self.interval.end, ends=True, alone=True)
+            return Watermarks(None, END_OF_TIME, self.interval.end, event_time_ends=True, covers_all_input=True)
         record = self.before.get(_key(stage.name))
         before = typed.convert(record["at"], datetime) if record else None
         if self.stands:
@@ -173,7 +173,7 @@ class EventTimes:
             self._sources[name] = self._advanced(name)
         return self._sources[name]
 
-    def look(self, sources: Sequence[str]) -> None:
+    def find_maxima(self, sources: Sequence[str]) -> None:
         """Determine the event time of these sources, for downstream jobs."""
         for name in sources if self.interval is None else ():
             self._partition(name)
@@ -231,7 +231,7 @@ class EventTimes:
             _key(name): {"at": msgspec.to_builtins(watermark)} for name, watermark in self._operators.items()
         }
 
-    def told(self) -> dict[str, str]:
+    def watermark_texts(self) -> dict[str, str]:
         """Return the watermarks by source and operator, as text for users."""
         marks = {name: time.watermark for name, time in self._sources.items()} | self._operators
         return {name: msgspec.to_builtins(watermark) for name, watermark in marks.items() if watermark is not None}

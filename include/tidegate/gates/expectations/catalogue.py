@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CATALOGUE", "How", "Kind", "table"]
+__all__ = ["CATALOGUE", "ColumnSource", "Kind", "table"]
 
 
-class How(Enum):
+class ColumnSource(Enum):
     """The origin of an expectation's numbers."""
 
     ROWS = "compiled, row by row"
@@ -33,7 +33,7 @@ class How(Enum):
 class Kind:
     """One type of expectation. `arguments` are those without a default, `optional` the others."""
 
-    how: How
+    how: ColumnSource
     arguments: tuple[str, ...]
     optional: tuple[str, ...] = ()
     conditional: bool = True
@@ -43,10 +43,10 @@ class Kind:
     @property
     def tells_rows(self) -> bool:
         """True: its bad rows are known, so that they can be quarantined."""
-        return self.how in (How.ROWS, How.REPEATS)
+        return self.how in (ColumnSource.ROWS, ColumnSource.REPEATS)
 
 
-def _kind(how: How, arguments: str, why: str = "", *, conditional: bool = True) -> Kind:
+def _kind(how: ColumnSource, arguments: str, why: str = "", *, conditional: bool = True) -> Kind:
     words = arguments.split()
     return Kind(
         how,
@@ -65,87 +65,97 @@ _RANGE = "min_value? max_value? strict_min? strict_max?"
 _APART = "Great Expectations reads the values in a job of its own"
 
 CATALOGUE: dict[str, Kind] = {
-    "expect_column_distinct_values_to_be_in_set": _kind(How.THROUGH, "column value_set", _APART),
-    "expect_column_distinct_values_to_contain_set": _kind(How.THROUGH, "column value_set", _APART),
-    "expect_column_distinct_values_to_equal_set": _kind(How.THROUGH, "column value_set", _APART),
+    "expect_column_distinct_values_to_be_in_set": _kind(ColumnSource.THROUGH, "column value_set", _APART),
+    "expect_column_distinct_values_to_contain_set": _kind(ColumnSource.THROUGH, "column value_set", _APART),
+    "expect_column_distinct_values_to_equal_set": _kind(ColumnSource.THROUGH, "column value_set", _APART),
     "expect_column_kl_divergence_to_be_less_than": _kind(
-        How.REFUSED,
+        ColumnSource.REFUSED,
         "column partition_object? threshold? internal_weight_holdout? tail_weight_holdout? bucketize_data? min_value?"
         " max_value?",
         _DISTINCT,
     ),
-    "expect_column_max_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_mean_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_median_to_be_between": _kind(How.THROUGH, f"column {_RANGE}", _APART),
-    "expect_column_min_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_most_common_value_to_be_in_set": _kind(How.REFUSED, "column value_set ties_okay?", _DISTINCT),
+    "expect_column_max_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_mean_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_median_to_be_between": _kind(ColumnSource.THROUGH, f"column {_RANGE}", _APART),
+    "expect_column_min_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_most_common_value_to_be_in_set": _kind(
+        ColumnSource.REFUSED, "column value_set ties_okay?", _DISTINCT
+    ),
     "expect_column_pair_values_a_to_be_greater_than_b": _kind(
-        How.ROWS, "column_A column_B mostly? or_equal? ignore_row_if?"
+        ColumnSource.ROWS, "column_A column_B mostly? or_equal? ignore_row_if?"
     ),
-    "expect_column_pair_values_to_be_equal": _kind(How.ROWS, "column_A column_B mostly? ignore_row_if?"),
+    "expect_column_pair_values_to_be_equal": _kind(ColumnSource.ROWS, "column_A column_B mostly? ignore_row_if?"),
     "expect_column_pair_values_to_be_in_set": _kind(
-        How.ROWS, "column_A column_B mostly? value_pairs_set ignore_row_if?"
+        ColumnSource.ROWS, "column_A column_B mostly? value_pairs_set ignore_row_if?"
     ),
-    "expect_column_proportion_of_non_null_values_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_proportion_of_unique_values_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
+    "expect_column_proportion_of_non_null_values_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_proportion_of_unique_values_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
     "expect_column_quantile_values_to_be_between": _kind(
-        How.THROUGH, "column quantile_ranges allow_relative_error?", _APART
+        ColumnSource.THROUGH, "column quantile_ranges allow_relative_error?", _APART
     ),
-    "expect_column_stdev_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_sum_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_to_exist": _kind(How.SCHEMA, "column column_index?", conditional=False),
-    "expect_column_type_to_be": _kind(How.SCHEMA, "column type_", conditional=False),
-    "expect_column_unique_value_count_to_be_between": _kind(How.NUMBERS, f"column {_RANGE}"),
-    "expect_column_value_lengths_to_be_between": _kind(How.ROWS, f"column mostly? {_RANGE}"),
-    "expect_column_value_lengths_to_equal": _kind(How.ROWS, "column mostly? value"),
-    "expect_column_value_z_scores_to_be_less_than": _kind(How.ROWS, "column mostly? threshold double_sided"),
-    "expect_column_values_to_be_between": _kind(How.ROWS, f"column mostly? {_RANGE}"),
-    "expect_column_values_to_be_dateutil_parseable": _kind(How.REFUSED, "column mostly?", _NO_SPARK),
-    "expect_column_values_to_be_decreasing": _kind(How.REFUSED, "column mostly? strictly?", _NO_ORDER),
-    "expect_column_values_to_be_in_set": _kind(How.ROWS, "column mostly? value_set"),
-    "expect_column_values_to_be_in_type_list": _kind(How.SCHEMA, "column mostly? type_list?"),
-    "expect_column_values_to_be_increasing": _kind(How.REFUSED, "column mostly? strictly?", _NO_ORDER),
-    "expect_column_values_to_be_json_parseable": _kind(How.ROWS, "column mostly?"),
-    "expect_column_values_to_be_null": _kind(How.ROWS, "column mostly?"),
-    "expect_column_values_to_be_of_type": _kind(How.SCHEMA, "column mostly? type_"),
-    "expect_column_values_to_be_unique": _kind(How.REPEATS, "column mostly?"),
-    "expect_column_values_to_match_json_schema": _kind(How.ROWS, "column mostly? json_schema"),
-    "expect_column_values_to_match_like_pattern": _kind(How.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK),
+    "expect_column_stdev_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_sum_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_to_exist": _kind(ColumnSource.SCHEMA, "column column_index?", conditional=False),
+    "expect_column_type_to_be": _kind(ColumnSource.SCHEMA, "column type_", conditional=False),
+    "expect_column_unique_value_count_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
+    "expect_column_value_lengths_to_be_between": _kind(ColumnSource.ROWS, f"column mostly? {_RANGE}"),
+    "expect_column_value_lengths_to_equal": _kind(ColumnSource.ROWS, "column mostly? value"),
+    "expect_column_value_z_scores_to_be_less_than": _kind(ColumnSource.ROWS, "column mostly? threshold double_sided"),
+    "expect_column_values_to_be_between": _kind(ColumnSource.ROWS, f"column mostly? {_RANGE}"),
+    "expect_column_values_to_be_dateutil_parseable": _kind(ColumnSource.REFUSED, "column mostly?", _NO_SPARK),
+    "expect_column_values_to_be_decreasing": _kind(ColumnSource.REFUSED, "column mostly? strictly?", _NO_ORDER),
+    "expect_column_values_to_be_in_set": _kind(ColumnSource.ROWS, "column mostly? value_set"),
+    "expect_column_values_to_be_in_type_list": _kind(ColumnSource.SCHEMA, "column mostly? type_list?"),
+    "expect_column_values_to_be_increasing": _kind(ColumnSource.REFUSED, "column mostly? strictly?", _NO_ORDER),
+    "expect_column_values_to_be_json_parseable": _kind(ColumnSource.ROWS, "column mostly?"),
+    "expect_column_values_to_be_null": _kind(ColumnSource.ROWS, "column mostly?"),
+    "expect_column_values_to_be_of_type": _kind(ColumnSource.SCHEMA, "column mostly? type_"),
+    "expect_column_values_to_be_unique": _kind(ColumnSource.REPEATS, "column mostly?"),
+    "expect_column_values_to_match_json_schema": _kind(ColumnSource.ROWS, "column mostly? json_schema"),
+    "expect_column_values_to_match_like_pattern": _kind(
+        ColumnSource.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
+    ),
     "expect_column_values_to_match_like_pattern_list": _kind(
-        How.REFUSED, "column mostly? like_pattern_list match_on? escape?", _NO_SPARK
+        ColumnSource.REFUSED, "column mostly? like_pattern_list match_on? escape?", _NO_SPARK
     ),
-    "expect_column_values_to_match_regex": _kind(How.ROWS, "column mostly? regex?"),
-    "expect_column_values_to_match_regex_list": _kind(How.ROWS, "column mostly? regex_list match_on?"),
-    "expect_column_values_to_match_strftime_format": _kind(How.ROWS, "column mostly? strftime_format"),
-    "expect_column_values_to_not_be_in_set": _kind(How.ROWS, "column mostly? value_set"),
-    "expect_column_values_to_not_be_null": _kind(How.ROWS, "column mostly?"),
-    "expect_column_values_to_not_be_outliers": _kind(How.THROUGH, "column mostly? method? multiplier?", _APART),
+    "expect_column_values_to_match_regex": _kind(ColumnSource.ROWS, "column mostly? regex?"),
+    "expect_column_values_to_match_regex_list": _kind(ColumnSource.ROWS, "column mostly? regex_list match_on?"),
+    "expect_column_values_to_match_strftime_format": _kind(ColumnSource.ROWS, "column mostly? strftime_format"),
+    "expect_column_values_to_not_be_in_set": _kind(ColumnSource.ROWS, "column mostly? value_set"),
+    "expect_column_values_to_not_be_null": _kind(ColumnSource.ROWS, "column mostly?"),
+    "expect_column_values_to_not_be_outliers": _kind(
+        ColumnSource.THROUGH, "column mostly? method? multiplier?", _APART
+    ),
     "expect_column_values_to_not_match_like_pattern": _kind(
-        How.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
+        ColumnSource.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
     ),
     "expect_column_values_to_not_match_like_pattern_list": _kind(
-        How.REFUSED, "column mostly? like_pattern_list escape?", _NO_SPARK
+        ColumnSource.REFUSED, "column mostly? like_pattern_list escape?", _NO_SPARK
     ),
-    "expect_column_values_to_not_match_regex": _kind(How.ROWS, "column mostly? regex"),
-    "expect_column_values_to_not_match_regex_list": _kind(How.ROWS, "column mostly? regex_list"),
-    "expect_compound_columns_to_be_unique": _kind(How.REPEATS, "column_list mostly? ignore_row_if?"),
-    "expect_multicolumn_sum_to_equal": _kind(How.ROWS, "column_list mostly? ignore_row_if? sum_total"),
-    "expect_multicolumn_values_to_be_equal": _kind(How.ROWS, "column_list mostly? ignore_row_if?"),
+    "expect_column_values_to_not_match_regex": _kind(ColumnSource.ROWS, "column mostly? regex"),
+    "expect_column_values_to_not_match_regex_list": _kind(ColumnSource.ROWS, "column mostly? regex_list"),
+    "expect_compound_columns_to_be_unique": _kind(ColumnSource.REPEATS, "column_list mostly? ignore_row_if?"),
+    "expect_multicolumn_sum_to_equal": _kind(ColumnSource.ROWS, "column_list mostly? ignore_row_if? sum_total"),
+    "expect_multicolumn_values_to_be_equal": _kind(ColumnSource.ROWS, "column_list mostly? ignore_row_if?"),
     "expect_query_results_to_match_comparison": _kind(
-        How.REFUSED,
+        ColumnSource.REFUSED,
         "base_query comparison_data_source_name comparison_query mostly?",
         _ELSEWHERE,
         conditional=False,
     ),
-    "expect_select_column_values_to_be_unique_within_record": _kind(How.ROWS, "column_list mostly? ignore_row_if?"),
-    "expect_table_column_count_to_be_between": _kind(How.SCHEMA, "min_value? max_value?", conditional=False),
-    "expect_table_column_count_to_equal": _kind(How.SCHEMA, "value", conditional=False),
-    "expect_table_columns_to_match_ordered_list": _kind(How.SCHEMA, "column_list?", conditional=False),
-    "expect_table_columns_to_match_set": _kind(How.SCHEMA, "column_set? exact_match?", conditional=False),
-    "expect_table_row_count_to_be_between": _kind(How.NUMBERS, _RANGE),
-    "expect_table_row_count_to_equal": _kind(How.NUMBERS, "value"),
-    "expect_table_row_count_to_equal_other_table": _kind(How.REFUSED, "other_table_name", _ELSEWHERE),
-    "unexpected_rows_expectation": _kind(How.THROUGH, "unexpected_rows_query", "the query is yours", conditional=False),
+    "expect_select_column_values_to_be_unique_within_record": _kind(
+        ColumnSource.ROWS, "column_list mostly? ignore_row_if?"
+    ),
+    "expect_table_column_count_to_be_between": _kind(ColumnSource.SCHEMA, "min_value? max_value?", conditional=False),
+    "expect_table_column_count_to_equal": _kind(ColumnSource.SCHEMA, "value", conditional=False),
+    "expect_table_columns_to_match_ordered_list": _kind(ColumnSource.SCHEMA, "column_list?", conditional=False),
+    "expect_table_columns_to_match_set": _kind(ColumnSource.SCHEMA, "column_set? exact_match?", conditional=False),
+    "expect_table_row_count_to_be_between": _kind(ColumnSource.NUMBERS, _RANGE),
+    "expect_table_row_count_to_equal": _kind(ColumnSource.NUMBERS, "value"),
+    "expect_table_row_count_to_equal_other_table": _kind(ColumnSource.REFUSED, "other_table_name", _ELSEWHERE),
+    "unexpected_rows_expectation": _kind(
+        ColumnSource.THROUGH, "unexpected_rows_query", "the query is yours", conditional=False
+    ),
 }
 
 

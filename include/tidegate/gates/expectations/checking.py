@@ -11,7 +11,7 @@ from datetime import date
 from typing import Any
 
 from tidegate.errors import Invalid
-from tidegate.gates.expectations.catalogue import CATALOGUE, How, Kind
+from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, Kind
 
 __all__ = ["Problems", "YamlLine", "check_rule"]
 
@@ -74,7 +74,7 @@ def check_rule(item: YamlLine, parts: Mapping[str, YamlLine], problems: Problems
         problems.unknown(line, f"expectation {type!r} is not known", _snake_case(str(type)), CATALOGUE)
         return None
     kind = CATALOGUE[type]
-    if kind.how is How.REFUSED:
+    if kind.how is ColumnSource.REFUSED:
         problems.add(line, f"{type} is not supported: {kind.why}")
         return None
     arguments = parts.get("kwargs", YamlLine({}, item.line))

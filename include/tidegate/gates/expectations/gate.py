@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite, load_suite, read_suite, read_text
-from tidegate.operators.inputs import same
+from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_url
 from tidegate.records.records import Json
@@ -80,7 +80,7 @@ class Expectations(Gate):
         self.unanswered = unanswered
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_parts(self) -> list[str]:
         return [self.suite]
 
     def describe(self) -> Json:
@@ -154,7 +154,7 @@ class Expectations(Gate):
     def check_columns(self, frame: DataFrame, context: GateContext) -> None:
         self.load(context.place).check_columns(frame.columns)
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         from tidegate.gates.expectations.library import warm
 
         warm()
@@ -172,7 +172,7 @@ class Expectations(Gate):
                 raise
             return suite  # the first checkpoint creates the table
 
-    def fix_again(self, recorded: Json, context: SourceContext) -> Json:
+    def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json:
         """Return the suite's current text, which belongs to the code, and the version of the table as of then."""
         over = _over_of(recorded)
         return {"suite": read_text(self.path(context.place))} | ({"over": over} if over is not None else {})
@@ -184,8 +184,8 @@ class Expectations(Gate):
         return DeltaTable(self.over, max_files=EVERY_FILE).lost_versions(versions, context)
 
     @property
-    def by_cuts(self) -> list[str]:
-        return [*super().by_cuts, "rules about all rows of a checkpoint, such as their number"]
+    def depends_on_checkpoint_cuts(self) -> list[str]:
+        return [*super().depends_on_checkpoint_cuts, "rules about all rows of a checkpoint, such as their number"]
 
     @property
     def reads_tables(self) -> bool:
@@ -194,19 +194,23 @@ class Expectations(Gate):
     def suite_for(self, context: GateContext) -> Suite:
         """Return the suite that the plan has fixed. Plans of versions before 0.2 fixed none: then load it from its
         file."""
-        if context.fixed is None or "suite" not in context.fixed[0]:
+        if context.planned_inputs is None or "suite" not in context.planned_inputs[0]:
             return self.load(context.place)
         path = self.path(context.place)
-        return read_suite(context.fixed[0]["suite"], str(path), path.stem)
+        return read_suite(context.planned_inputs[0]["suite"], str(path), path.stem)
 
-    def _over(self, context: GateContext) -> Json | None:
+    def _table_to_read(self, context: GateContext) -> Json | None:
         """Return what to read of the table. None: `over` is not set, or the table does not exist yet."""
-        return _over_of(context.fixed[0]) if context.fixed is not None and self.over is not None else None
+        return (
+            _over_of(context.planned_inputs[0])
+            if context.planned_inputs is not None and self.over is not None
+            else None
+        )
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split
 
-        over = self._over(context)
+        over = self._table_to_read(context)
         if over is not None:
             return self._judge_over(materialize(frame), over, context)
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
@@ -225,7 +229,9 @@ class Expectations(Gate):
             add_samples()
         draft = judged.files.draft_next
         memory: Json = {"draft": draft} if draft is not None else {}
-        return Judgement(judged.rows, broken, judged.record(), ahead=judged.files.ahead, apart=bad_rows, memory=memory)
+        return Judgement(
+            judged.rows, broken, judged.record(), prestaged=judged.files.ahead, quarantined=bad_rows, memory=memory
+        )
 
     def _judge_over(self, frame: DataFrame, over: Json, context: GateContext) -> Judgement:
         """Judge the table's rows and the new ones together. Only new rows are split into good and bad."""
@@ -254,9 +260,9 @@ class Expectations(Gate):
 
     def _table_rows(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
         """Return the table's rows as the plan has fixed them, without those that the new ones replace."""
-        assert context.fixed is not None
+        assert context.planned_inputs is not None
         assert self.over is not None
-        source_context = context.fixed[1]
+        source_context = context.planned_inputs[1]
         table = DeltaTable(self.over, max_files=EVERY_FILE)
         table.verify(splits, source_context)
         rows = table.read(frame.sparkSession, splits, source_context)
@@ -264,7 +270,7 @@ class Expectations(Gate):
             return rows
         names = [f"_new_key{number}" for number in range(len(self.keys))]
         new = frame.selectExpr(*(f"{quoted(key)} AS {name}" for key, name in zip(self.keys, names, strict=True)))
-        return rows.join(new, same(self.keys, names, nulls=True), "left_anti")
+        return rows.join(new, null_safe_equality(self.keys, names, nulls=True), "left_anti")
 
     @property
     def policies(self) -> frozenset[Policy]:

@@ -158,7 +158,7 @@ class Compiled:
     first: dict[Any, Leaf]
     """The leaves to read first."""
     edges: list[Any]
-    through: frozenset[Any]
+    walk: frozenset[Any]
     session: object
     """Conditions belong to the session in which they were made. While it is referenced here, no other session has its
     id."""
@@ -236,7 +236,7 @@ class Walk:
         self.failed: dict[Any, Exception] = {}
         self.row_leaves: dict[Any, Leaf] = dict(base.row_leaves) if base else {}
         """The leaves that count the rows that break a rule."""
-        self.through: set[Any] = set(base.through) if base else set()
+        self.through: set[Any] = set(base.walk) if base else set()
         """The metrics that Great Expectations must read itself."""
         self._spied = _make_engine(frame, spied=True)
         self._rows = rows or (lambda: frame)
@@ -282,7 +282,7 @@ class Walk:
                     else:
                         self.metrics[metric.id] = value
 
-    def take(self, id: Any, value: Any) -> None:
+    def record_leaf(self, id: Any, value: Any) -> None:
         """Record the value of a leaf."""
         from great_expectations.util import convert_to_json_serializable
 

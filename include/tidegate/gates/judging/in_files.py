@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["InFiles", "MarkingFailed", "Stage", "note_in_files"]
+__all__ = ["InFiles", "MarkingFailed", "Prestage", "note_in_files"]
 
 AT_ONCE = 32_000_000
 """The keys of at most this many rows are in memory at the same time. With more rows they are read in several turns."""
@@ -43,7 +43,7 @@ class _Repeated:
     """A few of the values that occur more than once."""
 
 
-Stage = Callable[["DataFrame", Mapping[str, "Column"]], PrestagedRows | None]
+Prestage = Callable[["DataFrame", Mapping[str, "Column"]], PrestagedRows | None]
 """Stages rows with their mark columns, or returns None if that is impossible: then nothing is staged."""
 
 
@@ -52,7 +52,7 @@ class MarkingFailed(Exception):
 
 
 def note_in_files(
-    frame: DataFrame, leaves: Mapping[Any, Leaf], mark_columns: dict[Uniqueness, MarkColumns], stage: Stage
+    frame: DataFrame, leaves: Mapping[Any, Leaf], mark_columns: dict[Uniqueness, MarkColumns], stage: Prestage
 ) -> tuple[InFiles, dict[Leaf, int | None]] | None:
     """Stage the rows, and count. None: it cannot be done. Raise MarkingFailed if a condition fails for some row."""
     marks = mark_columns_for(frame, leaves, mark_columns, "judged")
@@ -92,7 +92,9 @@ class InFiles:
             counts = [a + b for a, b in zip(counts, part, strict=True)]
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._marks.bits.items():
-            met, passed = (self.ahead.rows if bit == EVERY_ROW else counts[bit] for bit in (bits.met, bits.passed))
+            met, passed = (
+                self.ahead.rows if bit == EVERY_ROW else counts[bit] for bit in (bits.condition, bits.passed)
+            )
             values[leaf] = None if leaf.none_of_none and not passed else met
         rules = self._marks.rules
         with ThreadPoolExecutor(THREADS) as pool:
@@ -170,7 +172,7 @@ class InFiles:
         """Return for each of these leaves a mask of the rows of a part that it counts."""
         import numpy as np
 
-        bits = {leaf: self._marks.bits[leaf].met for leaf in leaves if isinstance(leaf, Count)}
+        bits = {leaf: self._marks.bits[leaf].condition for leaf in leaves if isinstance(leaf, Count)}
         names = {f"{BITS}{bit // WORD}" for bit in bits.values() if bit != EVERY_ROW}
         rows = self.ahead.columns(part, sorted(names)) if names else None
         every = np.full(part.rows, fill_value=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidegate.gates.expectations.library import Compiled, Walk, compiled
 from tidegate.gates.expectations.suite import Rule, Suite
 from tidegate.gates.judging.aggregates import Count, FailedAggregate, Leaf, Repeats, evaluate, guarded
-from tidegate.gates.judging.in_files import InFiles, MarkingFailed, Stage, note_in_files
+from tidegate.gates.judging.in_files import InFiles, MarkingFailed, Prestage, note_in_files
 from tidegate.gates.judging.row_marks import MarkedRows, mark
 from tidegate.gates.judging.samples import SAMPLES, add_samples, display_column, private_of, redact, texts_of, truncate
 from tidegate.records.names import quoted
@@ -75,7 +75,7 @@ class Judged:
     rule."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
     """The rows as they were judged, if `judge` has persisted them."""
-    noted: MarkedRows | None = field(default=None, compare=False, repr=False)
+    marked_rows: MarkedRows | None = field(default=None, compare=False, repr=False)
     persisted: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """Frames that are persisted in Spark for later steps. The caller releases them."""
     files: InFiles | None = field(default=None, compare=False, repr=False)
@@ -109,7 +109,7 @@ def judge(
     *,
     keeping: bool = False,
     hashing: bool = True,
-    stage: Stage | None = None,
+    stage: Prestage | None = None,
 ) -> Judged:
     """Judge these rows by a suite. No value of a private column is in the result.
 
@@ -123,7 +123,12 @@ def judge(
     readable = _make_readable(frame, leaves, suite_plan, stage, keeping=keeping, hashing=hashing)
     rows, findings, repeated = _evaluate_rules(suite, frame, readable, suite_plan, leaves, private)
     judged = Judged(
-        suite, rows, findings, frame=readable.frame if keeping else None, noted=readable.noted, files=readable.files
+        suite,
+        rows,
+        findings,
+        frame=readable.frame if keeping else None,
+        marked_rows=readable.noted,
+        files=readable.files,
     )
     if readable.files is not None:
         return judged
@@ -157,7 +162,7 @@ def _make_readable(
     frame: DataFrame,
     leaves: Mapping[Any, Leaf],
     suite_plan: Compiled,
-    stage: Stage | None,
+    stage: Prestage | None,
     *,
     keeping: bool,
     hashing: bool,
@@ -207,7 +212,7 @@ def _evaluate_rules(
             elif key == "rows":
                 rows = int(value)
             else:
-                walk.take(key, value)
+                walk.record_leaf(key, value)
         leaves = walk.step(reading=True)
     findings = [
         _make_finding(rule, expectation, walk, private, repeated)
@@ -255,7 +260,7 @@ def _plain_rows(judged: Judged) -> DataFrame:
 
 def _plain_columns(frame: DataFrame, judged: Judged) -> list[str]:
     """Return the columns without mark columns."""
-    noted = set(judged.noted.names) if judged.noted is not None else set()
+    noted = set(judged.marked_rows.names) if judged.marked_rows is not None else set()
     return [name for name in frame.columns if name not in noted]
 
 
@@ -308,7 +313,7 @@ def _mark_leaf(frame: DataFrame, judged: Judged, leaf: Leaf, number: int) -> tup
     finding `number`."""
     from pyspark.sql import functions as f
 
-    noted = judged.noted.marked(frame, leaf) if judged.noted is not None else None
+    noted = judged.marked_rows.marked(frame, leaf) if judged.marked_rows is not None else None
     if noted is not None:
         return noted
     if isinstance(leaf, Repeats):
@@ -369,7 +374,7 @@ def _add_samples_and_check_hashes(
     from pyspark.sql import functions as f
 
     findings = judged.findings
-    hash_counts = judged.noted.twice if judged.noted is not None else {}
+    hash_counts = judged.marked_rows.twice if judged.marked_rows is not None else {}
     hashed = {
         number: finding.leaf
         for number, finding in enumerate(findings)

@@ -41,7 +41,7 @@ _FOUND = "rule int, rows long, numbers array<long>"
 class _Bits:
     """The bits that are set for a row that a leaf counts, and for a row that passes its guards."""
 
-    met: int
+    condition: int
     passed: int
 
 
@@ -121,7 +121,7 @@ class MarkedRows:
         values: dict[Leaf, int | None] = {}
         for leaf, bits in self._bits.items():
             empty = leaf.none_of_none and not counts[bits.passed]
-            values[leaf] = None if empty else counts[bits.met]
+            values[leaf] = None if empty else counts[bits.condition]
         limit = min(max(max_rows, share * rows), _SURE)
         for rule, (repeated_rows, hashes) in repeats.items():
             if repeated_rows <= limit:
@@ -171,7 +171,7 @@ class MarkedRows:
         from pyspark.sql import functions as f
 
         if leaf in self._bits:
-            met = self._bits[leaf].met
+            met = self._bits[leaf].condition
             return rows, self._has(met) if met != EVERY_ROW else f.lit(True)
         return self._join_repeated(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
 

@@ -62,7 +62,7 @@ def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[Lat
     known: list[tuple[LateLimit, str | None]] = []
     operators = []
     for taker in takers:
-        behind = taker.behind
+        behind = taker.operator
         name = next((name for name in types if name.casefold() == (behind.column or "").casefold()), None)
         name = name if name is not None and _is_time(types[name]) else None
         if behind.stages:
@@ -92,7 +92,7 @@ def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[Lat
 
 
 def _describe_taker(taker: LateLimit) -> str:
-    behind, watermark = taker.behind, taker.watermark
+    behind, watermark = taker.operator, taker.watermark
     if watermark is None:
         return f"{behind.what} takes all rows that have a time in {behind.column}"
     limit = at_micros(micros_of(watermark) - behind.allowed)
@@ -116,7 +116,7 @@ def _count_reasons(
     staying = np.zeros(batch.num_rows, bool)
     for taker, name in known:
         if name is None:
-            stays.update({untold_text(taker.behind): int((~staying).sum())} if not staying.all() else {})
+            stays.update({untold_text(taker.operator): int((~staying).sum())} if not staying.all() else {})
             return np.ones(batch.num_rows, bool)
         values = batch.column(name)
         if name in request.correct:
@@ -126,9 +126,9 @@ def _count_reasons(
         times = pc.fill_null(micros, 0).to_numpy(zero_copy_only=False)
         late = np.zeros(batch.num_rows, bool)
         if taker.watermark is not None:
-            late = lateness_of(taker.behind).lost(times, micros_of(taker.watermark)) & ~timeless & ~staying
+            late = lateness_of(taker.operator).lost(times, micros_of(taker.watermark)) & ~timeless & ~staying
         staying |= timeless | late
-        reasons = ((without_time_text(taker.behind), timeless), (late_text(taker.behind, taker.watermark), late))
+        reasons = ((without_time_text(taker.operator), timeless), (late_text(taker.operator, taker.watermark), late))
         stays.update({reason: int(rows.sum()) for reason, rows in reasons if rows.any()})
     return staying
 

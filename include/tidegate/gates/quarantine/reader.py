@@ -69,7 +69,7 @@ class QuarantinePage:
 class _RowSelection:
     """A selection of rows."""
 
-    seen: int | None = None
+    last_seen: int | None = None
     ids: tuple[str, ...] = ()
     checkpoints: tuple[int, ...] = ()
     rules: tuple[str, ...] = ()
@@ -91,8 +91,8 @@ class _RowSelection:
         import pyarrow.compute as pc
 
         mask = pc.is_valid(batch[q.CHECKPOINT])
-        if self.seen is not None:
-            mask = pc.and_(mask, pc.less_equal(batch[q.CHECKPOINT], self.seen))
+        if self.last_seen is not None:
+            mask = pc.and_(mask, pc.less_equal(batch[q.CHECKPOINT], self.last_seen))
         if not self.settled:
             mask = pc.and_(mask, pc.is_null(batch[q.SETTLED]))
         for column, values in ((q.ID, self.ids), (q.CHECKPOINT, self.checkpoints)):
@@ -309,7 +309,7 @@ class QuarantinedRows:
         """Yield the files that may hold selected rows, as far as the log shows."""
         for file in self._files:
             low = file.low.get(q.CHECKPOINT)
-            if choice.seen is not None and low is not None and low > choice.seen:
+            if choice.last_seen is not None and low is not None and low > choice.last_seen:
                 continue
             if not choice.settled and file.nulls.get(q.SETTLED) == 0:
                 continue

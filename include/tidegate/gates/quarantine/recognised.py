@@ -47,7 +47,7 @@ def recognised(again: Snapshot, before: Snapshot | None, since: int, number: int
             yield conform(_with_row(rows, {CHECKPOINT: numbers}), schema, rows.num_rows, {})
             continue
         settled = _values(rows, SETTLED)
-        found = [known.take(key, end is not None) for key, end in zip(_contents(rows), settled, strict=True)]
+        found = [known.claim(key, end is not None) for key, end in zip(_contents(rows), settled, strict=True)]
         own, ends = _values(rows, ID), _values(rows, SETTLED_IN)
         settled_in = [
             None if end is None else (row.settled_in if row else None) or number
@@ -98,7 +98,7 @@ class _KnownRows:
         """Keep settled rows for those that are settled again: else a request would let one out twice."""
         self._kept.update(settled)
 
-    def take(self, key: bytes, settled: bool) -> _KnownRow | None:
+    def claim(self, key: bytes, settled: bool) -> _KnownRow | None:
         """Return a row with this content, each once: one that is settled or not, as it is now, if there is one."""
         if settled:
             self._kept[key] -= 1

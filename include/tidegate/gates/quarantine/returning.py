@@ -42,7 +42,7 @@ _REASON = "_tidegate_reason"
 class LateLimit:
     """An operator behind the gate, and the watermark that it has in front of this checkpoint's rows."""
 
-    behind: LateBehind
+    operator: LateBehind
     watermark: datetime | None
     rows_there: Callable[[DataFrame], DataFrame | None] | None = None
     """Returns what the stages on the way make of rows that pass the gate; None: nobody can tell. Unset: there are no
@@ -120,7 +120,7 @@ class ReleasedRows:
         values = [self._current_column(chosen, field).alias(field.name) for field in fields]
         there, has_ids = _rows_at_operator(taker, chosen.select(*values, q.ID))
         if there is None:
-            return chosen.select(q.ID, f.lit(untold_text(taker.behind)).alias(name))
+            return chosen.select(q.ID, f.lit(untold_text(taker.operator)).alias(name))
         columns = {field.name: f.col(quoted(field.name)) for field in there.schema.fields}
         reason = _reason(taker, there.schema.fields, columns)
         if has_ids:
@@ -131,7 +131,7 @@ class ReleasedRows:
         text = f"{text}; or that is so of another row of its request: release it alone" if text else None
         return chosen.select(q.ID, f.lit(text).cast("string").alias(name))
 
-    def again(
+    def released_again(
         self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[LateLimit]
     ) -> ReleasedRows:
         """Return those of another quarantine's waiting rows that are the same: with the same values, and breaking the
@@ -236,13 +236,13 @@ class ReleasedInPlace:
 
     all: DataFrame
     """All of them, as the quarantine has them."""
-    others: DataFrame
+    unrequested: DataFrame
     """Those that nobody has asked for."""
     released: ReleasedRows
 
     def rows(self, back: ReleasedRows | None) -> DataFrame:
         """Return the rows to stage. back: returning rows."""
-        rows = self.others.unionByName(self.released.marked(), allowMissingColumns=True)
+        rows = self.unrequested.unionByName(self.released.marked(), allowMissingColumns=True)
         return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
 
 
@@ -295,15 +295,15 @@ def _reason(taker: LateLimit, fields: Sequence[StructField], columns: Mapping[st
     """Return why a row would be lost that comes to an operator in this form; null: it would not."""
     from pyspark.sql import functions as f
 
-    wanted = (taker.behind.column or "").casefold()
+    wanted = (taker.operator.column or "").casefold()
     field = next((field for field in fields if field.name.casefold() == wanted), None)
     if field is None or field.dataType.typeName() not in ("timestamp", "timestamp_ntz", "date"):
-        return f.lit(untold_text(taker.behind))
+        return f.lit(untold_text(taker.operator))
     time = f.unix_micros(columns[field.name].cast("timestamp"))
     until = None if taker.watermark is None else micros_of(taker.watermark)
-    late = f.lit(False) if until is None else lateness_of(taker.behind).column(time, until)
-    return f.when(time.isNull(), f.lit(without_time_text(taker.behind))).when(
-        late, f.lit(late_text(taker.behind, taker.watermark))
+    late = f.lit(False) if until is None else lateness_of(taker.operator).column(time, until)
+    return f.when(time.isNull(), f.lit(without_time_text(taker.operator))).when(
+        late, f.lit(late_text(taker.operator, taker.watermark))
     )
 
 

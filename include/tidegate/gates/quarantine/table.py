@@ -40,9 +40,9 @@ from tidegate.sinks.base import (
     Head,
     Prepared,
     Publication,
+    RestorePlan,
     SinkContext,
     Staging,
-    WayBack,
     entry_folder,
 )
 from tidegate.sinks.delta.append import DeltaAppend
@@ -180,7 +180,7 @@ class QuarantineSink(ExactlyOnceSink):
     ) -> ReleasedRows:
         """Select the rows of a line's quarantine that are those which the pipeline has let out. since: those before
         this checkpoint are not there."""
-        return asked.again(rows, since, fields, takers)
+        return asked.released_again(rows, since, fields, takers)
 
     def released_in_place(
         self,
@@ -195,7 +195,7 @@ class QuarantineSink(ExactlyOnceSink):
         """Divide bad rows into those to be held back, and those that the pipeline has held back in their place and that
         are asked for. since, fields, takers: as for `select_released_again`."""
         rows = materialize(with_origin(bad, staging, stream))
-        released = asked.again(rows, since, fields, takers)
+        released = asked.released_again(rows, since, fields, takers)
         others = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
         return ReleasedInPlace(rows, others, released)
 
@@ -225,7 +225,7 @@ class QuarantineSink(ExactlyOnceSink):
     ) -> PrestagedRows | None:
         """Stage rows with a gate's mark columns in a folder beside the quarantined ones, for operators that take them
         next. None: it cannot be done. plainly: they are few, and need not be compressed."""
-        location = self.stages_in(context)
+        location = self.staging_folder(context)
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         if not can_prestage(frame, location) or schema_problems(schema, ()):
             return None
@@ -256,7 +256,7 @@ class QuarantineSink(ExactlyOnceSink):
     def target(self, place: Place) -> str:
         return self.folder
 
-    def stages_in(self, context: SinkContext) -> Location:
+    def staging_folder(self, context: SinkContext) -> Location:
         return Location(context.home, context.place.options)
 
     def describe(self) -> Json:
@@ -285,23 +285,25 @@ class QuarantineSink(ExactlyOnceSink):
         plain = tuple(committable.get(_MARKED, committable) for committable in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
 
-    def skipped(self, id: int, context: SinkContext) -> bool:
-        return self._appending(context).skipped(id, context)
+    def has_skipped(self, id: int, context: SinkContext) -> bool:
+        return self._appending(context).has_skipped(id, context)
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         plain = [committable.get(_MARKED, committable) for committable in committables]
-        return self._appending(context).gone(plain, context)
+        return self._appending(context).missing_files(plain, context)
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
-        return self._marking(context).way_back(to, known, committables, context)
+    ) -> RestorePlan:
+        return self._marking(context).restore_plan(to, known, committables, context)
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        return self._marking(context).go_back(publication, head, context)
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        return self._marking(context).restore(publication, head, context)
 
-    def bring_again(self, context: SinkContext, own: SinkContext, *, since: int | None, number: int) -> Json | None:
-        """Do what `bring` does for a line's quarantine, which lies in the line's own folder: copy its rows.
+    def promote_line_quarantine(
+        self, context: SinkContext, own: SinkContext, *, since: int | None, number: int
+    ) -> Json | None:
+        """Do what `promote_shadow` does for a line's quarantine, which lies in the line's own folder: copy its rows.
 
         since: the checkpoint that the line began with, if somebody has asked about rows since. Rows that are as
         they were are then recognised. number: the entry that brings the rows in.
@@ -325,8 +327,8 @@ class QuarantineSink(ExactlyOnceSink):
     def trace(self, committables: Sequence[Json]) -> Json:
         return DeltaAppend(self.folder).trace(committables)
 
-    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
-        return self._appending(context).holds(publication, head, context)
+    def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        return self._appending(context).has_publication(publication, head, context)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         return self._appending(context).locate(id, context)

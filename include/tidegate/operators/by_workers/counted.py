@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.operators.by_workers.merged import reduced_rows
 from tidegate.operators.by_workers.over import of_one_row
 from tidegate.operators.by_workers.waiting import WaitingRows
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
@@ -59,10 +59,10 @@ class CountedWindows(Kernel):
             [waited.changes, changes.append_column(DELETED, pa.array(deleted))],
             [windows.filter(pa.array(is_full))],
             waited.counts,
-            {LATE: waited.late},
+            {LATE_OUTPUT: waited.late},
         )
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed; of open windows those of keys that get rows."""
         return self.waiting.none(arrived) if place == 0 else self.waiting.are_ready(arrived)
 

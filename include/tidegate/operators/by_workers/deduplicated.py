@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
@@ -25,7 +25,7 @@ _LAST = (1 << 63) - 1
 class FirstPerKey(Kernel):
     """The first row of each key that has never been seen. `_at`: its time, which may be null; `_row`: its id."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     columns: Mapping[str, str]
     """The columns of the rows to emit, each with its name in the batch."""
 
@@ -34,20 +34,24 @@ class FirstPerKey(Kernel):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        codes, known = codes_of([arrived.select(self.by), stored[0].select(self.by)], self.by)
+        codes, known = codes_of(
+            [arrived.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns
+        )
         fresh = np.flatnonzero(~np.isin(codes, known))
         times = integers(pc.fill_null(arrived["_at"], _LAST))
         rows = arrived.take(pa.array(fresh[_firsts(arrived, codes[fresh], times[fresh], fresh)]))
-        changes = rows.select([GROUP, *self.by]).append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
+        changes = rows.select([GROUP, *self.key_columns]).append_column(
+            DELETED, pa.array(np.zeros(rows.num_rows, bool))
+        )
         return KernelResult([changes], [_emitted(rows, self.columns)])
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        (codes,) = codes_of([arrived.select(self.by)], self.by)
+        (codes,) = codes_of([arrived.select(self.key_columns)], self.key_columns)
         times = integers(pc.fill_null(arrived["_at"], _LAST))
         return arrived.take(pa.array(_firsts(arrived, codes, times, np.arange(arrived.num_rows))))
 
@@ -56,13 +60,13 @@ class FirstPerKey(Kernel):
 class DeduplicateWithin(Kernel):
     """The rows that are at least `apart` microseconds from each other row of their key, taken in the order of time."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     columns: Mapping[str, str]
     """The columns of the rows to emit, each with its name in the batch."""
-    apart: int
+    min_distance: int
     late: int | None
     """Rows before this time are late."""
-    over: int | None
+    expire_before: int | None
     """Rows before this time can meet no other any more."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
@@ -71,26 +75,28 @@ class DeduplicateWithin(Kernel):
 
         rows, late, counts = self._on_time(arrived)
         times, before = integers(rows["_at"]), integers(stored[0]["_at"])
-        codes, known = codes_of([rows.select(self.by), stored[0].select(self.by)], self.by)
+        codes, known = codes_of([rows.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns)
         first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
-        first = first[~_near(codes[first], times[first], known, before, self.apart)]
-        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.apart)]))
-        over = -_LAST if self.over is None else self.over
-        stays = rows.filter(pa.array(integers(rows["_at"]) >= over)).select([GROUP, *self.by, "_at"])
-        gone = stored[0].filter(pa.array(before < over)).select([GROUP, *self.by, "_at"])
+        first = first[~_is_near_stored(codes[first], times[first], known, before, self.min_distance)]
+        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.min_distance)]))
+        over = -_LAST if self.expire_before is None else self.expire_before
+        stays = rows.filter(pa.array(integers(rows["_at"]) >= over)).select([GROUP, *self.key_columns, "_at"])
+        gone = stored[0].filter(pa.array(before < over)).select([GROUP, *self.key_columns, "_at"])
         deleted = np.repeat([False, True], [stays.num_rows, gone.num_rows])
         changes = pa.concat_tables([stays, gone], promote_options="permissive").append_column(
             DELETED, pa.array(deleted)
         )
-        return KernelResult([changes], [_emitted(rows, self.columns)], counts, {LATE: _emitted(late, self.columns)})
+        return KernelResult(
+            [changes], [_emitted(rows, self.columns)], counts, {LATE_OUTPUT: _emitted(late, self.columns)}
+        )
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key and time, and all that are late."""
         import numpy as np
         import pyarrow as pa
 
         rows, late, _ = self._on_time(arrived)
-        (codes,) = codes_of([rows.select(self.by)], self.by)
+        (codes,) = codes_of([rows.select(self.key_columns)], self.key_columns)
         firsts = _firsts(rows, codes, integers(rows["_at"]), np.arange(rows.num_rows), each_time=True)
         return pa.concat_tables([rows.take(pa.array(firsts)), late]).select(arrived.column_names)
 
@@ -136,7 +142,7 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
     return order[firsts]
 
 
-def _near(codes: Any, times: Any, known: Any, before: Any, apart: int) -> Any:
+def _is_near_stored(codes: Any, times: Any, known: Any, before: Any, apart: int) -> Any:
     """Return a mask of the rows that are less than `apart` from a stored one of their key."""
     import numpy as np
 

@@ -43,17 +43,17 @@ class FirstInWindows(Kernel):
             apart = {"late": arrived.filter(pa.array(~on_time)).select(list(self.late))}
         open_before = ~ended_mask(stored[0][self.end], self.limits.closed_before)  # others have been given
         held = stored[0].filter(pa.array(open_before))
-        placed = RankedRows.of(arrived.filter(pa.array(on_time)), held, self.first)
+        placed = RankedRows.rank(arrived.filter(pa.array(on_time)), held, self.first)
         closes = ended_mask(placed.rows[self.end], self.limits.closed)
-        names = [GROUP, self.start, *self.first.by[1:], "_row", *self.first.values]
+        names = [GROUP, self.start, *self.first.key_columns[1:], "_row", *self.first.values]
         changes = placed.changes(~closes)
         return KernelResult([changes.select([*names, "_n", "_deleted"])], [placed.first(closes)], counts, apart)
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the rows that may be among the first ones, and those that no window takes."""
         import pyarrow as pa
 
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         on_time = pa.array(timed & ~late)
         others = arrived.filter(pa.array(late | ~timed))
-        return pa.concat_tables([self.first.fewer(arrived.filter(on_time)), others])
+        return pa.concat_tables([self.first.combine(arrived.filter(on_time)), others])

@@ -30,7 +30,7 @@ class LatestRow(Kernel):
 
     may_tie: ClassVar[bool] = True
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     order: Sequence[str]
     columns: Sequence[str]
     """The columns of the result."""
@@ -39,24 +39,26 @@ class LatestRow(Kernel):
         import numpy as np
         import pyarrow as pa
 
-        rows = self.fewer(arrived).combine_chunks()
+        rows = self.combine(arrived).combine_chunks()
         before = stored[0].combine_chunks()
-        new, old = positions_of_both(rows, before, self.by)
+        new, old = positions_of_both(rows, before, self.key_columns)
         is_greater = np.ones(rows.num_rows, bool)
         is_greater[new[~self._greater(rows.take(pa.array(new)), before.take(pa.array(old)))]] = False
         replaced = before.take(pa.array(old[is_greater[new]]))
         rows = rows.filter(pa.array(is_greater))
-        changes = rows.select([GROUP, *dict.fromkeys([*self.by, *self.columns])])
+        changes = rows.select([GROUP, *dict.fromkeys([*self.key_columns, *self.columns])])
         changes = changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
         return KernelResult([changes], current_and_retracted(((True, rows), (False, replaced)), self.columns))
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the greatest row of each key."""
         import pyarrow as pa
 
         descending = [(name, False) for name in (*self.order, "_row")]
-        by_key = arrived.take(pa.array(in_order(arrived, codes_of([arrived.select(self.by)], self.by)[0], descending)))
-        return by_key.take(pa.array(firsts(by_key, self.by)))
+        by_key = arrived.take(
+            pa.array(in_order(arrived, codes_of([arrived.select(self.key_columns)], self.key_columns)[0], descending))
+        )
+        return by_key.take(pa.array(firsts(by_key, self.key_columns)))
 
     def _greater(self, rows: pa.Table, before: pa.Table) -> Any:
         """Return whether each row is greater than the stored one beside it: null is least."""

@@ -21,7 +21,7 @@ __all__ = ["MergeAggregates", "merge_partials", "reduced_rows", "with_columns"]
 class MergeAggregates(Kernel):
     """Merges the batch's partial values with those of their keys, and emits what these are and what they were."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     ops: Mapping[str, str]
     """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
     rows: str | None = None
@@ -33,9 +33,11 @@ class MergeAggregates(Kernel):
         import numpy as np
         import pyarrow as pa
 
-        names = [GROUP, *self.by, *self.ops]
+        names = [GROUP, *self.key_columns, *self.ops]
         before = stored[0].select(names)
-        now, places = merge_partials(reduced_rows(arrived.select(names), self.by, self.ops), before, self.by, self.ops)
+        now, places = merge_partials(
+            reduced_rows(arrived.select(names), self.key_columns, self.ops), before, self.key_columns, self.ops
+        )
         gone = np.zeros(now.num_rows, bool)
         if self.rows is not None:
             gone = now[self.rows].to_numpy() <= 0
@@ -43,15 +45,15 @@ class MergeAggregates(Kernel):
         changes = now.append_column(DELETED, pa.array(gone)).filter(pa.array(~never_there))
         known = before.take(pa.array(places[places >= 0]))
         parts = ((True, now.filter(pa.array(~gone))), (False, known))
-        return KernelResult([changes], current_and_retracted(parts, [*self.by, *self.ops]), in_order=True)
+        return KernelResult([changes], current_and_retracted(parts, [*self.key_columns, *self.ops]), sorted_by_key=True)
 
-    def prepared(self, arrived: pa.Table) -> pa.Table:
+    def add_columns(self, arrived: pa.Table) -> pa.Table:
         """Return rows as they come, with all of their partial values."""
         return with_columns(arrived, self.fixed)
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the rows of each key as one."""
-        return reduced_rows(arrived, self.by, self.ops)
+        return reduced_rows(arrived, self.key_columns, self.ops)
 
 
 def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.join.by_workers import one_by_one
+from tidegate.operators.join.by_workers import repeat_positions
 from tidegate.state.arrow.folding import Kernel, KernelResult, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
@@ -38,7 +38,7 @@ class NetChanges(Kernel):
         changes = rows.append_column(DELETED, pa.array(~waits)).filter(changed)
         return KernelResult([changes], self._given(rows) if self.gives else ())
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return each row once."""
         return _summed(arrived)[0].select(arrived.column_names)
 
@@ -52,7 +52,7 @@ class NetChanges(Kernel):
 
         copies, values = rows["_n"].to_numpy(), rows.select(list(self.columns))
         for is_now, sizes in ((True, copies), (False, -copies)):
-            for places, _ in one_by_one(np.maximum(sizes, 0)):
+            for places, _ in repeat_positions(np.maximum(sizes, 0)):
                 some = values.take(pa.array(places))
                 yield from current_and_retracted([(is_now, some)], self.columns) if self.replaces else [some]
 

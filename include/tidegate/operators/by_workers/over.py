@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.by_workers.frames import Frames
 from tidegate.operators.by_workers.waiting import WaitingRows
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
@@ -57,10 +57,10 @@ class RowsInOrder(Kernel):
         rows = _Sequence.of(self, waited.ready, stored[1])
         running = rows.aggregated()
         return KernelResult(
-            [waited.changes, rows.changes(running)], [rows.given(running)], waited.counts, {LATE: waited.late}
+            [waited.changes, rows.changes(running)], [rows.given(running)], waited.counts, {LATE_OUTPUT: waited.late}
         )
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed; of the last rows those of keys that get a new one."""
         return self.waiting.none(arrived) if place == 0 else self.waiting.are_ready(arrived)
 

@@ -24,7 +24,7 @@ class TopRows(Kernel):
     The batch has by how many copies (`_n`) each row changes; `_row` identifies it.
     """
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     values: Sequence[str]
     """The other columns."""
     order: Sequence[tuple[str, bool]]
@@ -40,17 +40,17 @@ class TopRows(Kernel):
     rank: str = "row_number"
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
-        rows = RankedRows.of(arrived, stored[0], self)
-        return KernelResult([rows.changes()], rows.given())
+        rows = RankedRows.rank(arrived, stored[0], self)
+        return KernelResult([rows.changes()], rows.entering_and_leaving())
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the rows that may be among the first ones: what is behind `n` others of its key is not."""
         import numpy as np
         import pyarrow as pa
 
         if self.keeps_all:
             return arrived
-        key = codes_of([arrived.select(self.by)], self.by)[0]
+        key = codes_of([arrived.select(self.key_columns)], self.key_columns)[0]
         order = in_order(arrived, key, [*self.order, ("_row", True)])
         rows, key = arrived.take(pa.array(order)), key[order]
         return rows.filter(pa.array(self.places(rows, np.ones(len(order), np.int64), key) < self.n))
@@ -76,7 +76,7 @@ class RankedRows:
     def __init__(self, rows: pa.Table, was: Any, now: Any, work: TopRows) -> None:
         import pyarrow as pa
 
-        key = codes_of([rows.select(work.by)], work.by)[0]
+        key = codes_of([rows.select(work.key_columns)], work.key_columns)[0]
         order = in_order(rows, key, [*work.order, ("_row", True)])
         self.work = work
         self.rows = rows.take(pa.array(order))
@@ -86,12 +86,12 @@ class RankedRows:
         """The place that its rank begins with."""
 
     @classmethod
-    def of(cls, arrived: pa.Table, stored: pa.Table, work: TopRows) -> RankedRows:
+    def rank(cls, arrived: pa.Table, stored: pa.Table, work: TopRows) -> RankedRows:
         """Put the batch's rows and the stored ones in order."""
         import numpy as np
         import pyarrow as pa
 
-        keys = [*work.by, "_row"]
+        keys = [*work.key_columns, "_row"]
         names = [GROUP, *keys, *work.values]
         both = pa.concat_tables([stored.select(names), arrived.select(names)], promote_options="permissive")
         codes = np.concatenate(codes_of([stored.select(keys), arrived.select(keys)], keys))
@@ -119,7 +119,7 @@ class RankedRows:
         rows = self.rows.take(pa.array(chosen)).append_column("_n", pa.array(now[chosen]))
         return rows.append_column(DELETED, pa.array(~stays[chosen]))
 
-    def given(self) -> Iterator[pa.Table]:
+    def entering_and_leaving(self) -> Iterator[pa.Table]:
         """Yield the rows that enter the first ones of their key, and those that leave them."""
         import numpy as np
         import pyarrow as pa

@@ -17,11 +17,11 @@ class Result:
     """One column."""
 
     how: str
-    of: Sequence[str]
+    partial_columns: Sequence[str]
     """The columns of its partial values."""
 
     def __call__(self, rows: pa.Table) -> Any:
-        return _COMPUTED[self.how](*(rows[name] for name in self.of))
+        return _COMPUTED[self.how](*(rows[name] for name in self.partial_columns))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class MergeSessions(Kernel):
     The batch has a row's time in `_at`, and its partial values.
     """
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     start: str
     end: str
     ops: Mapping[str, str]
@@ -63,9 +63,9 @@ class MergeSessions(Kernel):
         pieces = self._reduced(new, held, island, starts, ends)
         changed = np.bincount(island[is_new], minlength=pieces.num_rows) > 0
         begins = integers(pieces[self.start])
-        stays = pieces.filter(pa.array(changed & ~ended_mask(pieces[self.end], self.limits.over)))
+        stays = pieces.filter(pa.array(changed & ~ended_mask(pieces[self.end], self.limits.closed_for_rows)))
         moved = held.filter(pa.array((changed[island] & (starts != begins[island]))[new.num_rows :]))
-        names = [GROUP, self.start, *self.by, self.end, *self.ops]
+        names = [GROUP, self.start, *self.key_columns, self.end, *self.ops]
         changes = pa.concat_tables([stays.select(names), moved.select(names)])
         deleted = np.repeat([False, True], [stays.num_rows, moved.num_rows])
         joined = held.filter(pa.array(changed[island][new.num_rows :]))
@@ -77,7 +77,7 @@ class MergeSessions(Kernel):
         ]
         changes = changes.append_column(DELETED, pa.array(deleted))
         return KernelResult(
-            [changes], current_and_retracted(given, [self.start, self.end, *self.by, *self.ops]), counts, apart
+            [changes], current_and_retracted(given, [self.start, self.end, *self.key_columns, *self.ops]), counts, apart
         )
 
     def _emitted(self, rows: pa.Table, closed: int | None) -> pa.Table:
@@ -99,7 +99,9 @@ class MergeSessions(Kernel):
         """Return for each piece, the new ones first, the number of the session that it is part of."""
         import numpy as np
 
-        codes = np.concatenate(codes_of([new.select(self.by), held.select(self.by)], self.by))
+        codes = np.concatenate(
+            codes_of([new.select(self.key_columns), held.select(self.key_columns)], self.key_columns)
+        )
         order = np.lexsort((starts, codes))
         codes, starts, ends = codes[order], starts[order], ends[order]
         distinct, rank = np.unique(ends, return_inverse=True)
@@ -114,7 +116,7 @@ class MergeSessions(Kernel):
         """Return one row for each session, in the order of their numbers."""
         import pyarrow as pa
 
-        names = [GROUP, *self.by, *self.ops]
+        names = [GROUP, *self.key_columns, *self.ops]
         kind = held.schema.field(self.start).type
         values = pa.concat_tables([new.select(names).cast(held.select(names).schema), held.select(names)])
         pieces = values.append_column(_ISLAND, pa.array(island))

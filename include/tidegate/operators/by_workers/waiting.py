@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.join.by_workers import one_by_one
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.by_workers import repeat_positions
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
@@ -117,9 +117,9 @@ class ReadyRows(Kernel):
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(arrived, stored[0])
-        return KernelResult([waited.changes], repeated(waited.ready), waited.counts, {LATE: waited.late})
+        return KernelResult([waited.changes], repeated(waited.ready), waited.counts, {LATE_OUTPUT: waited.late})
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed."""
         return self.waiting.none(arrived)
 
@@ -128,5 +128,5 @@ def repeated(ready: pa.Table) -> Iterator[pa.Table]:
     """Yield each row as often as it has come, some at a time."""
     import pyarrow as pa
 
-    for places, _ in one_by_one(ready["_n"].to_numpy()):
+    for places, _ in repeat_positions(ready["_n"].to_numpy()):
         yield ready.take(pa.array(places))

@@ -28,7 +28,7 @@ class MergeWindows(Kernel):
     A row of the batch has the start of its window, which is null if it has no time.
     """
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     start: str
     end: str
     ops: Mapping[str, str]
@@ -47,7 +47,7 @@ class MergeWindows(Kernel):
         import numpy as np
         import pyarrow as pa
 
-        names = [GROUP, self.start, *self.by, *self.ops]
+        names = [GROUP, self.start, *self.key_columns, *self.ops]
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         weight = integers(arrived[WEIGHT])
         counts = {"late": int(weight[late].sum()), "without_time": int(weight[~timed].sum())}
@@ -61,23 +61,23 @@ class MergeWindows(Kernel):
         before = stored[0].select([*names, self.end])
         now, places = merge_partials(now, before, self._keys, self.ops)
         now = now.append_column(self.end, self._ends_of(now[self.start]))
-        staying = now.filter(pa.array(~ended_mask(now[self.end], self.limits.over)))
+        staying = now.filter(pa.array(~ended_mask(now[self.end], self.limits.closed_for_rows)))
         changes = staying.append_column(DELETED, pa.array(np.zeros(staying.num_rows, bool)))
         known = before.take(pa.array(places[places >= 0]))
         given = [(True, self._emitted(now, self.limits.closed)), (True, self._due(now, before))]
         given.append((False, self._emitted(known, self.limits.closed_before)))
-        emitted = current_and_retracted(given, [self.start, self.end, *self.by, *self.ops])
-        return KernelResult([changes], emitted, counts, apart, in_order=True)
+        emitted = current_and_retracted(given, [self.start, self.end, *self.key_columns, *self.ops])
+        return KernelResult([changes], emitted, counts, apart, sorted_by_key=True)
 
     @property
     def _keys(self) -> list[str]:
-        return [self.start, *self.by]
+        return [self.start, *self.key_columns]
 
-    def prepared(self, arrived: pa.Table) -> pa.Table:
+    def add_columns(self, arrived: pa.Table) -> pa.Table:
         """Return rows as they come, with all of their partial values, and what they count for."""
         return with_columns(arrived, {**self.fixed, WEIGHT: 1})
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the rows of each window and key as one; late ones that are asked for stay as they are."""
         import pyarrow as pa
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.distinct.by_workers import (
     ARRIVED_GENERATION,
-    COUNTS,
-    FIRST,
+    CARRIES_AGGREGATES,
+    COUNT_BITS,
+    GENERATION,
     MAX_COUNTS,
     MULTIPLICITY,
-    SINCE,
     NewValues,
     new_column,
 )
@@ -22,7 +22,7 @@ from tidegate.operators.inputs import sql_type
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql, with_fields
 from tidegate.state.arrow.workers import merges
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.keyed import KeyedState, schema_of, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class CoAggregates(NamedTuple):
 class NewDistinct(NamedTuple):
     """What workers have made of the distinct values of a checkpoint's rows."""
 
-    grown: Sequence[DataFrame]
+    growth: Sequence[DataFrame]
     """By how much counts grow: the keys, any number of rows for each."""
-    left: Parts
+    unhandled: Parts
     """The counts that workers could not do."""
-    along: Mapping[str, str] | None = None
+    co_aggregates: Mapping[str, str] | None = None
     """The partial values of other aggregates that are in the only frame, too, with the operations that merge them."""
 
 
@@ -135,8 +135,8 @@ def _fits_one_query(
     """
     counts = range(sum(len(conditions(members)) for members in parts.values()))
     own = {
-        FIRST,
-        COUNTS,
+        CARRIES_AGGREGATES,
+        COUNT_BITS,
         MULTIPLICITY,
         ARRIVED_GENERATION,
         *map(new_column, counts),
@@ -199,19 +199,19 @@ def _run_kernel(
         )
         first += len(names)
     there = " AND ".join(f"{name} IS NOT NULL" for name in values)
-    life = [f"{SINCE} AS {ARRIVED_GENERATION}"] if has_lives else []
+    life = [f"{GENERATION} AS {ARRIVED_GENERATION}"] if has_lives else []
     batch = select_sql(rows, [*map(quoted, by), *life, f"inline(array({', '.join(each)}))"])
-    batch = batch.where(there if along is None else f"{FIRST} OR ({there})")
-    kept = [SINCE] if has_lives else []
+    batch = batch.where(there if along is None else f"{CARRIES_AGGREGATES} OR ({there})")
+    kept = [GENERATION] if has_lives else []
     states = [
-        Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in (*kept, *names))])
+        StateLookup(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in (*kept, *names))])
         for part, names in zip(parts, columns, strict=True)
     ]
     given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total)), *others]
     begun = [T.StructField(ARRIVED_GENERATION, long)] if has_lives else []
-    arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNTS, long)]
+    arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNT_BITS, long)]
     if along is not None:
-        arriving += [*others, T.StructField(FIRST, T.BooleanType())]
+        arriving += [*others, T.StructField(CARRIES_AGGREGATES, T.BooleanType())]
     name = next(iter(parts))
     is_reduced = (
         not states[0].state.little_arrives
@@ -230,8 +230,8 @@ def _run_kernel(
         work,
         given,
         is_empty=is_known_empty(rows),
-        beside=along.state if along is not None else None,
-        anywhere=None if along is None else f"NOT ({there})",
+        size_hint=along.state if along is not None else None,
+        keyless=None if along is None else f"NOT ({there})",
     )
     if is_reduced:
         learn(name, folded.counts, context)
@@ -248,7 +248,10 @@ def _co_aggregate_columns(along: CoAggregates, *, is_first: bool) -> list[str]:
     """Return the SQL of the columns that only the first value of a row has."""
     nothing = {field.name: f"CAST(NULL AS {sql_type(field.dataType)})" for field in along.fields}
     texts = along.texts if is_first else nothing
-    return [*(f"{texts[field.name]} AS {quoted(field.name)}" for field in along.fields), f"{is_first} AS {FIRST}"]
+    return [
+        *(f"{texts[field.name]} AS {quoted(field.name)}" for field in along.fields),
+        f"{is_first} AS {CARRIES_AGGREGATES}",
+    ]
 
 
 def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[str]) -> str:
@@ -257,4 +260,4 @@ def _value(values: Sequence[str], members: Sequence[Function], first: int, carri
         f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
     )
     named = (f"{text} AS {name}" for name, text in zip(values, computed_if_any(members), strict=True))
-    return f"struct({', '.join([*named, f'{bits} AS {COUNTS}', *carried])})"
+    return f"struct({', '.join([*named, f'{bits} AS {COUNT_BITS}', *carried])})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.distinct.by_workers import SINCE
+from tidegate.operators.distinct.by_workers import GENERATION
 from tidegate.operators.functions import Function, parse
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import moment
@@ -33,7 +33,7 @@ _GENERATION: Final = "_begun life"
 
 def generation_function() -> Function:
     """Return the aggregate that keeps the beginning of a life with the totals."""
-    function = parse(SINCE, f"max({SINCE})")
+    function = parse(GENERATION, f"max({GENERATION})")
     assert isinstance(function, Function)
     return function
 
@@ -44,12 +44,12 @@ def with_generation(rows: DataFrame, by: Sequence[str], state: KeyedState, conte
 
     now = F.expr(moment(context.checkpoint, quoted(by[0])))
     if is_known_empty(rows) or state.is_empty:
-        return empty_if(rows, rows.withColumn(SINCE, now))
+        return empty_if(rows, rows.withColumn(GENERATION, now))
     rows = context.persist(rows)  # the rows whose keys are looked up are those that are counted, whatever made them
-    totals = state.of(rows.select(*map(quoted, by)).distinct())
+    totals = state.lookup(rows.select(*map(quoted, by)).distinct())
     assert totals is not None
-    joined = rows.join(_lives(totals, by), F.expr(_of_key(by)), "left")
-    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_GENERATION), now).alias(SINCE))
+    joined = rows.join(_generations(totals, by), F.expr(_of_key(by)), "left")
+    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_GENERATION), now).alias(GENERATION))
 
 
 def in_current_generation(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -59,8 +59,8 @@ def in_current_generation(stored: DataFrame, rows: DataFrame, keys: Sequence[str
     """
     from pyspark.sql import functions as F
 
-    own = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(keys).items())
-    lives = select_sql(rows, [*own, f"{SINCE} AS {quoted(_GENERATION)}"])
+    own = (f"{quoted(key)} AS {quoted(name)}" for key, name in _stored_values(keys).items())
+    lives = select_sql(rows, [*own, f"{GENERATION} AS {quoted(_GENERATION)}"])
     return stored.join(lives, F.expr(_in_generation(keys, stored)), "left_semi")
 
 
@@ -80,7 +80,7 @@ def forget_values(
     if is_time and _rows(values) > 2 * left:
         state.rewrite()
         for each in values:
-            each.rewrite(only=lambda rows: _counting(rows, state.rows(), by))
+            each.rewrite(only=lambda rows: _current_values(rows, state.rows(), by))
         last, left = now, _rows(values)
     context.remember[FORGOTTEN] = {"at": last, "left": left}
 
@@ -89,35 +89,35 @@ def _rows(states: Sequence[KeyedState]) -> int:
     return sum(state.rows_in_files for state in states)
 
 
-def _counting(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) -> DataFrame:
+def _current_values(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) -> DataFrame:
     """Return the values that belong to the lives that keys have now."""
     from pyspark.sql import functions as F
 
     if totals is None:
         return values.where("false")
-    return values.join(_lives(totals, by), F.expr(_in_generation(by, values)), "left_semi")
+    return values.join(_generations(totals, by), F.expr(_in_generation(by, values)), "left_semi")
 
 
-def _lives(totals: DataFrame, by: Sequence[str]) -> DataFrame:
+def _generations(totals: DataFrame, by: Sequence[str]) -> DataFrame:
     """Return when the life of each key began, under names that no other frame has."""
-    keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(by).items())
-    return select_sql(totals, [*keys, f"{_since(totals)} AS {quoted(_GENERATION)}"])
+    keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _stored_values(by).items())
+    return select_sql(totals, [*keys, f"{_generation_of(totals)} AS {quoted(_GENERATION)}"])
 
 
 def _of_key(by: Sequence[str]) -> str:
     """Return SQL for: the row has the key of the life."""
-    return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _held(by).items())
+    return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _stored_values(by).items())
 
 
 def _in_generation(by: Sequence[str], values: DataFrame) -> str:
     """Return SQL for: the value counts for this life of the key."""
-    return f"{_of_key(by)} AND {_since(values)} = {quoted(_GENERATION)}"
+    return f"{_of_key(by)} AND {_generation_of(values)} = {quoted(_GENERATION)}"
 
 
-def _held(by: Sequence[str]) -> dict[str, str]:
+def _stored_values(by: Sequence[str]) -> dict[str, str]:
     return {key: f"_held {place}" for place, key in enumerate(by)}
 
 
-def _since(rows: DataFrame) -> str:
+def _generation_of(rows: DataFrame) -> str:
     """Return SQL for the life that a stored row belongs to."""
-    return f"coalesce({SINCE}, 0L)" if SINCE in rows.columns else "0L"
+    return f"coalesce({GENERATION}, 0L)" if GENERATION in rows.columns else "0L"

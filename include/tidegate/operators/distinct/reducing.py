@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.distinct.by_workers import ARRIVED_GENERATION, COUNTS, FIRST, MANY, MULTIPLICITY, ROWS_AFTER
-from tidegate.operators.functions import RowPartials, reduced
+from tidegate.operators.distinct.by_workers import (
+    ARRIVED_GENERATION,
+    CARRIES_AGGREGATES,
+    COUNT_BITS,
+    MULTIPLICITY,
+    ROWS_AFTER,
+    ROWS_BEFORE,
+)
+from tidegate.operators.functions import RowPartials, pre_aggregate
 from tidegate.records.names import quoted
 from tidegate.spark.known import select_sql
 
@@ -44,7 +51,7 @@ def may_be_reduced(name: str, context: OperatorContext) -> bool:
 def learn(name: str, counts: Mapping[str, int], context: OperatorContext) -> None:
     """Remember whether it was worth it. Few rows do not tell. counts: what workers have reported."""
     before = context.remember.get(REDUCED_FROM, {})
-    many, fewer = counts.get(MANY, 0), counts.get(ROWS_AFTER, 0)
+    many, fewer = counts.get(ROWS_BEFORE, 0), counts.get(ROWS_AFTER, 0)
     was_worth_it = before.get(name) == 0
     is_worth_it = many >= ROWS_OF_A_VALUE * fewer if many >= WORTH_REDUCING else was_worth_it
     context.remember[REDUCED_FROM] = {**before, name: 0 if is_worth_it else context.checkpoint + UNREDUCED}
@@ -57,7 +64,7 @@ def reduce_by_value(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str
     """
     types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
     texts = [name for name in ops if types[name] == "string"]
-    merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_GENERATION: "max", **ops}
+    merged = {COUNT_BITS: "bit_or", CARRIES_AGGREGATES: "bool_or", ARRIVED_GENERATION: "max", **ops}
     merged = {name: op for name, op in merged.items() if name in types and name not in texts}
-    rows = reduced(RowPartials(batch, merged), [*keys, *texts], weight=MULTIPLICITY).rows
+    rows = pre_aggregate(RowPartials(batch, merged), [*keys, *texts], weight=MULTIPLICITY).rows
     return select_sql(rows, map(quoted, [*types, MULTIPLICITY]))

@@ -16,8 +16,8 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.join.folded import joined_as_of
 from tidegate.operators.join.join import How, join_problems
-from tidegate.operators.join.sides import On, check_sides
-from tidegate.operators.join.time_bounds import LATE, need_time, side_time_problems, side_times
+from tidegate.operators.join.sides import JoinKeys, check_sides
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_time_problems, side_times
 from tidegate.operators.waiting import WAITING
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty
@@ -46,7 +46,7 @@ class AsOfJoin(Operator):
         event_time: str | tuple[str | None, str | None] | None = None,
         expiry: Expiry = NEVER,
     ) -> None:
-        self.keys = On.of(on)
+        self.keys = JoinKeys.from_declaration(on)
         self.on = self.keys.left
         self.how = how
         self.prefix = prefix
@@ -54,7 +54,7 @@ class AsOfJoin(Operator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.on
 
     @property
@@ -67,7 +67,7 @@ class AsOfJoin(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return (LATE,)
+        return (LATE_OUTPUT,)
 
     @property
     def uses_event_time(self) -> bool:
@@ -103,9 +103,9 @@ class AsOfJoin(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
-        times[1] = self.keys.renamed(inputs[1].columns).get(times[1], times[1])
+        times[1] = self.keys.right_names(inputs[1].columns).get(times[1], times[1])
         is_empty = all(map(is_known_empty, inputs))
-        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
+        inputs = [inputs[0], self.keys.rename_right(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
         states = [
             context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)

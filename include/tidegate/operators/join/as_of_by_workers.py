@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.by_workers.waiting import WaitingRows
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, joined, one_by_one
-from tidegate.operators.join.time_bounds import LATE
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, joined, repeat_positions
+from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
@@ -42,10 +42,10 @@ class AsOfInWorkers(Kernel):
             [waited.changes, versions.changes(self.waiting.now)],
             self._given(ready, versions.rows, met),
             waited.counts,
-            {LATE: waited.late},
+            {LATE_OUTPUT: waited.late},
         )
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed; of versions all of the key, by versions and by rows that are
         ready."""
         import pyarrow.compute as pc
@@ -67,7 +67,7 @@ class AsOfInWorkers(Kernel):
         import pyarrow as pa
 
         side, keys = self.sides[1], [*self.on, "_row"]
-        names = [GROUP, *keys, *side.kept, "_at"]
+        names = [GROUP, *keys, *side.stored, "_at"]
         codes, known = codes_of([arrived.select(keys), stored.select(keys)], keys)
         distinct, first = np.unique(codes, return_index=True)
         new = arrived.rename_columns(names).take(pa.array(first[~np.isin(distinct, known)]))
@@ -79,7 +79,7 @@ class AsOfInWorkers(Kernel):
         copies = ready["_n"].to_numpy()
         if not self.outer:
             copies = copies * (met >= 0)
-        for places, _ in one_by_one(copies):
+        for places, _ in repeat_positions(copies):
             found = places[met[places] >= 0]
             yield joined(self.on, self.sides, (ready, found), (versions, met[found]))
             if len(found) < len(places):

@@ -20,7 +20,7 @@ from tidegate.state.lateness import late_rows_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FROM_RIGHT", "IntervalJoinKernel", "JoinSide", "Pairs", "Ranges", "joined", "one_by_one"]
+__all__ = ["FROM_RIGHT", "IntervalJoinKernel", "JoinSide", "Pairs", "Ranges", "joined", "repeat_positions"]
 
 FROM_RIGHT: Final = "_tidegate_right"
 """The column of the batch that says which side a row is from."""
@@ -34,15 +34,15 @@ class JoinSide:
 
     values: Mapping[str, str]
     """Its columns apart from the keys, each with its name in the batch."""
-    kept: Sequence[str]
+    stored: Sequence[str]
     """Those of them that are kept."""
     result: Sequence[tuple[str, str]]
     """The columns of the result that come from it, each with the name here."""
-    ends: int | None
+    expire_before: int | None
     """Rows before this time can no longer match any other. None: there is no watermark yet."""
-    outer: bool
+    emits_unmatched: bool
     """Whether its rows are emitted without a partner when their time is over."""
-    once: bool = False
+    emits_once_matched: bool = False
     """Whether its rows are emitted once they have a partner, by themselves."""
     expires: bool = False
     """Whether its stored rows are forgotten by themselves when their time is over."""
@@ -52,7 +52,7 @@ class JoinSide:
 class IntervalJoinKernel(Kernel):
     """The work on the rows of one range of key groups."""
 
-    on: Sequence[str]
+    join_keys: Sequence[str]
     sides: tuple[JoinSide, JoinSide]
     low: int
     high: int
@@ -61,7 +61,7 @@ class IntervalJoinKernel(Kernel):
     """Rows before this time are late."""
     nulls_wait: bool
     """Whether rows with null keys are kept, although they match nothing."""
-    gives_pairs: bool = True
+    emits_pairs: bool = True
     """Whether pairs are emitted, and not only rows of one side."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
@@ -73,10 +73,10 @@ class IntervalJoinKernel(Kernel):
             rows.settle(met)
             for rows, met in zip(sides, (pairs.positions_of_left(), pairs.positions_of_right()), strict=True)
         ]
-        given = self._given(sides, pairs, [each.lone for each in settled])
+        given = self._emit_rows(sides, pairs, [each.lone for each in settled])
         return KernelResult([each.changes for each in settled], given, counts, apart)
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows of the other side: they meet all that is stored on this one."""
         import pyarrow.compute as pc
 
@@ -93,30 +93,30 @@ class IntervalJoinKernel(Kernel):
         counts["late"] += int((mine & late).sum())
         counts["without_time"] += int((mine & ~timed).sum())
         others = arrived.filter(pa.array(mine & (late | ~timed)))
-        here = {**{name: name for name in self.on}, **side.values}
+        here = {**{name: name for name in self.join_keys}, **side.values}
         apart[LATE_SIDES[place]] = pa.table({name: others[column] for name, column in here.items()})
         keep = mine & timed & ~late
         if not self.nulls_wait:
-            for name in self.on:
+            for name in self.join_keys:
                 keep &= pc.is_valid(arrived[name]).to_numpy()
-        own = [GROUP, *self.on, "_row", "_at"]
-        rows = arrived.select([*own, *(side.values[name] for name in side.kept)]).filter(pa.array(keep))
-        return rows.rename_columns([*own, *side.kept])
+        own = [GROUP, *self.join_keys, "_row", "_at"]
+        rows = arrived.select([*own, *(side.values[name] for name in side.stored)]).filter(pa.array(keep))
+        return rows.rename_columns([*own, *side.stored])
 
-    def _given(self, sides: Sequence[_Rows], pairs: Pairs, alone: Sequence[tuple[Any, Any]]) -> Iterator[pa.Table]:
+    def _emit_rows(self, sides: Sequence[_Rows], pairs: Pairs, alone: Sequence[tuple[Any, Any]]) -> Iterator[pa.Table]:
         left, right = sides
-        for left_of, right_of in pairs.chunks() if self.gives_pairs else ():
+        for left_of, right_of in pairs.chunks() if self.emits_pairs else ():
             copies = left.counts[left_of] * right.counts[right_of]
             if (copies == 1).all():
-                yield joined(self.on, self.sides, (left.rows, left_of), (right.rows, right_of))
+                yield joined(self.join_keys, self.sides, (left.rows, left_of), (right.rows, right_of))
                 continue
-            for places, _ in one_by_one(copies):
-                yield joined(self.on, self.sides, (left.rows, left_of[places]), (right.rows, right_of[places]))
+            for places, _ in repeat_positions(copies):
+                yield joined(self.join_keys, self.sides, (left.rows, left_of[places]), (right.rows, right_of[places]))
         for place, (lone, copies) in enumerate(alone):
-            for chosen, _ in one_by_one(copies):
+            for chosen, _ in repeat_positions(copies):
                 both: list[Any] = [(side.rows, None) for side in sides]
                 both[place] = (sides[place].rows, lone[chosen])
-                yield joined(self.on, self.sides, *both)
+                yield joined(self.join_keys, self.sides, *both)
 
 
 class _Rows:
@@ -129,8 +129,8 @@ class _Rows:
         import pyarrow.compute as pc
 
         self.side = join.sides[place]
-        keys = [*join.on, "_row"]
-        names = [GROUP, *keys, *self.side.kept, "_at"]
+        keys = [*join.join_keys, "_row"]
+        names = [GROUP, *keys, *self.side.stored, "_at"]
         codes_stored, codes_arrived = codes_of([stored.select(keys), arrived.select(keys)], keys)
         codes_new, first, of = np.unique(codes_arrived, return_index=True, return_inverse=True)
         new = arrived.select(names).take(pa.array(first))
@@ -141,7 +141,7 @@ class _Rows:
         self.at = integers(self.rows["_at"])
         self.may_match = np.ones(len(self.at), bool)
         """False: a null in the keys, which equals nothing."""
-        for name in join.on:
+        for name in join.join_keys:
             self.may_match &= pc.is_valid(self.rows[name]).to_numpy()
         _, self.identities = np.unique(np.concatenate([codes_stored, codes_new]), return_inverse=True)
         """The same number for a new row and a stored one that it is a copy of."""
@@ -155,9 +155,9 @@ class _Rows:
         counts = np.bincount(of, weights=self.counts, minlength=len(place)).astype(np.int64)
         was_stored, is_new, was_matched = (_any(mask, of, len(place)) for mask in self._masks())
         matched = was_matched.copy()
-        if self.side.outer or self.side.once:
+        if self.side.emits_unmatched or self.side.emits_once_matched:
             matched[of[met]] = True
-        ends = self.side.ends
+        ends = self.side.expire_before
         over = np.zeros(len(place), bool) if ends is None else self.at[place] < ends
         live = ~over & (is_new | (matched & ~was_matched))
         chosen = np.flatnonzero(live if self.side.expires else live | (over & was_stored))
@@ -165,9 +165,9 @@ class _Rows:
         for name, values in (("_n", counts), ("_matched", matched), (DELETED, over)):
             rows = rows.append_column(name, pa.array(values[chosen]))
         lone = np.zeros(0, np.int64)
-        if self.side.outer:
+        if self.side.emits_unmatched:
             lone = np.flatnonzero(over & ~matched)
-        if self.side.once:
+        if self.side.emits_once_matched:
             arriving = np.bincount(of, weights=self.counts * self.is_new, minlength=len(place)).astype(np.int64)
             counts = np.where(was_matched, arriving, counts)
             lone = np.flatnonzero(matched & (counts > 0))
@@ -198,10 +198,10 @@ def _pairs(join: IntervalJoinKernel, left: _Rows, right: _Rows) -> Pairs:
     """Return all pairs in which at least one row is new."""
     import numpy as np
 
-    codes = codes_of([left.rows.select(join.on), right.rows.select(join.on)], join.on)
+    codes = codes_of([left.rows.select(join.join_keys), right.rows.select(join.join_keys)], join.join_keys)
     new, old, every = np.flatnonzero(left.is_new), np.flatnonzero(~left.is_new), np.arange(len(right.at))
-    found = [_near(join, (left, codes[0], new), (right, codes[1], every))]
-    found.append(_near(join, (left, codes[0], old), (right, codes[1], np.flatnonzero(right.is_new))))
+    found = [_find_near_pairs(join, (left, codes[0], new), (right, codes[1], every))]
+    found.append(_find_near_pairs(join, (left, codes[0], old), (right, codes[1], np.flatnonzero(right.is_new))))
     return Pairs(found)
 
 
@@ -247,7 +247,7 @@ class Pairs:
     def chunks(self) -> Iterator[tuple[Any, Any]]:
         """Yield the places of left and right rows, some pairs at a time."""
         for each in self.ranges:
-            for rows, offsets in one_by_one(each.sizes):
+            for rows, offsets in repeat_positions(each.sizes):
                 yield each.left[rows], each.right[each.first[rows] + offsets]
 
 
@@ -266,7 +266,7 @@ def joined(
     return pa.table(columns)
 
 
-def one_by_one(sizes: Any) -> Iterator[tuple[Any, Any]]:
+def repeat_positions(sizes: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the places of sizes, each as often as its size says, with how often before; some at once."""
     import numpy as np
 
@@ -282,7 +282,7 @@ def one_by_one(sizes: Any) -> Iterator[tuple[Any, Any]]:
         yield places, np.arange(start, end) - np.repeat(before, some)
 
 
-def _near(join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
+def _find_near_pairs(join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
     """Return the pairs of rows with equal keys whose times are within the bounds. Each side: rows, codes, places."""
     import numpy as np
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, one_by_one
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, repeat_positions
 from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
@@ -26,7 +26,7 @@ __all__ = ["CurrentRowsJoin"]
 class CurrentRowsJoin(Kernel):
     """The batch has by how many copies (`_n`) each row changes; `_row` identifies it."""
 
-    on: Sequence[str]
+    join_keys: Sequence[str]
     sides: tuple[JoinSide, JoinSide]
     how: str
     replaces: bool
@@ -34,13 +34,13 @@ class CurrentRowsJoin(Kernel):
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         sides = [_CurrentRows.of(self, place, arrived, stored[place]) for place in (0, 1)]
-        codes = codes_of([rows.rows.select(self.on) for rows in sides], self.on)
+        codes = codes_of([rows.rows.select(self.join_keys) for rows in sides], self.join_keys)
         for rows, own in zip(sides, codes, strict=True):
             rows.codes = own
         changes = [rows.changes() for rows in sides]
         return KernelResult(changes, self._replacing(*sides) if self.replaces else self._adding(*sides))
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows that meet all that is stored on a side."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -60,8 +60,8 @@ class CurrentRowsJoin(Kernel):
                 copies = left.now[left_of] - had
             else:
                 copies = left.now[left_of] * right.now[right_of] - left.was[left_of] * right.was[right_of]
-            for chosen, _ in one_by_one(np.maximum(copies, 0)):
-                yield joined(self.on, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
+            for chosen, _ in repeat_positions(np.maximum(copies, 0)):
+                yield joined(self.join_keys, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
 
     def _replacing(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
         import numpy as np
@@ -86,20 +86,20 @@ class CurrentRowsJoin(Kernel):
         right_alone[pairs.positions_of_right()] = False
         if self.how in ("semi", "anti"):
             alone = np.flatnonzero(left_alone if self.how == "anti" else there & ~left_alone)
-            for chosen, _ in one_by_one(left_copies[alone]):
-                yield joined(self.on, self.sides, (left.rows, alone[chosen]), (right.rows, None))
+            for chosen, _ in repeat_positions(left_copies[alone]):
+                yield joined(self.join_keys, self.sides, (left.rows, alone[chosen]), (right.rows, None))
             return
         for left_of, right_of in pairs.chunks():
-            for chosen, _ in one_by_one(left_copies[left_of] * right_copies[right_of]):
-                yield joined(self.on, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
+            for chosen, _ in repeat_positions(left_copies[left_of] * right_copies[right_of]):
+                yield joined(self.join_keys, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
         if self.how in ("left", "full"):
             alone = np.flatnonzero(left_alone)
-            for chosen, _ in one_by_one(left_copies[alone]):
-                yield joined(self.on, self.sides, (left.rows, alone[chosen]), (right.rows, None))
+            for chosen, _ in repeat_positions(left_copies[alone]):
+                yield joined(self.join_keys, self.sides, (left.rows, alone[chosen]), (right.rows, None))
         if self.how in ("right", "full"):
             alone = np.flatnonzero(right_alone)
-            for chosen, _ in one_by_one(right_copies[alone]):
-                yield joined(self.on, self.sides, (left.rows, None), (right.rows, alone[chosen]))
+            for chosen, _ in repeat_positions(right_copies[alone]):
+                yield joined(self.join_keys, self.sides, (left.rows, None), (right.rows, alone[chosen]))
 
 
 @dataclass
@@ -124,10 +124,10 @@ class _CurrentRows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        side, keys = join.sides[place], [*join.on, "_row"]
-        names = [GROUP, *keys, *side.kept]
+        side, keys = join.sides[place], [*join.join_keys, "_row"]
+        names = [GROUP, *keys, *side.stored]
         came = arrived.filter(arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT]))
-        own = [GROUP, *keys, *(side.values[name] for name in side.kept)]
+        own = [GROUP, *keys, *(side.values[name] for name in side.stored)]
         new = came.select(own).rename_columns(names)
         both = pa.concat_tables([stored.select(names), new], promote_options="permissive")
         codes = np.concatenate(codes_of([stored.select(keys), new.select(keys)], keys))
@@ -137,7 +137,7 @@ class _CurrentRows:
         change = np.bincount(of[old:], weights=came["_n"].to_numpy(), minlength=len(first)).astype(np.int64)
         rows = both.take(pa.array(first)).combine_chunks()
         may_match = np.ones(rows.num_rows, bool)
-        for name in join.on:
+        for name in join.join_keys:
             may_match &= pc.is_valid(rows[name]).to_numpy()
         return cls(rows, was, was + change, change != 0, may_match)
 

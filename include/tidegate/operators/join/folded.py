@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
 from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
 from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
-from tidegate.operators.join.time_bounds import LATE, LATE_SIDES
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, LATE_SIDES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,32 +66,40 @@ def join_within(
     ]
     sides, remembered = [], []
     for place, state in enumerate(states):
-        expires, once = state.by_row is not None, how == "semi" and place == 0
+        expires, once = state.expires_by_row_time is not None, how == "semi" and place == 0
         ends = near.ends[place]
-        sides.append(both.side(place, ends=ends, outer=near.outer[place], once=once, expires=expires))
-        stands = expires or (is_empty and not context.watermarks.moved)
+        sides.append(
+            both.side(
+                place,
+                expire_before=ends,
+                emits_unmatched=near.outer[place],
+                emits_once_matched=once,
+                expires=expires,
+            )
+        )
+        stands = expires or (is_empty and not context.watermarks.has_advanced)
         time = None if expires else "_at"
-        remembered.append(Remembered(state, [*both.stored(place), *own], time, None if stands else ends))
+        remembered.append(StateLookup(state, [*both.stored(place), *own], time, None if stands else ends))
     work = IntervalJoinKernel(
-        on=on,
+        join_keys=on,
         sides=(sides[0], sides[1]),
         low=near.bounds[0],
         high=near.bounds[1],
         late=context.watermarks.before_micros,
         nulls_wait=near.nulls_wait,
-        gives_pairs=how not in LEFT_ONLY,
+        emits_pairs=how not in LEFT_ONLY,
     )
     times = [
         f"{time_micros_sql(frame, near.times[place], f'operator {context.uid!r}')} AS _at"
         for place, frame in enumerate(inputs)
     ]
     batch = both.batch([(place, frame, times[place]) for place, frame in enumerate(inputs)])
-    apart = {name: both.all_columns(place) for place, name in enumerate(LATE_SIDES) if name in context.taken}
+    apart = {name: both.all_columns(place) for place, name in enumerate(LATE_SIDES) if name in context.consumed_outputs}
     folded = run_kernel(
-        batch, both.arriving(own[0]), on, remembered, work, both.given(), is_empty=is_empty, apart=apart
+        batch, both.arriving(own[0]), on, remembered, work, both.result_columns(), is_empty=is_empty, side_outputs=apart
     )
     context.count(folded.counts)
-    return {"": folded.rows, **folded.apart}
+    return {"": folded.rows, **folded.side_outputs}
 
 
 def joined_now(
@@ -124,14 +132,14 @@ def joined_now(
         both.batch(frames),
         both.arriving(copies),
         on,
-        [Remembered(state, [*both.stored(place), copies]) for place, state in enumerate(states)],
+        [StateLookup(state, [*both.stored(place), copies]) for place, state in enumerate(states)],
         CurrentRowsJoin(on, (both.side(0), both.side(1)), how, replaces),
-        both.given(),
+        both.result_columns(),
         is_empty=all(is_known_empty(frame) for _, frame, _ in frames),
-        enters=IS_CURRENT if replaces else None,
-        wants_retractions=replaces and context.replaced_is_taken,
+        is_current_column=IS_CURRENT if replaces else None,
+        wants_retractions=replaces and context.wants_retractions,
     )
-    return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+    return {"": folded.rows, **({"-": folded.retractions} if replaces else {})}
 
 
 def joined_as_of(
@@ -158,39 +166,39 @@ def joined_as_of(
     frames = [inputs[0], inputs[1].where(meets)]  # other versions hold for no row
     marks = context.watermarks
     now = marks.now_micros
-    waiting = Remembered(
+    waiting = StateLookup(
         states[0],
         [*both.stored(0), at, T.StructField("_n", T.LongType())],
         "_at",
-        None if is_empty and not marks.moved else now,
+        None if is_empty and not marks.has_advanced else now,
     )
     folded = run_kernel(
         both.batch([(place, frame, f"{micros[place]} AS _at") for place, frame in enumerate(frames)]),
         both.arriving(at),
         on,
-        [waiting, Remembered(states[1], [*both.stored(1), at], also_keys_of=0)],
+        [waiting, StateLookup(states[1], [*both.stored(1), at], also_keys_of=0)],
         AsOfInWorkers(
             on,
             (both.side(0), both.side(1)),
             WaitingRows(on, both.aliases[0], marks.before_micros, now),
             outer=how == "left",
         ),
-        both.given(),
+        both.result_columns(),
         is_empty=is_empty,
-        apart={LATE: both.all_columns(0)} if LATE in context.taken else {},
+        side_outputs={LATE_OUTPUT: both.all_columns(0)} if LATE_OUTPUT in context.consumed_outputs else {},
     )
     context.count(folded.counts)
-    return {"": folded.rows, **folded.apart}
+    return {"": folded.rows, **folded.side_outputs}
 
 
 @dataclass(frozen=True)
 class _BothSides:
     """Both sides of a join, for its kernel: each with columns under names of their own in one batch."""
 
-    on: Sequence[str]
+    join_keys: Sequence[str]
     fields: Sequence[Mapping[str, StructField]]
     """By side, its columns."""
-    kept: Sequence[Sequence[str]]
+    stored_columns: Sequence[Sequence[str]]
     """By side, the columns that are kept, apart from the keys."""
     results: Sequence[Mapping[str, str]]
     """By side, the columns that are in the result, each with its name there."""
@@ -215,18 +223,33 @@ class _BothSides:
 
     @property
     def _keys(self) -> list[StructField]:
-        return [self.fields[0][name] for name in self.on]
+        return [self.fields[0][name] for name in self.join_keys]
 
-    def side(self, place: int, **how: Any) -> JoinSide:
+    def side(
+        self,
+        place: int,
+        *,
+        expire_before: int | None = None,
+        emits_unmatched: bool = False,
+        emits_once_matched: bool = False,
+        expires: bool = False,
+    ) -> JoinSide:
         """Return a side as the kernel knows it."""
-        named = tuple((new, name) for name, new in self.results[place].items())
-        return JoinSide(self.aliases[place], self.kept[place], named, **({"ends": None, "outer": False} | how))
+        return JoinSide(
+            values=self.aliases[place],
+            stored=self.stored_columns[place],
+            result=tuple((new, name) for name, new in self.results[place].items()),
+            expire_before=expire_before,
+            emits_unmatched=emits_unmatched,
+            emits_once_matched=emits_once_matched,
+            expires=expires,
+        )
 
     def stored(self, place: int) -> list[StructField]:
         """Return the columns of a side's state that make a row."""
         from pyspark.sql import types as T
 
-        values = (self.fields[place][name] for name in self.kept[place])
+        values = (self.fields[place][name] for name in self.stored_columns[place])
         return [*self._keys, T.StructField("_row", T.StringType()), *values]
 
     def all_columns(self, place: int) -> list[StructField]:
@@ -242,7 +265,7 @@ class _BothSides:
             columns += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
         return columns
 
-    def given(self) -> list[StructField]:
+    def result_columns(self) -> list[StructField]:
         """Return the columns of the result."""
         from pyspark.sql import types as T
 
@@ -259,9 +282,15 @@ class _BothSides:
         made = []
         for place, frame, own in frames:
             frame = frame.select(*map(quoted, self.fields[place]))
-            looked_at = frame.select(*map(quoted, [*self.on, *self.kept[place]]))
+            looked_at = frame.select(*map(quoted, [*self.join_keys, *self.stored_columns[place]]))
             values = (f"{quoted(name)} AS {alias}" for name, alias in self.aliases[place].items())
-            columns = [*map(quoted, self.on), own, *row_halves(looked_at), f"{place == 1} AS {FROM_RIGHT}", *values]
+            columns = [
+                *map(quoted, self.join_keys),
+                own,
+                *row_halves(looked_at),
+                f"{place == 1} AS {FROM_RIGHT}",
+                *values,
+            ]
             made.append(select_sql(frame, columns))
         whole = made[0]
         for frame in made[1:]:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
-from tidegate.operators.inputs import recalled, same
+from tidegate.operators.inputs import null_safe_equality, recalled
 from tidegate.operators.join.folded import TimeBounds, join_within, joined_now
 from tidegate.operators.join.sides import (
     LEFT_ONLY,
-    On,
+    JoinKeys,
     check_sides,
     copies,
     joined_columns,
@@ -64,7 +64,7 @@ EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
 
 
-def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
+def join_problems(on: JoinKeys, how: str, allowed: Sequence[str]) -> list[str]:
     """Return the problems that every join may have."""
     problems = on.problems()
     if how not in allowed:
@@ -89,7 +89,7 @@ class IntervalJoin(Operator):
         prefix: str | None = None,
         event_time: str | tuple[str | None, str | None] | None = None,
     ) -> None:
-        self.keys = On.of(on)
+        self.keys = JoinKeys.from_declaration(on)
         self.on = self.keys.left
         self.within = within
         self.how = how
@@ -97,7 +97,7 @@ class IntervalJoin(Operator):
         self.times = side_times(event_time)
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.on
 
     @property
@@ -158,9 +158,9 @@ class IntervalJoin(Operator):
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
-        times[1] = self.keys.renamed(inputs[1].columns).get(times[1], times[1])
+        times[1] = self.keys.right_names(inputs[1].columns).get(times[1], times[1])
         is_empty = all(map(is_known_empty, inputs))
-        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
+        inputs = [inputs[0], self.keys.rename_right(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
         near = TimeBounds(
             (times[0], times[1]),
@@ -212,14 +212,14 @@ class LatestJoin(ExpiringOperator):
         prefix: str | None = None,
         expiry: Expiry = NEVER,
     ) -> None:
-        self.keys = On.of(on)
+        self.keys = JoinKeys.from_declaration(on)
         self.on = self.keys.left
         self.how = how
         self.prefix = prefix
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.on
 
     @property
@@ -227,10 +227,10 @@ class LatestJoin(ExpiringOperator):
         return ("left", "right")
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         final = self.how in ("inner", "semi")
         met = ["which rows have met, where a side replaces rows between two checkpoints"] if final else []
-        return [*super().by_cuts, *met]
+        return [*super().depends_on_checkpoint_cuts, *met]
 
     @property
     def updates(self) -> bool:
@@ -272,7 +272,7 @@ class LatestJoin(ExpiringOperator):
 
     @property
     def current_output_is_complete(self) -> bool:
-        return not self.forgets
+        return not self.expires_without_retraction
 
     @property
     def inputs_of_unbounded_age(self) -> tuple[int, ...]:
@@ -296,17 +296,17 @@ class LatestJoin(ExpiringOperator):
         return join_problems(self.keys, self.how, HOWS) + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        right = self.keys.turned(inputs[1], context)
+        right = self.keys.rename_right(inputs[1], context)
         check_sides([inputs[0], right], self.on, self.prefix, context, self.how)
-        gone_left, gone_right = context.withdrawn or (None, None)
+        gone_left, gone_right = context.retractions or (None, None)
         if gone_right is not None:
-            gone_right = self.keys.looked_at(self.keys.turned(gone_right, context), self.how)
+            gone_right = self.keys.project_right(self.keys.rename_right(gone_right, context), self.how)
         states = [
             context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
             for part in self.parts
         ]
         return joined_now(
-            [inputs[0], self.keys.looked_at(right, self.how)],
+            [inputs[0], self.keys.project_right(right, self.how)],
             (gone_left, gone_right),
             self.on,
             self.prefix,
@@ -316,11 +316,11 @@ class LatestJoin(ExpiringOperator):
             how=self.how,
         )
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         sides = []
-        inputs = [inputs[0], self.keys.looked_at(self.keys.turned(inputs[1], context), self.how)]
+        inputs = [inputs[0], self.keys.project_right(self.keys.rename_right(inputs[1], context), self.how)]
         for part, frame in zip(self.parts, inputs, strict=True):
             like, rows = side_rows(frame, frame, self.on), states[part]
             state = context.state([*self.on, "_row"], part, grouped_by=self.on)
@@ -339,9 +339,11 @@ class LatestJoin(ExpiringOperator):
             *(F.col(k).alias(n) for k, n in zip(on, asides, strict=True)), F.struct("*").alias("r")
         )
         if self.how in LEFT_ONLY:
-            alone = left_rows.join(right_rows, same(self.on, asides, nulls=False), f"left_{self.how}").select("l")
+            alone = left_rows.join(
+                right_rows, null_safe_equality(self.on, asides, nulls=False), f"left_{self.how}"
+            ).select("l")
             return left_columns(copies(alone, f"l.{count}"), self.on, columns[0])
-        pairs = left_rows.join(right_rows, same(self.on, asides, nulls=False), self.how).select("l", "r")
+        pairs = left_rows.join(right_rows, null_safe_equality(self.on, asides, nulls=False), self.how).select("l", "r")
         both = f"coalesce(l.{count}, 1L) * coalesce(r.{count}, 1L)"
         return joined_columns(copies(pairs, both), self.on, columns, self.prefix)
 
@@ -350,7 +352,7 @@ class TableJoin(Operator):
     """A Delta table at `path`, looked up by `on`. The plan fixes the version that every attempt reads."""
 
     kind: ClassVar[str] = "join"
-    instead: ClassVar[str] = (
+    retraction_advice: ClassVar[str] = (
         "put it in front of that, or make the table a source and join with its latest rows, for by another version of "
         "the table other rows would be taken back than were given"
     )
@@ -359,13 +361,13 @@ class TableJoin(Operator):
         self, path: str, on: str | Sequence[str] | Mapping[str, str], how: How = "inner", prefix: str | None = None
     ) -> None:
         self.table = DeltaTable(path, max_files=EVERY_FILE)
-        self.keys = On.of(on)
+        self.keys = JoinKeys.from_declaration(on)
         self.on = self.keys.left
         self.how = how
         self.prefix = prefix
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [self.table.path.rstrip("/").rpartition("/")[2], *self.on]
 
     @property
@@ -390,17 +392,17 @@ class TableJoin(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
-        assert context.fixed is not None
-        splits, location = context.fixed
+        assert context.planned_inputs is not None
+        splits, location = context.planned_inputs
         self.table.verify(splits, location)
-        table = self.keys.turned(self.table.read(context.spark, splits, location), context)
+        table = self.keys.rename_right(self.table.read(context.spark, splits, location), context)
         check_sides([inputs[0], table], self.on, self.prefix, context, self.how)
         asides = [f"_aside{n}" for n in range(len(self.on))]
         left_rows = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
         keys = (F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True))
         table_rows = table.select(*keys, F.struct("*").alias("r"))
         columns = [[name for name in frame.columns if name not in self.on] for frame in (inputs[0], table)]
-        equal = same(self.on, asides, nulls=False)
+        equal = null_safe_equality(self.on, asides, nulls=False)
         if self.how in LEFT_ONLY:
             return {"": left_columns(left_rows.join(table_rows, equal, f"left_{self.how}"), self.on, columns[0])}
         pairs = left_rows.join(table_rows, equal, self.how).select("l", "r")

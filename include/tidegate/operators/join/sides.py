@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEFT_ONLY",
-    "On",
+    "JoinKeys",
     "changed_rows",
     "check_sides",
     "copies",
@@ -39,18 +39,18 @@ RIGHT_PREFIX: Final = "_theirs_"
 
 
 @dataclass(frozen=True)
-class On:
+class JoinKeys:
     """The columns that two sides are joined by. Both sides are stored under the left side's names."""
 
     left: list[str]
     right: list[str]
 
     @staticmethod
-    def of(on: str | Sequence[str] | Mapping[str, str]) -> On:
+    def from_declaration(on: str | Sequence[str] | Mapping[str, str]) -> JoinKeys:
         """Return the columns for a declaration: the same names on both sides, or a mapping from left to right."""
         if not isinstance(on, Mapping):
-            return On(listed(on), listed(on))
-        return On(list(on), list(on.values()))
+            return JoinKeys(listed(on), listed(on))
+        return JoinKeys(list(on), list(on.values()))
 
     @property
     def texts(self) -> list[str]:
@@ -62,7 +62,7 @@ class On:
         """Return the problems of the declaration."""
         return key_problems(self.left, "on") or key_problems(self.right, "on")
 
-    def renamed(self, columns: Sequence[str]) -> dict[str, str]:
+    def right_names(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the names here of the right side's columns: keys as on the left; other columns with a left key's name,
         prefixed."""
         names = dict(zip(self.right, self.left, strict=True))
@@ -70,23 +70,23 @@ class On:
         clashing = [name for name in columns if name not in names and name.casefold() in ours]
         return names | {name: f"{RIGHT_PREFIX}{name}" for name in clashing}
 
-    def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
+    def rename_right(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
         """Return the right side's rows under these names."""
         if self.left == self.right:
             return frame
         need_keys(frame, self.right, "on", context)
-        names = self.renamed(frame.columns)
+        names = self.right_names(frame.columns)
         refuse_reserved_columns(frame, context, [name for name in names.values() if name.startswith(RIGHT_PREFIX)])
         return select_sql(frame, (f"{quoted(name)} AS {quoted(names.get(name, name))}" for name in frame.columns))
 
     def names_in_result(self, left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, list[str]]:
         """Return the names in a join's result of the right side's columns, of sides with these columns."""
-        here = self.renamed(right)
+        here = self.right_names(right)
         turned = [here.get(name, name) for name in right]
         others = names_from_right(left, [name for name in turned if name not in self.left], prefix)
         return {name: [others.get(new, new)] for name, new in zip(right, turned, strict=True)}
 
-    def looked_at(self, right: DataFrame, how: str) -> DataFrame:
+    def project_right(self, right: DataFrame, how: str) -> DataFrame:
         """Return the right side's rows, turned already: its keys only, if the join gives nothing else of them."""
         return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
 

@@ -12,9 +12,9 @@ from tidegate.spark.event_time import time_problems
 if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["LATE", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times"]
+__all__ = ["LATE_OUTPUT", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times"]
 
-LATE: Final = "late"
+LATE_OUTPUT: Final = "late"
 """The output with rows that are late, or have no time."""
 LATE_SIDES: Final = ("late-left", "late-right")
 """Those of a join."""

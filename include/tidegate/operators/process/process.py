@@ -28,7 +28,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_reserved_columns, sql_type
-from tidegate.operators.join.time_bounds import LATE, need_time, side_times
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_times
 from tidegate.operators.process.list_state import (
     ENDS,
     GROUP_OF_KEY,
@@ -48,7 +48,7 @@ from tidegate.operators.process.map_state import (
 )
 from tidegate.operators.process.one_zero import with_one_zero
 from tidegate.operators.process.stored_list import PLACE, EntryFiles
-from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, Work
+from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, ProcessKernel
 from tidegate.operators.waiting import WAITING, rows_passed_by_watermark
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
@@ -137,11 +137,11 @@ class Process(Operator):
         self.fields = dict(fields)
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
         fields = [text for expiry in self.fields.values() for text in expiry.by_cuts]
         timers = ["when timers.clock calls it: by the checkpoints' clock"]
-        late = super().by_cuts if self.in_order else []
+        late = super().depends_on_checkpoint_cuts if self.in_order else []
         return [*late, *calls, *timers, *self.expiry.by_cuts, *dict.fromkeys(fields)]
 
     @property
@@ -187,7 +187,7 @@ class Process(Operator):
 
     @property
     def _late_outputs(self) -> tuple[str, ...]:
-        return (LATE, LATE_OTHER)[: self.inputs] if self.in_order else ()
+        return (LATE_OUTPUT, LATE_OTHER)[: self.inputs] if self.in_order else ()
 
     @property
     def accepts_lookup_table(self) -> bool:
@@ -195,7 +195,7 @@ class Process(Operator):
 
     @property
     def possible_outputs(self) -> Mapping[str, str]:
-        return {LATE: "in_order=True", LATE_OTHER: "in_order=True and a second stream"}
+        return {LATE_OUTPUT: "in_order=True", LATE_OTHER: "in_order=True and a second stream"}
 
     @property
     def event_time_columns(self) -> tuple[str | None, ...]:
@@ -205,7 +205,7 @@ class Process(Operator):
         return Lateness() if self.in_order and place < self.inputs else None
 
     def late_output(self, place: int) -> str:
-        return (LATE, LATE_OTHER)[place]
+        return (LATE_OUTPUT, LATE_OTHER)[place]
 
     @property
     def uses_event_time(self) -> bool:
@@ -277,7 +277,7 @@ class Process(Operator):
         problems += [f"{name}: {problem}" for name, expiry in self.fields.items() for problem in expiry.problems()]
         if self.inputs > 1:
             problems += self._problems_of_two()
-        taken = [name for name in self.sides if name in (LATE, LATE_OTHER)]
+        taken = [name for name in self.sides if name in (LATE_OUTPUT, LATE_OTHER)]
         problems += [f"outputs: {name!r} is where late rows go: name it otherwise" for name in taken]
         sides = [(f"outputs[{name!r}]", ddl) for name, ddl in self.sides.items()]
         for parameter, ddl in (("output", self.output), ("state", self.state), *sides):
@@ -325,21 +325,23 @@ class Process(Operator):
         from pyspark.sql import functions as F
 
         table = _in_one_order(inputs[-1]).toArrow() if self.looks_up else None
-        rows = inputs[0] if self.inputs == 1 else self._both(inputs[0], inputs[1], context)
+        rows = inputs[0] if self.inputs == 1 else self._union_inputs(inputs[0], inputs[1], context)
         self._refuse_unfit(rows, context)
         late = {}
         if self.in_order:
             time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
-            ready, late[LATE] = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
+            ready, late[LATE_OUTPUT] = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
             if self.inputs > 1:
                 late = {
-                    output: late[LATE].where(f"{STREAM} = {place}").select(*self._added_columns(place, inputs[place]))
+                    output: late[LATE_OUTPUT]
+                    .where(f"{STREAM} = {place}")
+                    .select(*self._added_columns(place, inputs[place]))
                     for place, output in enumerate(self._late_outputs)
                 }
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.persist(ready)
-        if context.history:
+        if context.is_bootstrap:
             context = _up_to_newest(rows, context)
         streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
         work = self._work(streams_of, table, context)
@@ -347,12 +349,12 @@ class Process(Operator):
         called = self._with_lists(self._with_entries(called, rows, context), keys, context)
         results = context.stage(self._call_function(rows, called, work, context))
         self._put(results, context)
-        streams = {"": _given(results, "_out", 0, self.output)}
+        streams = {"": _emitted_rows(results, "_out", 0, self.output)}
         for number, (name, ddl) in enumerate(self.sides.items()):
-            streams[name] = _given(results, f"_out{number}", SIDE + number, ddl)
+            streams[name] = _emitted_rows(results, f"_out{number}", SIDE + number, ddl)
         return {**streams, **late}
 
-    def _both(self, left: DataFrame, right: DataFrame, context: OperatorContext) -> DataFrame:
+    def _union_inputs(self, left: DataFrame, right: DataFrame, context: OperatorContext) -> DataFrame:
         """Return the rows of two streams in one frame: keys, and each stream's other columns under names of their
         own."""
         from pyspark.sql import functions as F
@@ -413,26 +415,26 @@ class Process(Operator):
         with_key = [text for name, text in values.items() if name not in self.fields]
         states, timers = self._states(context), context.state(self.by, TIMERS)
         if with_key:
-            states.put(results.where("_kind = 1").selectExpr(*keys, *with_key, "_deleted"), deletes=True)
+            states.write_changes(results.where("_kind = 1").selectExpr(*keys, *with_key, "_deleted"), deletes=True)
         for name, kind in self._separate_fields.items():
             alone = results.where(f"_kind = {kind}").selectExpr(*keys, values[name], "_deleted")
-            self._field(name, context).put(alone, deletes=True)
+            self._field(name, context).write_changes(alone, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
         due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
         timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
-        timers.put(timed, deletes=True)
+        timers.write_changes(timed, deletes=True)
         for number, (name, declared) in enumerate(self.maps.items()):
             entry = f"_map{number}"
             named = f"{entry}.{ENTRY} AS {quoted(declared.by)}"
             fields = [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
             entries = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*keys, named, *fields, "_deleted")
-            self._map(name, context).put(entries, deletes=True)
+            self._map(name, context).write_changes(entries, deletes=True)
         for number, (name, listed_as) in enumerate(self.lists.items()):
             entries_of, ends = self._list(name, context)
             kinds, column, places = self._list_kinds(number), f"_list{number}", f"_ends{number}"
-            entries_of.put(entry_changes(results, keys, listed_as, column, places, kinds[:2]), deletes=True)
+            entries_of.write_changes(entry_changes(results, keys, listed_as, column, places, kinds[:2]), deletes=True)
             are = [f"{places}.{end.name} AS {end.name}" for end in ENDS]
-            ends.put(results.where(f"_kind = {kinds[2]}").selectExpr(*keys, *are, "_deleted"), deletes=True)
+            ends.write_changes(results.where(f"_kind = {kinds[2]}").selectExpr(*keys, *are, "_deleted"), deletes=True)
 
     def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
         """Return every key that the function is called for; and the same with its state and timers."""
@@ -442,7 +444,7 @@ class Process(Operator):
         keys = [quoted(key) for key in self.by]
         key_pairs = zip(keys, self.by, strict=True)
         called_keys = rows.select(*keys)
-        if not context.waits and (set_timers := timers.rows()) is not None:
+        if not context.timers_paused and (set_timers := timers.rows()) is not None:
             called_keys = called_keys.unionByName(set_timers.where(_due(context)).select(*keys))
         # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
         called_keys = context.persist(
@@ -456,7 +458,7 @@ class Process(Operator):
             with_state = self._with_fields(
                 with_state, called_keys, self._field(name, context), [declared[name]], context
             )
-        found_timers = timers.of(called_keys)
+        found_timers = timers.lookup(called_keys)
         if found_timers is not None:
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
         return called_keys, self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
@@ -467,7 +469,7 @@ class Process(Operator):
         """Return each key's row with the fields that a state holds of it."""
         if not fields:
             return held
-        stored = state.of(keys)
+        stored = state.lookup(keys)
         if stored is not None:
             like = empty_frame(context.spark, [*_fields_of(keys, self.by), *fields])
             stored = recalled(state, stored, like, context)
@@ -529,7 +531,7 @@ class Process(Operator):
             columns = self._entry_columns(declared, rows)
             kind = entry_type(name, declared, columns, rows, context)
             struct = _struct([Field(ENTRY, kind), *declared.fields])
-            stored = self._map(name, context).of(named_entries(declared, columns, rows, self.by))
+            stored = self._map(name, context).lookup(named_entries(declared, columns, rows, self.by))
             grouped = None
             if stored is not None:
                 keys = [*_fields_of(rows, self.by), Field(declared.by, kind)]
@@ -551,13 +553,13 @@ class Process(Operator):
             column, entry = f"_list{number}", [Field(PLACE, "bigint"), *declared.fields]
             grouped = None
             if not entries.is_empty and self._files_of(name, context) is None:
-                stored = entries.of(keys, on=self.by)
+                stored = entries.lookup(keys, on=self.by)
                 assert stored is not None
                 stored = recalled(entries, stored, empty_frame(context.spark, [*key_fields, *entry]), context)
                 struct = F.struct(*(F.col(quoted(field.name)) for field in entry))
                 grouped = stored.groupBy(*map(quoted, self.by)).agg(F.collect_list(struct).alias(column))
             called = self._join_state(called, grouped, {column: f"array<{_struct(entry)}>"})
-            places = ends.of(keys)
+            places = ends.lookup(keys)
             if places is not None:
                 struct = F.struct(*(F.col(end.name) for end in ENDS))
                 places = places.select(*map(quoted, self.by), struct.alias(f"_ends{number}"))
@@ -584,7 +586,7 @@ class Process(Operator):
         return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
 
     def _call_function(
-        self, rows: DataFrame, with_state: DataFrame, work: Callable[..., Work], context: OperatorContext
+        self, rows: DataFrame, with_state: DataFrame, work: Callable[..., ProcessKernel], context: OperatorContext
     ) -> DataFrame:
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         columns = [
@@ -608,7 +610,7 @@ class Process(Operator):
         call = work(
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,
-            held=with_state.columns,
+            stored_columns=with_state.columns,
             values=[column.name for column in state],
             order_by=self.order_by or by_time,
         )
@@ -624,23 +626,23 @@ class Process(Operator):
 
     def _work(
         self, streams: Sequence[Mapping[str, str]], table: pa.Table | None, context: OperatorContext
-    ) -> Callable[..., Work]:
+    ) -> Callable[..., ProcessKernel]:
         """Return what is to be done per key, but for the forms of its rows and records.
 
         streams: if it takes two, the columns of each, with their names in the frame of both. table: the lookup table.
         """
         marks = context.watermarks
         return partial(
-            Work,
+            ProcessKernel,
             uid=context.uid,
             function=self.function,
             keys=self.by,
             clock=context.clock,
-            waits=context.waits,
+            waits=context.timers_paused,
             watermark=marks.now,
-            reached=marks.reached,
-            ends=marks.ends,
-            alone=marks.alone,
+            reached=marks.from_rows,
+            ends=marks.event_time_ends,
+            alone=marks.covers_all_input,
             sides={name: number for number, name in enumerate(self.sides)},
             streams=streams,
             table=table,
@@ -660,7 +662,7 @@ class Process(Operator):
                 for number, (name, declared) in enumerate(self.lists.items())
             },
             group=GROUP_OF_KEY,
-            apart=self._separate_fields,
+            separate_fields=self._separate_fields,
         )
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
@@ -684,7 +686,7 @@ def _up_to_newest(rows: DataFrame, context: OperatorContext) -> OperatorContext:
         return context
     marks, passed = context.watermarks, at_micros(newest[0] + 1)
     now = passed if marks.now is None else max(marks.now, passed)
-    return replace(context, watermarks=replace(marks, now=now, reached=now))
+    return replace(context, watermarks=replace(marks, now=now, from_rows=now))
 
 
 def _in_one_order(table: DataFrame) -> DataFrame:
@@ -692,7 +694,7 @@ def _in_one_order(table: DataFrame) -> DataFrame:
     return table.withColumn(ROW, row_id(table)).orderBy(ROW).drop(ROW)
 
 
-def _given(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
+def _emitted_rows(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
     """Return the rows that the function has given for one of its streams."""
     fields = [f"{column}.{quoted(each.name)} AS {quoted(each.name)}" for each in parse_ddl(ddl)]
     return results.where(f"_kind = {kind}").selectExpr(*fields)

@@ -40,7 +40,7 @@ _Found = tuple[int, int, bool, Entry]
 class EntryFiles:
     """The files with the entries of all keys."""
 
-    by: list[str]
+    key_columns: list[str]
     layout: StateLayout
     runs: Sequence[SortedFile]
     limit: int | None
@@ -51,8 +51,10 @@ class EntryFiles:
         """Yield the entries of a key, in order. key: one row. group: its key group. names: the fields."""
         import pyarrow as pa
 
-        sought = key.select(self.by).cast(pa.schema([self.layout.schema.field(name) for name in self.by]))
-        matcher = Matcher(sought, self.by)
+        sought = key.select(self.key_columns).cast(
+            pa.schema([self.layout.schema.field(name) for name in self.key_columns])
+        )
+        matcher = Matcher(sought, self.key_columns)
         runs = [run for run in self.runs if run.groups[0] <= group <= run.groups[1]]
         streams = [self._in_run(run, matcher, names) for run in runs]
         last = -1
@@ -67,12 +69,12 @@ class EntryFiles:
         known = [name for name in (PLACE, CHECKPOINT, DELETED, TOUCHED, *names) if name in self.layout.schema.names]
         with opened(run) as file:
             columns = [file.metadata.schema.column(place).path for place in range(file.metadata.num_columns)]
-            first = columns.index(self.by[0])
+            first = columns.index(self.key_columns[0])
             for group in range(file.num_row_groups):
                 if not matcher.may_be_in(file.metadata.row_group(group), first):
                     continue
                 keys = self._keys_in(run, file, group)
-                places = matcher.all_rows_in([keys[name].combine_chunks() for name in self.by])
+                places = matcher.all_rows_in([keys[name].combine_chunks() for name in self.key_columns])
                 if not len(places):
                     continue
                 rows = read(file, self.layout, known, group).take(pa.array(places))
@@ -84,7 +86,7 @@ class EntryFiles:
         if (run.path, group) not in self._keys:
             if len(self._keys) >= _MAX_GROUPS:
                 self._keys.clear()
-            self._keys[run.path, group] = read(file, self.layout, self.by, group)
+            self._keys[run.path, group] = read(file, self.layout, self.key_columns, group)
         return self._keys[run.path, group]
 
     def _lives(self, row: Mapping[str, Any]) -> bool:

@@ -15,7 +15,19 @@ from tidegate.versions.python import UTC
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AT", "ROW", "SIDE", "STREAM", "Entries", "KeyState", "ListFields", "MapFields", "Timer", "Timers", "Work"]
+__all__ = [
+    "AT",
+    "ROW",
+    "SIDE",
+    "STREAM",
+    "Entries",
+    "KeyState",
+    "ListFields",
+    "MapFields",
+    "ProcessKernel",
+    "Timer",
+    "Timers",
+]
 
 AT, ROW = "_at", "_row"
 """Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
@@ -110,7 +122,7 @@ class Entries:
 class MapFields:
     """A map as it is declared, and as it is found in a key's columns and records."""
 
-    by: str
+    entry_column: str
     """The column of rows that names an entry."""
     fields: list[str]
     column: str
@@ -122,7 +134,9 @@ class MapFields:
         stored = {}
         for entry in held[self.column].to_pylist()[0] or ():
             stored[entry["_entry"]] = {each: _python(entry[each], struct.field(each).type) for each in self.fields}
-        return Entries(name, self.by, {each: _python(None, struct.field(each).type) for each in self.fields}, stored)
+        return Entries(
+            name, self.entry_column, {each: _python(None, struct.field(each).type) for each in self.fields}, stored
+        )
 
 
 @dataclass(frozen=True)
@@ -226,14 +240,14 @@ class Timers:
 
 
 @dataclass
-class Work:
+class ProcessKernel:
     """Called by Spark for each key: its new rows (left), its state and timers (right)."""
 
     uid: str
     function: Callable[..., Any]
     schema: pa.Schema
     rows: list[str]
-    held: list[str]
+    stored_columns: list[str]
     keys: list[str]
     values: list[str]
     order_by: list[str]
@@ -256,13 +270,13 @@ class Work:
     lists: Mapping[str, ListFields] = field(default_factory=dict)
     group: str = ""
     """If there are lists, the column with the key's group."""
-    apart: Mapping[str, int] = field(default_factory=dict)
+    separate_fields: Mapping[str, int] = field(default_factory=dict)
     """Fields of the state that are kept on their own, each with the kind of its records."""
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        rows, state_rows = rows.rename_columns(self.rows), state_rows.rename_columns(self.held)
+        rows, state_rows = rows.rename_columns(self.rows), state_rows.rename_columns(self.stored_columns)
         before = state_rows.to_pylist()[0]
         key = {name: before[name] for name in self.keys}
         values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
@@ -290,8 +304,8 @@ class Work:
 
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the records of fields that have changed: of those that are kept on their own, and of all others."""
-        kinds = {1: [name for name in now if name not in self.apart]}
-        for kind, names in (kinds | {kind: [name] for name, kind in self.apart.items()}).items():
+        kinds = {1: [name for name in now if name not in self.separate_fields]}
+        for kind, names in (kinds | {kind: [name] for name, kind in self.separate_fields.items()}).items():
             own = {name: now[name] for name in names}
             if own != {name: before[name] for name in names}:
                 yield {"_kind": kind, "_state": _arrow(own), "_deleted": _is_empty(own)}

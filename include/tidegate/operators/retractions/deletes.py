@@ -20,7 +20,7 @@ from tidegate.operators.retractions.key import DELETES, ChangelogKey
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,7 +46,7 @@ class RememberedDeletes(Operator):
         self.sink = sink
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [*self.by, "by", *self.order_by]
 
     @property
@@ -59,7 +59,7 @@ class RememberedDeletes(Operator):
         return inputs[0]
 
     @property
-    def note(self) -> str:
+    def implied_note(self) -> str:
         keys, order = ", ".join(self.by), ", ".join(self.order_by)
         return (
             f"sink {self.sink!r} removes rows by {keys}, and orders them by {order}: the {order} of each {keys} that "
@@ -84,7 +84,9 @@ class RememberedDeletes(Operator):
         if not set(self._columns) <= set(rows.columns):
             return {"": rows}  # the sink says which one it misses
         known = context.memory.get(SINCE)
-        context.remember[SINCE] = known if isinstance(known, int) else (context.checkpoint if upstream.is_later else 0)
+        context.remember[SINCE] = (
+            known if isinstance(known, int) else (context.checkpoint if upstream.has_earlier_checkpoints else 0)
+        )
         state = context.state(self.by, DELETES)
         if is_known_empty(rows):
             return {"": rows}
@@ -100,7 +102,7 @@ class RememberedDeletes(Operator):
         stored = [fields[name] for name in self._columns]
         work = NewestDeletes(self.by, self.order_by)
         arriving = [*stored, fields[GONE]]
-        return run_kernel(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False).rows
+        return run_kernel(batch, arriving, self.by, [StateLookup(state, stored)], work, stored, is_empty=False).rows
 
     def _without_older(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
         """Return the rows that are not older than a removal of their key."""

@@ -26,7 +26,7 @@ class NewestDeletes(Kernel):
     """Keeps the order of each key's newest removal until a row comes that is not older. Emits the removals that are
     newer than some row of the batch."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     order: Sequence[str]
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
@@ -35,22 +35,22 @@ class NewestDeletes(Kernel):
 
         before, arrived = stored[0].combine_chunks(), arrived.combine_chunks()
         newest = self._first(arrived, ascends=False)
-        new, old = positions_of_both(newest, before, self.by)
+        new, old = positions_of_both(newest, before, self.key_columns)
         counts, known = np.ones(newest.num_rows, bool), np.zeros(newest.num_rows, bool)
         greater, equal = compared(newest.take(pa.array(new)), before.take(pa.array(old)), self.order)
         counts[new[~(greater | equal)]] = False
         known[new] = True
         gone = np.asarray(newest[GONE].combine_chunks().to_numpy(zero_copy_only=False), bool)
         chosen = np.flatnonzero(counts & (gone | known))
-        columns = list(dict.fromkeys([GROUP, *self.by, *self.order]))
+        columns = list(dict.fromkeys([GROUP, *self.key_columns, *self.order]))
         changes = newest.select(columns).take(pa.array(chosen))
         changes = changes.append_column(DELETED, pa.array(~gone[chosen]))
         oldest = self._first(arrived, ascends=True)
-        new, old = positions_of_both(oldest, before, self.by)
+        new, old = positions_of_both(oldest, before, self.key_columns)
         greater, _ = compared(before.take(pa.array(old)), oldest.take(pa.array(new)), self.order)
         return KernelResult([changes], [before.select(columns[1:]).take(pa.array(old[greater]))])
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the newest and the oldest row of each key."""
         import pyarrow as pa
 
@@ -69,6 +69,6 @@ class NewestDeletes(Kernel):
                 table = table.append_column(f"_valid{place}", pc.is_valid(arrived[name]))
                 order.append((f"_valid{place}", True))
             order.append((name, ascends))
-        keys = codes_of([arrived.select(self.by)], self.by)[0]
+        keys = codes_of([arrived.select(self.key_columns)], self.key_columns)[0]
         rows = arrived.take(pa.array(in_order(table, keys, [*order, (GONE, True)])))
-        return rows.take(pa.array(firsts(rows, self.by)))
+        return rows.take(pa.array(firsts(rows, self.key_columns)))

@@ -25,7 +25,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import need_keys, refuse_reserved_columns
 from tidegate.operators.latest import first_stored_rows
-from tidegate.operators.ranking import By, ranked
+from tidegate.operators.ranking import OrderTerm, ranked
 from tidegate.operators.retractions.key import HELD, ChangelogKey, key_of, key_text, keys_contain
 from tidegate.records.records import Json
 from tidegate.state.columns import OWN as STATE_COLUMNS
@@ -39,7 +39,7 @@ __all__ = ["WAY", "Materializer", "forgotten"]
 WAY: Final = "way"
 _TOP: Final = "_top"
 """The column with the number of the first row, which is dropped: users may have a `rank`."""
-_ORDER: Final = [By("_row", ascending=True)]
+_ORDER: Final = [OrderTerm("_row", ascending=True)]
 
 
 class Materializer(Operator):
@@ -69,7 +69,7 @@ class Materializer(Operator):
         self.forgetting = list(forgetting)
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return self.by
 
     @property
@@ -94,7 +94,7 @@ class Materializer(Operator):
         return True
 
     @property
-    def note(self) -> str:
+    def implied_note(self) -> str:
         keys = ", ".join(self.by)
         if not self.certain:
             return (
@@ -118,7 +118,7 @@ class Materializer(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, upstream = inputs[0], context.upstream
         assert upstream is not None
-        withdrawn = context.withdrawn[0] if context.withdrawn else None
+        withdrawn = context.retractions[0] if context.retractions else None
         withdrawn = rows.where("false") if withdrawn is None else withdrawn
         if not set(self.by) <= set(rows.columns):
             return {"": rows, "-": withdrawn}  # the sink says which one it misses
@@ -128,13 +128,13 @@ class Materializer(Operator):
         self._refuse_forgetting(context)
         need_keys(rows, self.by, "keys", context)
         refuse_reserved_columns(rows, context)
-        context.remember[WAY] = upstream.way
-        begins = before != upstream.way or self._cannot_go_on(rows, upstream.kept(HELD))
+        context.remember[WAY] = upstream.path_hash
+        begins = before != upstream.path_hash or self._cannot_go_on(rows, upstream.state_columns(HELD))
         if begins:
             upstream.reset_state()
-            if upstream.has_begun():
+            if upstream.has_emitted_rows():
                 withdrawn = context.persist(withdrawn)
-                rows = upstream.shown().unionByName(rows)
+                rows = upstream.current_output().unionByName(rows)
         now, gone = ranked(rows, withdrawn, self.by, _ORDER, 1, context, part=HELD, number=_TOP)
         # As it begins it passes on all that it shows; a key that is not among that may be in the table all the same.
         return {"": now.drop(_TOP), "-": withdrawn if begins else gone.drop(_TOP)}
@@ -156,7 +156,7 @@ class Materializer(Operator):
                 reason="FORGOTTEN_ROWS",
             )
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         stored = states[HELD]

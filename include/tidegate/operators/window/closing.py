@@ -15,9 +15,9 @@ from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import empty_if, is_known_empty, select_sql
 from tidegate.state.arrow.folding import IS_CURRENT, Kernel
 from tidegate.state.columns import OWN
-from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.folding import StateLookup, run_kernel
 from tidegate.state.keyed import Projection
-from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
+from tidegate.state.lateness import ExpiredRows, WindowLimits, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,7 +66,7 @@ class Windowing:
 
     context: OperatorContext
     rows: DataFrame
-    by: Sequence[str]
+    key_columns: Sequence[str]
     functions: Mapping[str, str]
     on_update: bool
     side: bool
@@ -79,18 +79,20 @@ class Windowing:
     def limits(self) -> WindowLimits:
         """The limits by which windows are late, closed and over in this checkpoint."""
         marks = self.context.watermarks
-        return WindowLimits.at(marks.before_micros, marks.now_micros, self.allowed, includes_end=self.includes_end)
+        return WindowLimits.from_watermarks(
+            marks.before_micros, marks.now_micros, self.allowed, includes_end=self.includes_end
+        )
 
     @property
     def keys(self) -> list[str]:
         """The state's keys. Time comes first: files are sorted by them, so the rows of one moment lie together."""
-        return [START, *self.by]
+        return [START, *self.key_columns]
 
     @cached_property
     def state(self) -> KeyedState:
         """The windows that are not over."""
         late = self.limits.late
-        return self.context.state(self.keys, over=None if late is None else Over(END, late))
+        return self.context.state(self.keys, over=None if late is None else ExpiredRows(END, late))
 
     @cached_property
     def parsed(self) -> list[Function]:
@@ -106,10 +108,12 @@ class Windowing:
 
     def refuse_unfit(self) -> None:
         """Raise Invalid if the input lacks a key, or has columns with names that windows use."""
-        need_keys(self.rows, self.by, "by", self.context)
+        need_keys(self.rows, self.key_columns, "by", self.context)
         refuse_reserved_columns(self.rows, self.context, TAKEN)
 
-    def held(self, like: DataFrame, condition: str | None = None, *, common: str | None = None) -> DataFrame | None:
+    def open_windows(
+        self, like: DataFrame, condition: str | None = None, *, common: str | None = None
+    ) -> DataFrame | None:
         """Return the windows that are not over, in the columns of `like`. None: the state has never held any.
 
         common: a condition on what a window has always had, so that files can be skipped by it.
@@ -122,15 +126,15 @@ class Windowing:
 
     def open_windows_under(self, keys: DataFrame) -> DataFrame | None:
         """Return the stored windows that are among `keys`, which have all columns."""
-        rows = self.state.of(keys)
+        rows = self.state.lookup(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
 
-    def shown(self, stored: DataFrame) -> DataFrame:
+    def emitted_results(self, stored: DataFrame) -> DataFrame:
         """Return the results of the stored windows that have been emitted and may be emitted again."""
         from pyspark.sql import functions as F
 
         moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
-        like = self.rows.groupBy(*map(quoted, self.by)).agg(*self.partials(self.rows, *moments))
+        like = self.rows.groupBy(*map(quoted, self.key_columns)).agg(*self.partials(self.rows, *moments))
         windows = recalled(self.state, stored, like, self.context).where(open_sql(END, self.limits.late))
         return self.results(windows if self.on_update else windows.where(ended_sql(END, self.limits.closed_before)))
 
@@ -149,12 +153,12 @@ class Windowing:
         """Return the rows' partial results, and the other columns, for `agg`."""
         return [*columns, *(column for function in self.parsed for column in function.partials())]
 
-    def merged(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
+    def merge_windows(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
         """Merge stored and new windows: one row per window and key."""
         both = fresh if stored is None else fresh.unionByName(stored)
-        return self.grouped(both, [*self.keys, END])
+        return self.merge_by_keys(both, [*self.keys, END])
 
-    def grouped(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
+    def merge_by_keys(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
         """Merge partial results by these keys, cast to their own types: sums of sums have wider ones."""
         kinds = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, keys)).agg(
@@ -166,23 +170,23 @@ class Windowing:
 
     def results(self, windows: DataFrame) -> DataFrame:
         """Return the user's columns: the window, the keys, and the results."""
-        names = [quoted(name) for name in (START, END, *self.by)]
+        names = [quoted(name) for name in (START, END, *self.key_columns)]
         results = [function.result(self.types.results[function.name]) for function in self.parsed]
         return empty_if(windows, select_sql(windows, [*names, *results]))
 
     @cached_property
     def late_columns(self) -> dict[str, str]:
         """The columns of late rows, each with its name in a kernel's batch; none if nobody takes them."""
-        if not self.side or "late" not in self.context.taken:
+        if not self.side or "late" not in self.context.consumed_outputs:
             return {}
         return {name: f"_tidegate_{number}" for number, name in enumerate(self.rows.columns)}
 
-    def folded(
+    def run_kernel(
         self,
         batch: DataFrame,
         arriving: Sequence[StructField],
         grouped_by: Sequence[str],
-        held: Remembered,
+        held: StateLookup,
         work: Kernel,
         stored: Sequence[StructField],
     ) -> dict[str, DataFrame]:
@@ -192,7 +196,7 @@ class Windowing:
         """
         from pyspark.sql.types import StructField
 
-        of, given = {field.name: field for field in batch.schema.fields}, self.given(stored)
+        of, given = {field.name: field for field in batch.schema.fields}, self.project_in_workers(stored)
         late = [StructField(name, of[alias].dataType) for name, alias in self.late_columns.items()]
         replaces = self.on_update or bool(self.allowed)
         folded = run_kernel(
@@ -204,20 +208,20 @@ class Windowing:
             stored if given is None else given.fields,
             is_empty=is_known_empty(self.rows),
             keeps_rows=not late,
-            enters=IS_CURRENT,
-            wants_retractions=replaces and self.context.replaced_is_taken,
-            made=None if given is None else given.made,
-            apart={"late": late} if late else {},
+            is_current_column=IS_CURRENT,
+            wants_retractions=replaces and self.context.wants_retractions,
+            project=None if given is None else given.function,
+            side_outputs={"late": late} if late else {},
         )
-        self.count(**folded.counts)
-        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+        self.count_dropped(**folded.counts)
+        streams = {"": folded.rows, **({"-": folded.retractions} if replaces else {})}
         results = streams if given is not None else {name: self.results(frame) for name, frame in streams.items()}
-        return {**results, **folded.apart}
+        return {**results, **folded.side_outputs}
 
-    def given(self, stored: Sequence[StructField]) -> Projection | None:
+    def project_in_workers(self, stored: Sequence[StructField]) -> Projection | None:
         """Return the same as workers make it of stored windows with these columns. None: they cannot."""
-        return project_in_workers(self.parsed, self.types.results, [START, END, *self.by], stored)
+        return project_in_workers(self.parsed, self.types.results, [START, END, *self.key_columns], stored)
 
-    def count(self, **counted: int | None) -> None:
+    def count_dropped(self, **counted: int | None) -> None:
         """Count rows that no window took."""
         self.context.counts.update({name: number for name, number in counted.items() if number})

@@ -24,8 +24,16 @@ from tidegate.operators.functions import (
     row_partials,
     why_columns_are_not_merged,
 )
-from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, same, types_of
-from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.inputs import (
+    Types,
+    key_problems,
+    need_keys,
+    null_safe_equality,
+    recalled,
+    refuse_reserved_columns,
+    types_of,
+)
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.waiting import (
     WAITING,
     InOrderOperator,
@@ -37,7 +45,7 @@ from tidegate.operators.window.closing import END, START, TAKEN, result_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import select_sql
-from tidegate.state.folding import Remembered
+from tidegate.state.folding import StateLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +76,7 @@ class CountWindow(InOrderOperator):
         self.expiry = expiry
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [str(self.count), "rows", *self.by]
 
     @property
@@ -90,7 +98,7 @@ class CountWindow(InOrderOperator):
     def columns(self) -> list[str] | None:
         return [START, END, *self.by, *self.functions]
 
-    def untimely(self, column: str) -> str | None:
+    def event_time_objection(self, column: str) -> str | None:
         if column not in (START, *self.by, *self.functions):
             return None
         return (
@@ -131,12 +139,12 @@ class CountWindow(InOrderOperator):
         streams, why = self._by_kernel(rows, time, parsed, types, context)
         if streams is not None:
             return streams
-        context.computing.by_spark(why)
+        context.computing.note_spark(why)
         ready, late = rows_passed_by_watermark(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
         state = context.state(self.by, ttl=self.ttl("", context))
         like = self._pieces(ready, None, parsed)
-        stored = state.of(ready.select(*keys).distinct())
+        stored = state.lookup(ready.select(*keys).distinct())
         if stored is not None:
             stored = context.persist(recalled(state, stored, like.drop(PLACE), context))
             continued = stored.withColumn(PLACE, F.lit(0).cast("long"))
@@ -147,11 +155,11 @@ class CountWindow(InOrderOperator):
         if stored is not None:  # the keys of which no window is open any more
             asides = [f"_aside{place}" for place in range(len(keys))]
             open_keys = changes.select(*(F.col(k).alias(name) for k, name in zip(keys, asides, strict=True)))
-            gone = stored.join(open_keys, same(self.by, asides, nulls=True), "left_anti")
+            gone = stored.join(open_keys, null_safe_equality(self.by, asides, nulls=True), "left_anti")
             changes = changes.unionByName(gone.withColumn("_deleted", F.lit(True)))
-        state.put(changes, deletes=True)
+        state.write_changes(changes, deletes=True)
         results = [function.result(types.results[function.name]) for function in parsed]
-        return {"": windows.where(full).selectExpr(START, END, *keys, *results), LATE: late}
+        return {"": windows.where(full).selectExpr(START, END, *keys, *results), LATE_OUTPUT: late}
 
     def _by_kernel(
         self, rows: DataFrame, time: str, parsed: Sequence[Function], types: Types, context: OperatorContext
@@ -170,7 +178,7 @@ class CountWindow(InOrderOperator):
             return None, why
         waiting = WaitingStream(rows, self.by, time, context, texts, computed)
         bounds = [T.StructField(name, T.TimestampType()) for name in (START, END)]
-        open_window = Remembered(
+        open_window = StateLookup(
             context.state(self.by, ttl=self.ttl("", context)),
             [*waiting.keys, *bounds, T.StructField(ROWS, T.LongType()), *partials],
             also_keys_of=0,
@@ -181,7 +189,7 @@ class CountWindow(InOrderOperator):
             parsed, types.results, [field.name for field in given if field not in partials], given
         )
         if made is not None:
-            return waiting.folded(work, [open_window], made.fields, made.made), None
+            return waiting.folded(work, [open_window], made.fields, made.function), None
         streams = waiting.folded(work, [open_window], given)
         results = [function.result(types.results[function.name]) for function in parsed]
         return streams | {"": select_sql(streams[""], [START, END, *map(quoted, self.by), *results])}, None
@@ -197,7 +205,7 @@ class CountWindow(InOrderOperator):
             asides = [f"_aside{place}" for place in range(len(keys))]
             aliased = (F.col(k).alias(name) for k, name in zip(keys, asides, strict=True))
             open_windows = stored.select(*aliased, F.col(ROWS).alias("_was"))
-            ready = ready.join(open_windows, same(self.by, asides, nulls=True), "left")
+            ready = ready.join(open_windows, null_safe_equality(self.by, asides, nulls=True), "left")
             begun = F.coalesce(F.col("_was"), begun)
         number = F.row_number().over(Window.partitionBy(*keys).orderBy("_at", "_row")) - 1 + begun
         numbered = ready.withColumn(PLACE, number).withColumn(PLACE, F.expr(f"{PLACE} div {self.count}"))

@@ -13,12 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
-from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced, why_not_merged
+from tidegate.operators.functions import NOT_MERGED, RowPartials, merges_of, pre_aggregate, to_partials, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_like
-from tidegate.state.folding import Remembered
-from tidegate.state.lateness import Over, closing_sql, closing_starts, ended, ended_micros_sql, ended_sql, open_sql
+from tidegate.state.folding import StateLookup
+from tidegate.state.lateness import (
+    ExpiredRows,
+    closing_sql,
+    closing_starts,
+    ended,
+    ended_micros_sql,
+    ended_sql,
+    open_sql,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +35,7 @@ __all__ = ["FixedWindows"]
 
 
 @dataclass(frozen=True)
-class Ends:
+class WindowEnds:
     """The first and the last end of the windows of a checkpoint's rows; None: there are no rows with a time."""
 
     least: int | None
@@ -57,16 +65,16 @@ class FixedWindows:
         lifted = self._lift_rows(rows)
         why = NOT_MERGED if lifted is None else why_not_merged(lifted)
         if lifted is not None and why is None:
-            return self._by_kernel(lifted)
-        w.context.computing.by_spark(why)
+            return self._run_kernel(lifted)
+        w.context.computing.note_spark(why)
         if w.side:
             rows = w.context.persist(rows)
-        results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
+        results = {name: w.results(frame) for name, frame in self._run_through_spark(rows).items()}
         return {**results, "late": self._late_rows(rows)} if w.side else results
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
-    def _by_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
+    def _run_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
         """Return the streams, of partial results per window."""
         from pyspark.sql.types import StructField
 
@@ -75,18 +83,18 @@ class FixedWindows:
         end = StructField(END, of[START].dataType)
         keys, partials = [of[name] for name in w.keys], [of[name] for name in lifted.ops]
         due = None if w.on_update else closing_starts(w.limits, self.size)
-        held = Remembered(
+        held = StateLookup(
             w.state,
             [*keys, end, *partials],
             START,
             None if due is None else due.upto + 1,
             None if due is None or due.after is None else due.after + 1,
-            over=None if w.limits.late is None else Over(END, w.limits.late),
+            drop_when_compacting=None if w.limits.late is None else ExpiredRows(END, w.limits.late),
         )
         late = w.late_columns or None
-        work = MergeWindows(w.by, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
+        work = MergeWindows(w.key_columns, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
         arriving = [field for field in of.values() if field.name not in lifted.fixed]
-        return w.folded(lifted.rows, arriving, w.keys, held, work, [of[START], end, *keys[1:], *partials])
+        return w.run_kernel(lifted.rows, arriving, w.keys, held, work, [of[START], end, *keys[1:], *partials])
 
     def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
         """Return partial results per window, in possibly several rows for one window. Null: rows without a time. None:
@@ -100,21 +108,21 @@ class FixedWindows:
         micros = w.micros_sql(rows)
         if whole:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
-            lifted = lift(w.parsed, rows, w.by, w.types.partials, [start, *aside])
+            lifted = to_partials(w.parsed, rows, w.key_columns, w.types.partials, [start, *aside])
             # Of keys in windows the state does not tell how many come: it only has the windows that are open.
-            is_few = not w.by and w.state.has_few_keys_per_batch and not aside
-            return reduced(lifted, w.keys, WEIGHT) if lifted is not None and is_few else lifted
+            is_few = not w.key_columns and w.state.has_few_keys_per_batch and not aside
+            return pre_aggregate(lifted, w.keys, WEIGHT) if lifted is not None and is_few else lifted
         if (ops := merges_of(w.parsed)) is None:
             return None
         if not aside:
             return RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
         pane = f"{micros} - pmod({micros}, {self.pane}L) AS _pane"
-        lifted = lift(w.parsed, rows, w.by, w.types.partials, [pane, f"1L AS {WEIGHT}", *aside])
+        lifted = to_partials(w.parsed, rows, w.key_columns, w.types.partials, [pane, f"1L AS {WEIGHT}", *aside])
         return None if lifted is None else RowPartials(self._repeat_per_window(lifted.rows), ops)
 
     # -- all else: step by step ----------------------------------------------------------------------
 
-    def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
+    def _run_through_spark(self, rows: DataFrame) -> dict[str, DataFrame]:
         panes = self.windowing.context.persist(self._partials_per_pane(rows))
         ends = self._count_late(panes)
         fresh = self._partials_per_window(panes)
@@ -131,7 +139,7 @@ class FixedWindows:
         w = self.windowing
         micros = w.micros(rows)
         pane = (micros - F.pmod(micros, F.lit(self.pane))).alias("_pane")
-        return rows.groupBy(pane, *map(quoted, w.by)).agg(*w.partials(rows, F.count("*").alias("_rows")))
+        return rows.groupBy(pane, *map(quoted, w.key_columns)).agg(*w.partials(rows, F.count("*").alias("_rows")))
 
     def _last_end(self, time: str) -> str:
         """Return SQL for the end of the last window that contains a time."""
@@ -143,7 +151,7 @@ class FixedWindows:
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
 
-    def _count_late(self, panes: DataFrame) -> Ends:
+    def _count_late(self, panes: DataFrame) -> WindowEnds:
         """Count late rows, and find out when windows end, so that empty parts need not be computed.
 
         What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
@@ -154,11 +162,11 @@ class FixedWindows:
             f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
         ).first()
         assert summary is not None
-        ends, late = Ends(summary[1], summary[0]), None
+        ends, late = WindowEnds(summary[1], summary[0]), None
         if ends.reach(limit):
             counted = panes.where(ended_micros_sql(last_end, limit)).selectExpr("sum(_rows)").first()
             late = counted[0] if counted else None
-        self.windowing.count(late=late, without_time=summary[2])
+        self.windowing.count_dropped(late=late, without_time=summary[2])
         return ends
 
     def _partials_per_window(self, panes: DataFrame) -> DataFrame:
@@ -172,7 +180,7 @@ class FixedWindows:
             windows = self._repeat_per_window(timed)
         windows = windows.withColumn(END, F.expr(f"timestamp_micros(unix_micros({START}) + {self.size}L)"))
         windows = windows.drop("_pane", "_rows")
-        return windows if self.pane == self.size else self.windowing.grouped(windows, [*self.windowing.keys, END])
+        return windows if self.pane == self.size else self.windowing.merge_by_keys(windows, [*self.windowing.keys, END])
 
     def _repeat_per_window(self, panes: DataFrame) -> DataFrame:
         """Repeat each pane for each window that it is part of. `_rows` is counted in the last of these windows only."""
@@ -187,20 +195,20 @@ class FixedWindows:
 
     # -- what is given -------------------------------------------------------------------------------
 
-    def _store_open(self, fresh: DataFrame, ends: Ends) -> DataFrame | None:
+    def _store_open(self, fresh: DataFrame, ends: WindowEnds) -> DataFrame | None:
         """Store the windows that will take more rows. Return None if no such window has changed."""
         w = self.windowing
-        over = w.limits.over
+        over = w.limits.closed_for_rows
         if ends.last is None or ended(ends.last, over):
             return None
         staying = fresh.where(open_sql(END, over)) if ends.reach(over) else fresh
-        return w.state.put(w.merged(w.open_windows_under(staying), staying))
+        return w.state.write_changes(w.merge_windows(w.open_windows_under(staying), staying))
 
-    def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
+    def _on_close(self, fresh: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
         """Return newly closed windows, and closed ones again that late rows have changed within the allowed
         lateness."""
         w = self.windowing
-        due = w.held(fresh, common=closing_sql(END, w.limits))
+        due = w.open_windows(fresh, common=closing_sql(END, w.limits))
         self._store_open(fresh, ends)
         closing = fresh.where(ended_sql(END, w.limits.closed))
         if not w.allowed and not w.limits.closes_any(self.size, self.slide):  # mostly none closes
@@ -208,17 +216,17 @@ class FixedWindows:
         if due is None:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:
-            return {"": w.merged(due, closing)}
+            return {"": w.merge_windows(due, closing)}
         given_before = w.open_windows_under(closing.where(ended_sql(END, w.limits.closed_before)))
         assert given_before is not None
-        return {"": w.merged(due.unionByName(given_before), closing), "-": given_before}
+        return {"": w.merge_windows(due.unionByName(given_before), closing), "-": given_before}
 
-    def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
+    def _on_update(self, fresh: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
         """Return every window that has changed."""
         w = self.windowing
         before = w.open_windows_under(fresh)
-        ending = fresh.where(ended_sql(END, w.limits.over))
-        closed = w.merged(w.open_windows_under(ending), ending)
+        ending = fresh.where(ended_sql(END, w.limits.closed_for_rows))
+        closed = w.merge_windows(w.open_windows_under(ending), ending)
         staying = self._store_open(fresh, ends)
         changed = closed if staying is None else staying.unionByName(closed)
         return {"": changed, "-": fresh.where("false") if before is None else before}

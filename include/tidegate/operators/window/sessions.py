@@ -18,11 +18,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from tidegate.operators.by_workers.sessions import MergeSessions
-from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, why_not_merged
+from tidegate.operators.functions import NOT_MERGED, RowPartials, to_partials, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
-from tidegate.state.folding import Remembered
+from tidegate.state.folding import StateLookup
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -43,44 +43,44 @@ class SessionWindows:
         w = self.windowing
         aside = (f"{quoted(name)} AS {alias}" for name, alias in w.late_columns.items())
         before = [f"{w.micros_sql(rows)} AS _at", *aside]
-        lifted = lift(w.parsed, rows, w.by, w.types.partials, before) if w.by else None
+        lifted = to_partials(w.parsed, rows, w.key_columns, w.types.partials, before) if w.key_columns else None
         why = NOT_MERGED if lifted is None else why_not_merged(lifted)
         if lifted is not None and why is None:
-            return self._by_kernel(lifted)
-        w.context.computing.by_spark(why if w.by else "it has no key")
+            return self._run_kernel(lifted)
+        w.context.computing.note_spark(why if w.key_columns else "it has no key")
         if w.side:
             rows = w.context.persist(rows)
         lost = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate") if w.side else None
-        results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
+        results = {name: w.results(frame) for name, frame in self._run_through_spark(rows).items()}
         return results if lost is None else {**results, "late": lost}
 
-    def _by_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
+    def _run_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
         """Return the streams, of rows as partial results."""
         from pyspark.sql import types as T
 
         w, late, limits = self.windowing, self.windowing.late_columns, self.windowing.limits
         of = {field.name: field for field in lifted.rows.schema.fields}
-        keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
+        keys, partials = [of[name] for name in w.key_columns], [of[name] for name in lifted.ops]
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
         stands = w.on_update or (is_known_empty(w.rows) and limits.closed == limits.closed_before)
-        held = Remembered(
+        held = StateLookup(
             w.state,
             [start, *keys, end, *partials],
             END,
             None if stands or limits.closed is None else limits.closed + 1,
             None if limits.closed_before is None else limits.closed_before + 1,
-            moves=True,
+            time_can_advance=True,
         )
-        work = MergeSessions(w.by, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
+        work = MergeSessions(w.key_columns, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
         arriving = [*keys, T.StructField("_at", T.LongType()), *partials, *(of[alias] for alias in late.values())]
-        return w.folded(lifted.rows, arriving, w.by, held, work, [start, end, *keys, *partials])
+        return w.run_kernel(lifted.rows, arriving, w.key_columns, held, work, [start, end, *keys, *partials])
 
-    def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
+    def _run_through_spark(self, rows: DataFrame) -> dict[str, DataFrame]:
         w = self.windowing
         pieces = w.context.persist(self._make_sessions(rows))
         any_new = self._count_late(pieces)
         fresh = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
-        stored = w.held(fresh, open_sql(END, w.limits.late))
+        stored = w.open_windows(fresh, open_sql(END, w.limits.late))
         return self._merge_sessions(fresh, stored) if any_new else self._close_sessions(fresh, stored)
 
     # -- what is new ---------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class SessionWindows:
         from pyspark.sql import functions as F
 
         w = self.windowing
-        by_time = Window.partitionBy("_fate", *map(quoted, w.by)).orderBy("_time")
+        by_time = Window.partitionBy("_fate", *map(quoted, w.key_columns)).orderBy("_time")
         begins = F.coalesce(F.col("_time") - F.lag("_time").over(by_time) > self.gap, F.lit(True))
         judged = self._judge_rows(rows).withColumn("_begins", begins.cast("int"))
         judged = judged.withColumn("_island", F.sum("_begins").over(by_time))
@@ -108,13 +108,13 @@ class SessionWindows:
             F.expr(f"timestamp_micros(max(_time) + {self.gap}L)").alias(END),
             F.count("*").alias("_rows"),
         ]
-        return judged.groupBy("_fate", "_island", *map(quoted, w.by)).agg(*w.partials(rows, *ends))
+        return judged.groupBy("_fate", "_island", *map(quoted, w.key_columns)).agg(*w.partials(rows, *ends))
 
     def _count_late(self, pieces: DataFrame) -> bool:
         """Count late rows; return whether there are any others."""
         counts = pieces.selectExpr(*(f"sum(_rows) FILTER (WHERE _fate = {fate})" for fate in range(3))).first()
         assert counts is not None
-        self.windowing.count(late=counts[1], without_time=counts[2])
+        self.windowing.count_dropped(late=counts[1], without_time=counts[2])
         return bool(counts[0])
 
     # -- what is given -------------------------------------------------------------------------------
@@ -127,11 +127,13 @@ class SessionWindows:
         touched = w.context.persist(self._merge_candidates(fresh, stored))
         old = touched.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
-        merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")
+        merged = w.merge_by_keys(touched.drop("_new", "_begin", "_finish"), ["_island", *w.key_columns], *ends).drop(
+            "_island"
+        )
         columns = [quoted(name) for name in fresh.columns]
         moved = old.where(f"{START} <> _begin").select(*columns, F.lit(True).alias("_deleted"))
         staying = merged.select(*columns, F.lit(False).alias("_deleted")).unionByName(moved)
-        w.state.put(staying.where(open_sql(END, w.limits.over)), deletes=True)
+        w.state.write_changes(staying.where(open_sql(END, w.limits.closed_for_rows)), deletes=True)
         if w.on_update:
             return {"": merged, "-": old.select(*columns)}
         complete = merged.where(ended_sql(END, w.limits.closed)).select(*columns)
@@ -150,9 +152,9 @@ class SessionWindows:
         w = self.windowing
         pieces = fresh.withColumn("_new", F.lit(True))
         if stored is not None:
-            near = stored.join(fresh, same_keys(stored, fresh, w.by), "left_semi") if w.by else stored
+            near = stored.join(fresh, same_keys(stored, fresh, w.key_columns), "left_semi") if w.key_columns else stored
             pieces = pieces.unionByName(near.withColumn("_new", F.lit(False)))
-        key_columns = list(map(quoted, w.by))
+        key_columns = list(map(quoted, w.key_columns))
         in_order = Window.partitionBy(*key_columns).orderBy(START, END)
         reached = F.max(END).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
         begins = F.coalesce(F.col(START) > reached, F.lit(True)).cast("int")

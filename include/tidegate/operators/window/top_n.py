@@ -17,7 +17,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.first_in_windows import FirstInWindows
 from tidegate.operators.by_workers.ranked import TopRows
 from tidegate.operators.inputs import need_keys, need_order, refuse_reserved_columns
-from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.latest import TopN
 from tidegate.operators.ranking import RANK
 from tidegate.operators.waiting import EventTimeOperator
@@ -28,8 +28,8 @@ from tidegate.records.records import Json
 from tidegate.spark.event_time import micros_in, time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import Remembered, run_kernel
-from tidegate.state.lateness import Lateness, Over, WindowLimits, closing_starts
+from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.lateness import ExpiredRows, Lateness, WindowLimits, closing_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,8 +71,8 @@ class WindowTopN(EventTimeOperator):
         return TopN(self.n, [START, *self.by], self.order_by, self.rank)
 
     @property
-    def told_by(self) -> list[str]:
-        return [*self._window.told_by, *self.order_by]
+    def identity_columns(self) -> list[str]:
+        return [*self._window.identity_columns, *self.order_by]
 
     @property
     def complete_per_checkpoint_by(self) -> frozenset[str]:
@@ -112,20 +112,20 @@ class WindowTopN(EventTimeOperator):
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, [START, END, RANK])
         marks, keys = context.watermarks, [START, *self.by]
-        limits = WindowLimits.at(marks.before_micros, marks.now_micros)
-        over, due = None if limits.late is None else Over(END, limits.late), closing_starts(limits, size)
+        limits = WindowLimits.from_watermarks(marks.before_micros, marks.now_micros)
+        over, due = None if limits.late is None else ExpiredRows(END, limits.late), closing_starts(limits, size)
         fields = {field.name: field for field in rows.schema.fields}
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
         copies, rank = T.StructField("_n", T.LongType()), T.StructField(RANK, T.IntegerType())
         by, values = [fields[name] for name in self.by], [fields[name] for name in fields if name not in self.by]
         stored = [start, *by, T.StructField("_row", T.StringType()), end, *values, copies]
-        state = Remembered(
+        state = StateLookup(
             context.state([*keys, "_row"], over=over, grouped_by=keys),
             stored,
             START,
             None if due is None else due.upto + 1,
             None if due is None or due.after is None else due.after + 1,
-            over=over,
+            drop_when_compacting=over,
         )
         micros = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
         begins = f"{micros} - pmod({micros}, {size}L)"
@@ -136,7 +136,7 @@ class WindowTopN(EventTimeOperator):
         terms = [(term.name, term.ascending) for term in order[:-1]]
         columns = [START, END, *fields]
         first = TopRows(keys, [END, *(field.name for field in values)], terms, self.n, False, columns, RANK, self.rank)
-        late = list(fields) if LATE in context.taken else None
+        late = list(fields) if LATE_OUTPUT in context.consumed_outputs else None
         folded = run_kernel(
             batch,
             [start, end, *fields.values(), *half_fields(), copies],
@@ -145,7 +145,7 @@ class WindowTopN(EventTimeOperator):
             FirstInWindows(first, START, END, size, limits, late),
             [start, end, *fields.values(), rank],
             is_empty=is_known_empty(rows),
-            apart={LATE: list(fields.values())} if late is not None else {},
+            side_outputs={LATE_OUTPUT: list(fields.values())} if late is not None else {},
         )
         context.count(folded.counts)
-        return {"": folded.rows, **folded.apart}
+        return {"": folded.rows, **folded.side_outputs}

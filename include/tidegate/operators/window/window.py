@@ -75,7 +75,7 @@ class Window(Operator):
         self.time = time
 
     @property
-    def told_by(self) -> list[str]:
+    def identity_columns(self) -> list[str]:
         return [*self._shape.split(), *self.by]
 
     @property
@@ -83,9 +83,9 @@ class Window(Operator):
         return not self._uses_processing_time
 
     @property
-    def by_cuts(self) -> list[str]:
+    def depends_on_checkpoint_cuts(self) -> list[str]:
         clocked = ["in which window a row is: that of its checkpoint's clock"] if self._uses_processing_time else []
-        return [*super().by_cuts, *clocked]
+        return [*super().depends_on_checkpoint_cuts, *clocked]
 
     @property
     def updates(self) -> bool:
@@ -135,7 +135,7 @@ class Window(Operator):
         return self.time == "processing"
 
     @property
-    def replacing(self) -> Json:
+    def replaced_results(self) -> Json:
         return {"emit": self.emit, "allowed_lateness": seconds_in(self.allowed_lateness)}
 
     @property
@@ -154,7 +154,7 @@ class Window(Operator):
         size = 0.0 if self.session is not None else seconds_in(self._sizes[0])
         return size + seconds_in(self.allowed_lateness)
 
-    def untimely(self, column: str) -> str | None:
+    def event_time_objection(self, column: str) -> str | None:
         if self._uses_processing_time and column in (START, END):
             return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
         if self._uses_processing_time and column in (*self.by, *self.functions):
@@ -279,13 +279,13 @@ class Window(Operator):
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         return time_problems(columns[0], self.event_time) if not self._uses_processing_time else []
 
-    def shown(
+    def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         if states[""] is None:
             return None
         rows, context = self._clocked(inputs[0], context) if self._uses_processing_time else (inputs[0], context)
-        return self._windowing(rows, context).shown(states[""])
+        return self._windowing(rows, context).emitted_results(states[""])
 
     def _clocked(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
         """Return the rows with the checkpoint's time, and the context with it as their event time and watermark.
@@ -299,9 +299,9 @@ class Window(Operator):
         before = told if isinstance(told, int) else None
         now = micros_of(context.clock)
         if before is not None:
-            now = before if context.waits else max(before, now)
+            now = before if context.timers_paused else max(before, now)
         context.remember[CLOCK] = now
-        ends = context.watermarks.ends
+        ends = context.watermarks.event_time_ends
         marks = Watermarks(None if before is None else at_micros(before), END_OF_TIME if ends else at_micros(now))
         time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
         return rows.select("*", time), replace(context, watermarks=marks, event_time=CLOCK)
@@ -310,7 +310,7 @@ class Window(Operator):
         windowing = Windowing(
             context=context,
             rows=rows,
-            by=self.by,
+            key_columns=self.by,
             functions=self.functions,
             on_update=self.emit == "update",
             side=self.late == "side",

@@ -123,7 +123,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
         for name, choice, declared in zip(stage.inputs, chosen, columns, strict=False):
             column = choice if choice is not None or len(declared) != 1 else declared[0]
             if isinstance(column, str) and stage.keeps_state:
-                untimely = [maker.untimely(column) for maker in column_makers.get(name, ())]
+                untimely = [maker.event_time_objection(column) for maker in column_makers.get(name, ())]
                 problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
                 if column in old_times.get(name, ()):
                     problems.append(f"{subject}: {_of_any_age(column)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
 from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
-from tidegate.pipeline.graph.jobs import ahead, cut, job_problems, jobs_of, option_problems, overtakable
+from tidegate.pipeline.graph.jobs import cut, find_greedy_jobs, job_problems, jobs_of, option_problems, overtakable
 from tidegate.pipeline.graph.nodes import (
     GateNode,
     Job,
@@ -22,7 +22,7 @@ from tidegate.pipeline.graph.nodes import (
     StageNode,
     gate_problems,
 )
-from tidegate.pipeline.graph.retractions import is_shown, with_implied_operators
+from tidegate.pipeline.graph.retractions import can_be_remade, with_implied_operators
 from tidegate.pipeline.graph.updates import forgetting_operators, update_problems, updating_streams
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.records.codec import fingerprint
@@ -101,26 +101,26 @@ class Lineage:
             self._sources[stream] = sorted({name for input in stage.inputs for name in self.sources(input)})
         return self._sources[stream]
 
-    def way(self, stream: str) -> str:
+    def path_hash(self, stream: str) -> str:
         """Return a hash of the path from those origins to the stream: of what stages do, not of how they are written.
 
         Gates pass rows unchanged, so they do not count. For an operator, the way in which it replaces rows counts: it
         must retract the same rows.
         """
         if stream not in self._ways:
-            self._ways[stream] = fingerprint({"way": self._way(stream)})
+            self._ways[stream] = fingerprint({"way": self._path_hash(stream)})
         return self._ways[stream]
 
-    def _way(self, stream: str) -> object:
+    def _path_hash(self, stream: str) -> object:
         stage = self._makers.get(stream)
         if stage is None:
             return "a source"
         if isinstance(stage, GateNode):
-            return self.way(stage.input)
+            return self.path_hash(stage.input)
         output = stream.removeprefix(stage.name)
         if isinstance(stage, StageNode):
-            return [logic_of(stage.function), output, [self.way(name) for name in stage.inputs]]
-        return [stage.name, output, stage.operator.replacing]
+            return [logic_of(stage.function), output, [self.path_hash(name) for name in stage.inputs]]
+        return [stage.name, output, stage.operator.replaced_results]
 
 
 def lookups(stages: Sequence[Node]) -> frozenset[str]:
@@ -244,7 +244,7 @@ class Graph:
         return {name: Channel(name) for job in self.jobs for name in job.gives}
 
     @functools.cached_property
-    def takes(self) -> Mapping[str, dict[str, str]]:
+    def channels_by_job(self) -> Mapping[str, dict[str, str]]:
         """By job, the streams that it takes from others, and the jobs that make them."""
         makers = {stream: job.name for job in self.jobs for stream in job.gives}
         return {job.name: {stream: makers[stream] for stream in job.takes} for job in self.jobs if job.takes}
@@ -255,9 +255,9 @@ class Graph:
         return () if self.by_interval else overtakable(self.jobs, self.aligned)
 
     @functools.cached_property
-    def ahead(self) -> tuple[str, ...]:
+    def greedy_jobs(self) -> tuple[str, ...]:
         """The jobs that, in mode at_least_once, take all input that is available."""
-        return ahead(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
+        return find_greedy_jobs(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
 
     def job_of(self, table: str) -> str | None:
         """Return the job that stages the rows of a table, or None."""
@@ -288,14 +288,14 @@ class Graph:
         """Return true if all rows that hold in an operator's first input can be made again in its job. across_jobs: if
         all were in one."""
         jobs = {node.name: "" if across_jobs else job.name for job in self.jobs for node in job.stages}
-        return is_shown(stage.inputs[0], self.stages, self.updating, jobs, jobs[stage.name])
+        return can_be_remade(stage.inputs[0], self.stages, self.updating, jobs, jobs[stage.name])
 
-    def replaced_is_taken(self, stream: str) -> bool:
+    def wants_retractions(self, stream: str) -> bool:
         """Return true if any stage or sink takes the rows that a stream's new rows replace."""
         if any(stream in stage.inputs for stage in self.stages):
             return True
         sinks = (node for node in self.sinks.values() if node.input == stream)
-        return any(node.sink.takes_replaced and not self.never_drops_keys(node) for node in sinks)
+        return any(node.sink.wants_retractions and not self.never_drops_keys(node) for node in sinks)
 
     def never_drops_keys(self, sink: SinkNode) -> bool:
         """Return true if rows of this sink are never withdrawn, only replaced under the same key."""

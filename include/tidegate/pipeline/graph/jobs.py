@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tidegate.pipeline.graph.nodes import Job, Node, SinkNode, SourceNode, StageNode
 
-__all__ = ["MAIN", "ahead", "cut", "job_problems", "jobs_of", "option_problems", "overtakable", "share_of"]
+__all__ = ["MAIN", "cut", "find_greedy_jobs", "job_problems", "jobs_of", "option_problems", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...
     return tuple(names)
 
 
-def ahead(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[str]) -> tuple[str, ...]:
+def find_greedy_jobs(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[str]) -> tuple[str, ...]:
     """Return the jobs that, in mode at_least_once, may take all available input, also of later checkpoints. Not these:
 
     - jobs that take a stream that replaces rows: if a row came again, it would retract the same rows twice;

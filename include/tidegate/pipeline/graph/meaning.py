@@ -83,7 +83,7 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
     meaning[BACK] = [
-        {"of": graph.replacers(name), "way": graph.lineage.way(name)} if name in graph.updating else None
+        {"of": graph.replacers(name), "way": graph.lineage.path_hash(name)} if name in graph.updating else None
         for name in stage.inputs
     ]
     plain: Json = msgspec.json.decode(msgspec.json.encode(meaning))
@@ -155,7 +155,7 @@ def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[s
         if not isinstance(operator, Materializer) or not operator.certain or graph.can_show(stage):
             continue
         replacers = sorted(set(graph.replacers(stream)) & set(began))
-        if replacers and memory.get(stage.name, {}).get(WAY) != graph.lineage.way(stream):
+        if replacers and memory.get(stage.name, {}).get(WAY) != graph.lineage.path_hash(stream):
             problems.append(unshown(graph, stage, replacers))
             beginning.append(stage)
     if problems:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.operators.base import Operator
     from tidegate.pipeline.graph.nodes import Node
 
-__all__ = ["DeclaredKey", "declared_keys", "forgotten_rows", "is_shown", "with_implied_operators"]
+__all__ = ["DeclaredKey", "can_be_remade", "declared_keys", "forgotten_rows", "with_implied_operators"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def with_implied_operators(
         if operator is None:
             settled.append(node)
             continue
-        uid = implied_uid(operator.kind, node.name, operator.told_by, names)
+        uid = implied_uid(operator.kind, node.name, operator.identity_columns, names)
         names.add(uid)
         stages.append(OperatorNode(uid, operator, (node.input,), node.job, generated=True))
         settled.append(replace(node, input=uid))
@@ -136,7 +136,7 @@ def _may_share_keys(node: SinkNode, declared: DeclaredKey, updating: Collection[
     if node.input not in updating or not isinstance(node.sink, Sink):
         return False
     keys = node.sink.upserts
-    if not keys or not node.sink.takes_replaced or node.sink.update_problems(node.input):
+    if not keys or not node.sink.wants_retractions or node.sink.update_problems(node.input):
         return False
     return not keys_contain(keys, declared.key)
 
@@ -153,7 +153,9 @@ def implied_uid(kind: str, sink: str, columns: Sequence[str], names: Collection[
     return f"{sink[: 61 - len(kind) - len(ending)]}-{kind}-{ending}"
 
 
-def is_shown(stream: str, stages: Sequence[Node], updating: Collection[str], jobs: Mapping[str, str], job: str) -> bool:
+def can_be_remade(
+    stream: str, stages: Sequence[Node], updating: Collection[str], jobs: Mapping[str, str], job: str
+) -> bool:
     """Return whether all rows that hold in a stream can be made again of what operators of a job show.
 
     jobs: the job of each stage.
@@ -163,4 +165,4 @@ def is_shown(stream: str, stages: Sequence[Node], updating: Collection[str], job
         return False
     if isinstance(maker, OperatorNode):
         return stream == maker.name and stream in updating and maker.operator.current_output_is_complete
-    return all(is_shown(name, stages, updating, jobs, job) for name in maker.inputs)
+    return all(can_be_remade(name, stages, updating, jobs, job) for name in maker.inputs)

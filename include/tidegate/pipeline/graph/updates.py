@@ -57,7 +57,7 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
         else:
             problems.append(
                 f"{subject} takes {', '.join(replacing)}, which replaces rows that it emitted before: "
-                f"{operator.instead}"
+                f"{operator.retraction_advice}"
             )
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
@@ -102,6 +102,6 @@ def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> d
         if operator is None:
             upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
             forgetting |= {stream: set(upstream) for stream in stage.produces}
-        elif stage.name in updating and operator.forgets:
+        elif stage.name in updating and operator.expires_without_retraction:
             forgetting[stage.name] = {stage.name}
     return forgetting

@@ -95,7 +95,7 @@ class _Compiler:
     """When operators forget what they would keep permanently."""
     expires: bool = False
     """Whether there are such."""
-    known: dict[str, Stream] = field(default_factory=dict)
+    named_streams: dict[str, Stream] = field(default_factory=dict)
     """The streams that WITH has named."""
     kinds: dict[str, int] = field(default_factory=dict)
 
@@ -110,12 +110,12 @@ class _Compiler:
 
     def _of(self, tree: exp.Expression) -> Stream:
         """Compile a SELECT. What its WITH names is known in it, and nowhere else."""
-        outside, self.known = self.known, dict(self.known)
+        outside, self.named_streams = self.named_streams, dict(self.named_streams)
         try:
             with self._record_place(tree):
                 return self._selected(tree)
         finally:
-            self.known = outside
+            self.named_streams = outside
 
     @contextlib.contextmanager
     def _record_place(self, tree: exp.Expression) -> Iterator[None]:
@@ -144,7 +144,7 @@ class _Compiler:
             if name in named:
                 raise self.query.refuse(each, "two parts of WITH have this name", "name one of them differently")
             refuse_other_parts(self.query, each.args["alias"])
-            self.known[name] = self._of(each.this)
+            self.named_streams[name] = self._of(each.this)
             named.add(name)
         if isinstance(tree, exp.Union):
             return self._united(tree)
@@ -238,8 +238,8 @@ class _Compiler:
                 raise self.query.refuse(node, "a window that is joined or ranked by its rows", help)
             name = self.query.windows[name].stream
         alias = node.alias or name.rpartition(".")[2]
-        if name.lower() in self.known and not node.db:
-            return self.known[name.lower()], alias
+        if name.lower() in self.named_streams and not node.db:
+            return self.named_streams[name.lower()], alias
         there = self.pipeline.streams
         if name not in there:
             help = f"name one that is declared before: {', '.join(sorted(there))}"
@@ -327,7 +327,7 @@ class _Compiler:
             value = each.unalias()
             if isinstance(value, exp.Filter) or is_aggregate(value):
                 if name not in options:
-                    grouping.taken.discard(name)
+                    grouping.reserved_names.discard(name)
                 grouping.selected[name] = grouping.aggregate(value, name, anew=True)
                 columns.append((quoted(grouping.selected[name]), name))
             elif key := grouping.key_of(value):
@@ -338,7 +338,7 @@ class _Compiler:
         having = tree.args.get("having")
         condition = grouping.text(having.this) if having is not None else None
         if not grouping.functions:  # the groups alone
-            grouping.functions[free_name("rows", {*grouping.taken, *keys})] = "COUNT(*)"
+            grouping.functions[free_name("rows", {*grouping.reserved_names, *keys})] = "COUNT(*)"
         if tree.args.get("distinct") and not {quoted(key) for key in keys} <= {text for text, _ in columns}:
             raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
         rows = read.stream
@@ -414,7 +414,7 @@ class _Compiler:
                 raise self.query.refuse(each, "nulls first", "write NULLS LAST: that is where they are here")
         terms = [(self._column(each.this, columns), bool(each.args.get("desc"))) for each in order.expressions]
         outside = StreamColumns(self.query, from_of(tree).this.alias)
-        name, rest = first_rows.numbered.alias, first_rows.rest
+        name, rest = first_rows.numbered.alias, first_rows.other_conditions
         where = outside.text(rest) if rest is not None else None
         asked = [*tree.expressions, *filter(None, (rest, tree.args.get("group"), tree.args.get("having")))]
         is_shown = any(
@@ -654,8 +654,9 @@ def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
     sides = {each.parts[0].name for each in condition.find_all(exp.Column) if len(each.parts) > 1}
     if len(sides) == 1:
         (side,) = sides
+        text = condition.sql("spark")[:_MAX_QUOTED_LENGTH]
         return (
-            f"in a SELECT around {side}, add CASE WHEN {condition.sql('spark')[:_SHOWN]} THEN key END AS key_if, and "
+            f"in a SELECT around {side}, add CASE WHEN {text} THEN key END AS key_if, and "
             "join by key_if in place of the key: a filter would lose rows that come without a partner"
         )
     if how == "full":
@@ -675,7 +676,7 @@ def _is_about(condition: exp.Expression, alias: str) -> bool:
     return all(len(each.parts) > 1 and each.parts[0].name.lower() == alias.lower() for each in columns)
 
 
-_SHOWN = 60
+_MAX_QUOTED_LENGTH = 60
 """How much of a condition a help repeats."""
 
 

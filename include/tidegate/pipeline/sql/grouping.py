@@ -30,7 +30,7 @@ class Grouping:
     columns: Columns
     keys: Mapping[str, str]
     computed: Mapping[str, str]
-    taken: set[str]
+    reserved_names: set[str]
     """Names that no further aggregate can have."""
     functions: dict[str, str] = field(default_factory=dict)
     selected: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Grouping:
         known = next((known for known, function in self.functions.items() if function == text), "")
         if known and not anew:
             return known
-        free = free_name(name, {*self.taken, *self.functions, *self.keys})
+        free = free_name(name, {*self.reserved_names, *self.functions, *self.keys})
         self.functions[free] = text
         return free
 

@@ -266,7 +266,7 @@ class Ranked:
     numbered: exp.Expression
     """The rank with its name."""
     n: int
-    rest: Any
+    other_conditions: Any
     """The other conditions of the SELECT around it."""
 
 

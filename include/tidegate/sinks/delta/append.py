@@ -69,8 +69,8 @@ class DeltaAppend(DeltaSink):
 
     kind: ClassVar[str] = "delta-append"
     rewrites: ClassVar[bool] = False
-    takes_replaced = False
-    adds_each: ClassVar[bool] = True
+    wants_retractions = False
+    counts_input_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class DeltaAppend(DeltaSink):
         refuse_unreadable((file.partition for file in files), schema)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
-    def ahead(
+    def prestage(
         self,
         frame: DataFrame,
         beside: Mapping[str, Column],
@@ -134,7 +134,7 @@ class DeltaAppend(DeltaSink):
         seams.fault("S4.stage.before")
         return prestage(frame, beside, location, staging.data_folder(context), schema, draft)
 
-    def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
+    def prepare_prestaged(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
         snapshot = self.open(context)
         schema = self.output_schema(ahead.frame, context, snapshot)
         return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
@@ -172,8 +172,8 @@ class DeltaAppend(DeltaSink):
         batch = StagedBatch(columns=schema, files=files, not_null=not_null, since=since)
         return staged_result(batch, sum(file.rows for file in files))
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
         return self.prepare(frame, context, staging)
 

@@ -34,44 +34,44 @@ from tidegate.delta import (
 )
 from tidegate.errors import Rejected, TidegateError
 from tidegate.records.records import PublishedTable
-from tidegate.sinks.base import Publication, SinkContext, WayBack
+from tidegate.sinks.base import Publication, RestorePlan, SinkContext
 from tidegate.sinks.delta.shadow import LINE
 
-__all__ = ["go_back", "way_back", "went_past"]
+__all__ = ["commit_restore", "has_skipped", "plan_restore"]
 
 _NOT_RESTORABLE = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
 
 
-def way_back(
+def plan_restore(
     snapshot: Snapshot, to: int | None, reported: PublishedTable | None, context: SinkContext, *, rewrites: bool
-) -> WayBack:
+) -> RestorePlan:
     """Return what a rollback would do to the table. Every version, hash and file that it needs is checked."""
     last = snapshot.txn(context.app_id)
     if to is not None and (last is None or last < to):
-        return WayBack(lacks=True, version=snapshot.version)
-    if last is None and snapshot.txn(dataclasses.replace(context, through=True).app_id) is None:
-        return WayBack(exists=False, version=snapshot.version)  # all content is others'
+        return RestorePlan(not_published_yet=True, version=snapshot.version)
+    if last is None and snapshot.txn(dataclasses.replace(context, direct=True).app_id) is None:
+        return RestorePlan(exists=False, version=snapshot.version)  # all content is others'
     problems = _feature_problems(snapshot)
     try:
         target = _find_target(snapshot, to, reported, context)
         problems += _missing_file_problems(snapshot, target)
     except TidegateError as error:
-        return WayBack(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
+        return RestorePlan(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
     since = target.version if target is not None else -1
     foreign = foreign_commits(snapshot, since, _published_app_ids(context))
     blocked = "it replaces rows, also those that others have written" if rewrites else ""
     if not blocked and foreign and _is_rewritten_by_others(snapshot, since, context):
         blocked = "others have rewritten files of this pipeline"
-    return WayBack(
-        to=target,
+    return RestorePlan(
+        target_version=target,
         version=snapshot.version,
-        foreign=tuple(f"version {commit.version} ({commit.operation})" for commit in foreign),
+        foreign_commits=tuple(f"version {commit.version} ({commit.operation})" for commit in foreign),
         problems=tuple(problems),
-        no_retract=blocked,
+        not_separable_reason=blocked,
     )
 
 
-def go_back(
+def commit_restore(
     snapshot: Snapshot,
     publication: Publication,
     stamp: CommitStamp,
@@ -96,8 +96,8 @@ def go_back(
                 help="roll back once more, and choose for this table: --discard, or --keep",
                 reason="FOREIGN_COMMITS",
             )
-        now = _own_files(snapshot, context)
-        then = _own_files(version_of(snapshot, since), context) if since >= 0 else {}
+        now = _published_files(snapshot, context)
+        then = _published_files(version_of(snapshot, since), context) if since >= 0 else {}
         returning = [file.staged() for path, file in then.items() if path not in now]
         removed = [file for path, file in now.items() if path not in then]
         return replace(snapshot, [*returning, *added], removed, stamp)
@@ -106,7 +106,7 @@ def go_back(
     return restore(snapshot, version, stamp, discard_foreign=discards, added=added, without=without)
 
 
-def went_past(snapshot: Snapshot, app_id: str, id: int) -> bool:
+def has_skipped(snapshot: Snapshot, app_id: str, id: int) -> bool:
     """Return whether the log has commits of this pipeline below and above `id`, but not of `id`: a rollback left it
     out."""
     above = False
@@ -200,10 +200,10 @@ def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> lis
 
 def _published_app_ids(context: SinkContext) -> dict[str, int | None]:
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
-    return {context.app_id: None, dataclasses.replace(context, through=True).app_id: None, owner: number}
+    return {context.app_id: None, dataclasses.replace(context, direct=True).app_id: None, owner: number}
 
 
-def _own_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
+def _published_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
     """Return the live files that this pipeline's entries have added, by path."""
     prefix = f"tidegate/{context.uid}-{context.sink}"
     return {

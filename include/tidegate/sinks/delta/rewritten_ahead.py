@@ -37,7 +37,7 @@ from tidegate.delta import (
 )
 from tidegate.delta.files.footers import describe
 from tidegate.delta.keys import Keys
-from tidegate.delta.order_by import BatchRows, held_rows
+from tidegate.delta.order_by import BatchRows, rows_with_keys
 from tidegate.delta.rewrite import InputFile, RowGroup, Table, grouped, parts_of, rewrite_parts
 from tidegate.errors import TidegateError
 from tidegate.records.records import Struct
@@ -65,7 +65,7 @@ MIN_BYTES = 32 << 20
 _MAX_KEY_BYTES = 64 << 20
 """The batch's keys travel to every worker."""
 _LOOKS = 64
-_MOST_FILES = 32
+_MAX_FILES = 32
 """A worker looks into so many files at most before it answers. So there are at least so many looks, or one a file."""
 _WRITERS = 16
 """New files are small enough for so many workers, but not smaller than is good for the table."""
@@ -144,11 +144,11 @@ def prerewrite_files(
     holding = [each for found in workers(look, _shares(candidates)) for each in found]
     if not order_by:
         lost, standing = _RowFilter(batch.distinct_keys), list[str]()
-        counts = {each.source.path: each.held for each in holding}
+        counts = {each.source.path: each.matching_rows for each in holding}
     else:
         newest = batch.settle([each.rows for each in holding])
         lost = _RowFilter(newest.won, newest.late)
-        counts = {each.source.path: _true(newest.won.held(each.rows.select(list(keys)))) for each in holding}
+        counts = {each.source.path: _true(newest.won.contains(each.rows.select(list(keys)))) for each in holding}
         standing = [each.source.path for each in holding if not counts[each.source.path]]
     late = [InputFile.of(file) for file in files if file.path in lost.late]
     counts |= {source.path: _true(lost.late[source.path]) for source in late}
@@ -172,7 +172,7 @@ class _FileWithKeys(NamedTuple):
 
     source: InputFile
     parts: list[RowGroup]
-    held: int
+    matching_rows: int
     """The number of its rows with such a key."""
     rows: pa.Table
     """These rows; without an order none, for then they do not matter."""
@@ -183,16 +183,16 @@ class _KeyFinder:
     """Finds the files that hold some keys. For a worker."""
 
     table: Table
-    wanted: Keys
+    wanted_keys: Keys
     keys: tuple[str, ...]
     names: tuple[str, ...]
     ordered: bool
 
     def __call__(self, sources: Sequence[InputFile]) -> list[_FileWithKeys]:
-        return [found for source in sources if (found := self._look(source)).held]
+        return [found for source in sources if (found := self._look(source)).matching_rows]
 
     def _look(self, source: InputFile) -> _FileWithKeys:
-        rows = held_rows(self.table, source, self.names, self.keys, self.wanted)
+        rows = rows_with_keys(self.table, source, self.names, self.keys, self.wanted_keys)
         return _FileWithKeys(
             source, parts_of(self.table, source), len(rows), rows if self.ordered else rows.slice(0, 0)
         )
@@ -208,7 +208,7 @@ class _RowFilter:
     def __call__(self, rows: pa.Table, source: InputFile, start: int) -> Any:
         if source.path in self.late:
             return self.late[source.path].slice(start, rows.num_rows)
-        return self.keys.held(rows)
+        return self.keys.contains(rows)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class _FileWriter:
 
 
 def _shares(sources: Sequence[InputFile]) -> list[Sequence[InputFile]]:
-    size = min(max(1, len(sources) // _LOOKS), _MOST_FILES)
+    size = min(max(1, len(sources) // _LOOKS), _MAX_FILES)
     return [sources[start : start + size] for start in range(0, len(sources), size)]
 
 
@@ -284,7 +284,7 @@ class StillValid:
     written: list[StagedFile]
     again: list[LiveFile]
     """The files about which it says nothing."""
-    whole: bool
+    is_complete: bool
     """Whether everything that was looked at is as it was."""
     late: Replacement | None
 
@@ -324,7 +324,7 @@ def still_valid(
         replaced=[live[path] for path in sorted(replaced)],
         written=written,
         again=[live[path] for path in sorted(again & live.keys())],
-        whole=len(valid) == len(ahead.replacements) and same.issuperset(ahead.standing),
+        is_complete=len(valid) == len(ahead.replacements) and same.issuperset(ahead.standing),
         late=ahead.late,
     )
 

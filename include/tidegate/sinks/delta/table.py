@@ -46,16 +46,16 @@ from tidegate.sinks.base import (
     Head,
     Prepared,
     Publication,
+    RestorePlan,
     Sink,
     SinkContext,
     Staging,
-    WayBack,
     entry_folder,
 )
 from tidegate.sinks.declaring import collation_problems, column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features, trace_of
 from tidegate.sinks.delta.properties import path_problems, property_problems
-from tidegate.sinks.delta.restore import go_back, way_back, went_past
+from tidegate.sinks.delta.restore import commit_restore, has_skipped, plan_restore
 from tidegate.sinks.delta.rewritten_ahead import PrerewrittenFiles
 from tidegate.sinks.delta.shadow import promoted_files, seed_shadow
 
@@ -92,7 +92,7 @@ class StagedBatch(Struct, frozen=True, kw_only=True):
 class DeltaSink(ExactlyOnceSink):
     """A Delta table that one sink of one pipeline publishes to. Others may write to it, too."""
 
-    writes_through = True
+    can_publish_directly = True
     rewrites: ClassVar[bool]
     """True: publishing replaces rows. False: it only adds rows."""
 
@@ -120,7 +120,7 @@ class DeltaSink(ExactlyOnceSink):
     def delta_table(self, context: SinkContext) -> Location:
         return locate(context.place, self.path)
 
-    def stages_in(self, context: SinkContext) -> Location:
+    def staging_folder(self, context: SinkContext) -> Location:
         return self.delta_table(context)
 
     def describe(self) -> Json:
@@ -139,7 +139,7 @@ class DeltaSink(ExactlyOnceSink):
         return problems + property_problems(self.properties)
 
     def check(self, context: SinkContext) -> None:
-        if context.seen is not None and context.seen.last is not None:
+        if context.known_head is not None and context.known_head.last_entry is not None:
             return
         snapshot = self.open(context)
         if snapshot is None or snapshot.txn(context.app_id) is None:
@@ -148,19 +148,19 @@ class DeltaSink(ExactlyOnceSink):
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:
         self.output_schema(frame, context, self.open(context))
 
-    def try_out(self, context: SinkContext) -> None:
+    def test_store(self, context: SinkContext) -> None:
         refuse_unsafe_store(self.delta_table(context))
 
     def head(self, context: SinkContext) -> Head:
         snapshot = self.open(context)
         if snapshot is None:
-            return Head(version=None, last=None)
-        return Head(version=snapshot.version, last=snapshot.txn(context.app_id), opened=snapshot)
+            return Head(version=None, last_entry=None)
+        return Head(version=snapshot.version, last_entry=snapshot.txn(context.app_id), opened=snapshot)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         interval = publication.interval
-        is_published = head.last is not None and head.last >= publication.id
-        if is_published and interval is None and not publication.through:
+        is_published = head.last_entry is not None and head.last_entry >= publication.id
+        if is_published and interval is None and not publication.direct:
             return None  # The caller finds it in the head that it reads next.
         location = self.delta_table(context)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
@@ -169,7 +169,7 @@ class DeltaSink(ExactlyOnceSink):
             committed = self._publish_first(location, batches, stamp, folder)
         else:
             snapshot = reopen(location, head.version)
-            if snapshot is None or snapshot.txn(context.app_id) != head.last:
+            if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
                 return None
             self.refuse_target(snapshot, context)
             if interval is not None:
@@ -185,29 +185,29 @@ class DeltaSink(ExactlyOnceSink):
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, committed, rows)
 
-    def skipped(self, id: int, context: SinkContext) -> bool:
+    def has_skipped(self, id: int, context: SinkContext) -> bool:
         snapshot = self.open(context)
-        return snapshot is not None and went_past(snapshot, context.app_id, id)
+        return snapshot is not None and has_skipped(snapshot, context.app_id, id)
 
-    def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         batches = [typed.convert(committable, StagedBatch) for committable in committables]
         files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
         return missing_files(self.delta_table(context), files)
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         snapshot = self.open(context)
         if snapshot is None:
-            return WayBack(exists=False, lacks=to is not None)
-        return way_back(snapshot, to, known, context, rewrites=self.rewrites)
+            return RestorePlan(exists=False, not_published_yet=to is not None)
+        return plan_restore(snapshot, to, known, context, rewrites=self.rewrites)
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if head.last is not None and head.last >= publication.id:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         location = self.delta_table(context)
         snapshot = reopen(location, head.version)
-        if snapshot is None or snapshot.txn(context.app_id) != head.last:
+        if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
             return None
         self.refuse_target(snapshot, context)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
@@ -216,14 +216,14 @@ class DeltaSink(ExactlyOnceSink):
             return None
         added = [file for batch in batches for file in batch.files]
         without = {path for batch in batches for path in batch.without}
-        return published(location, go_back(ready, publication, stamp, context, added, without), None)
+        return published(location, commit_restore(ready, publication, stamp, context, added, without), None)
 
     def shadow(self, folder: str) -> DeltaSink:
         shadow = copy.copy(self)
         shadow.path = f"{self.path.rstrip('/')}/{folder}"
         return shadow
 
-    def seed(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+    def create_shadow(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
         assert isinstance(shadow, DeltaSink)
         real, location = self.open(context), shadow.delta_table(own)
         if real is None or open_table(location) is not None:
@@ -233,9 +233,11 @@ class DeltaSink(ExactlyOnceSink):
         seed_shadow(real, at, location, stamp, self.properties)
 
     def _stamp_of_seed(self, own: SinkContext) -> CommitStamp:
-        return stamp_of(Publication(id=0, generation=0, attempt=seams.new_id(), after=None, committables=()), own)
+        return stamp_of(Publication(id=0, generation=0, attempt=seams.new_id(), previous=None, committables=()), own)
 
-    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
+    def promote_shadow(
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext
+    ) -> Json | None:
         assert isinstance(shadow, DeltaSink)
         snapshot, real = open_table(shadow.delta_table(own)), open_table(self.delta_table(context))
         if snapshot is None:
@@ -259,8 +261,8 @@ class DeltaSink(ExactlyOnceSink):
         else:
             location.remove_folder(folder)
 
-    def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
-        if head.version is None or head.last is None or head.last < publication.id:
+    def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        if head.version is None or head.last_entry is None or head.last_entry < publication.id:
             return False  # The transaction never goes back, so it is at or above all that was published.
         location, snapshot = self.delta_table(context), head.opened
         if not isinstance(snapshot, Snapshot) or snapshot.location != location:
@@ -471,7 +473,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
 
 def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
     """Return the data that goes into the log with the rows."""
-    faults = ("S5.through.before", "S5.through.after") if publication.through else PUBLISHING
+    faults = ("S5.through.before", "S5.through.after") if publication.direct else PUBLISHING
     return CommitStamp(
         app_id=context.app_id,
         id=publication.id,
@@ -479,8 +481,8 @@ def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
         generation=publication.generation,
         attempt=publication.attempt,
         owner=owner_of(context.pipeline, context.sink, context.uid),
-        floor=(publication.after or 0) if publication.interval is not None else 0,
-        through=publication.through,
+        floor=(publication.previous or 0) if publication.interval is not None else 0,
+        direct=publication.direct,
         faults=faults,
     )
 

@@ -38,7 +38,7 @@ from tidegate.delta.files.partitions import refuse_rows, refuse_unreadable
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
 from tidegate.delta.log.schema import columns
-from tidegate.delta.order_by import Newest, held_rows, newest
+from tidegate.delta.order_by import Newest, newest, rows_with_keys
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.records.interval import Interval
 from tidegate.records.names import listed, quoted
@@ -186,10 +186,10 @@ class DeltaUpsert(DeltaSink):
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._prepare(frame, None, context, staging)
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        return self._prepare(frame, withdrawn, context, staging)
+        return self._prepare(frame, retractions, context, staging)
 
     def _prepare(
         self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
@@ -307,13 +307,13 @@ class DeltaUpsert(DeltaSink):
         if ahead is msgspec.UNSET:
             return None
         valid = still_valid(snapshot, ahead, live, self.keys, self.order_by)
-        if valid is None or (self.order_by and not valid.whole):
+        if valid is None or (self.order_by and not valid.is_complete):
             return None
         keys = self._keys(table, batches if valid.again else ())
         again = [InputFile.of(file) for file in valid.again if keys.may_touch(file)]
         new = batches[0].files
         if self.order_by:
-            if any(len(held_rows(table, source, self.keys, self.keys, keys)) for source in again):
+            if any(len(rows_with_keys(table, source, self.keys, self.keys, keys)) for source in again):
                 return None
             return valid.replaced, [*valid.written, *valid.counting(new)]
         changed, rewritten = rewrite(table, again, self.keys, _has_key(keys), f"{folder}/kept") if again else ([], [])
@@ -371,7 +371,7 @@ class DeltaUpsert(DeltaSink):
         rows = frame.selectExpr(*names, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
         if withdrawn is not None:
             deletes = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
-            rows = rows.unionByName(_without(deletes, frame, self.keys))
+            rows = rows.unionByName(_without_keys(deletes, frame, self.keys))
         written = write_files(rows, marked, location, folder, (_DELETED, *self.partition_by))
         files = sync_and_list(location, folder, marked, (_DELETED, *self.partition_by), written=written)
         refuse_unreadable((file.partition for file in files), schema)
@@ -472,7 +472,7 @@ def _only_added(batch: StagedBatch, written: StagedBatch, location: Location) ->
     return StagedBatch(columns=batch.columns, files=batch.files)
 
 
-def _without(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+def _without_keys(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the rows of `deletes` whose keys are not in `frame`. Null equals null."""
     from pyspark.sql import functions as F
 
@@ -485,7 +485,7 @@ def _has_key(keys: Keys) -> Any:
     """Return a function that marks the rows that have one of the keys."""
 
     def mark_rows(rows: Any, source: InputFile, start: int) -> Any:
-        return keys.held(rows)
+        return keys.contains(rows)
 
     return mark_rows
 

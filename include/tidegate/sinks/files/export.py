@@ -69,7 +69,7 @@ class FileExport(TransactionalSink):
     """
 
     kind: ClassVar[str] = "files"
-    adds_each: ClassVar[bool] = True
+    counts_input_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class FileExport(TransactionalSink):
         if latest is None:
             refuse_unsafe_store(locate(context.place, self.path))
 
-    def try_out(self, context: SinkContext) -> None:
+    def test_store(self, context: SinkContext) -> None:
         refuse_unsafe_store(locate(context.place, self.path))
 
     def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
@@ -264,7 +264,7 @@ class FileExport(TransactionalSink):
             files.append(ExportedFile(staged=file.path, path=path, rows=file.rows))
         return files
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         return "other tools may have read its files, so they are not taken back"
 
     def _folder(self, context: SinkContext) -> ExportFolder:

@@ -38,7 +38,7 @@ class ProducerFenced(Exception):
 
 
 class Sender:
-    """One publisher's producer. From `fence_others` on, no earlier one of the same sink can commit anything."""
+    """One publisher's producer. From `fence_earlier_publishers` on, no earlier one of its sink can commit."""
 
     def __init__(self, cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s: float) -> None:
         self._cluster, self._topic, self._app_id, self._timeout_s = cluster, topic, app_id, timeout_s
@@ -68,7 +68,7 @@ class Sender:
             self._abort()
         del self._producer
 
-    def fence_others(self) -> None:
+    def fence_earlier_publishers(self) -> None:
         """End what an earlier publisher of this sink has begun, and wait until that is settled."""
         with self._fenced(), self._transaction_allowed():
             self._producer.init_transactions(_FENCING_S)
@@ -238,7 +238,7 @@ def try_transaction(cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s:
     with cluster.errors(f"trying a transaction for the topic {topic.name}"):
         sender = Sender(cluster, topic, app_id, timeout_s)
         try:
-            sender.fence_others()
+            sender.fence_earlier_publishers()
         finally:
             sender.close()
 

@@ -89,7 +89,7 @@ class KafkaTopic(TransactionalSink):
     """
 
     kind: ClassVar[str] = "kafka"
-    adds_each: ClassVar[bool] = True
+    counts_input_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class KafkaTopic(TransactionalSink):
         unknown = [name for name in self.order_by if name not in names]
         return self.form.problems(schema) + [f"order_by column {name!r} is not in the output" for name in unknown]
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         return f"the topic {self.topic} keeps what it was given, and readers may have read it"
 
     # --- before a checkpoint is planned ---------------------------------------------------------------------
@@ -282,13 +282,13 @@ class KafkaTopic(TransactionalSink):
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._checked(super().prepare(frame, context, staging), context)
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        prepared = self._checked(super().prepare_updates(frame, withdrawn, context, staging), context)
+        prepared = self._checked(super().prepare_with_retractions(frame, retractions, context, staging), context)
         if prepared.committable is not None:
             part = typed.convert(prepared.committable, StagedPart)
-            refuse_ambiguous_keys(part, self.stages_in(context), context.sink)
+            refuse_ambiguous_keys(part, self.staging_folder(context), context.sink)
         return prepared
 
     def _checked(self, prepared: Prepared, context: SinkContext) -> Prepared:
@@ -297,7 +297,7 @@ class KafkaTopic(TransactionalSink):
         cluster = self._cluster(context)
         topic, marks = self._usable(find_topic(cluster, self.topic), context), self._find_marks(cluster, context)
         part = typed.convert(prepared.committable, StagedPart)
-        refuse_unsendable(part, self.stages_in(context), topic, context.sink, self._size_of_headers())
+        refuse_unsendable(part, self.staging_folder(context), topic, context.sink, self._size_of_headers())
         part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
         return replace(prepared, committable=msgspec.to_builtins(part))
 
@@ -318,7 +318,7 @@ class KafkaTopic(TransactionalSink):
                 sender.close()
 
     def _send(self, rows: StagedRows, sender: Sender, topic: FoundTopic, context: SinkContext) -> bool:
-        sender.fence_others()  # before the mark is read: from here on nobody else can change it
+        sender.fence_earlier_publishers()  # before the mark is read: from here on nobody else can change it
         cluster = self._cluster(context)
         before = self._mark(cluster, context, settled=True)
         if (before.last if before is not None else None) != rows.after:
@@ -354,7 +354,7 @@ class KafkaTopic(TransactionalSink):
         with cluster.errors(f"putting back the mark of the topic {self.topic}"):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
             try:
-                sender.fence_others()
+                sender.fence_earlier_publishers()
                 sender.begin()
                 sender.commit(self._marks_topic(context), mark)
             except ProducerFenced:
@@ -472,7 +472,7 @@ class KafkaTopic(TransactionalSink):
 
 def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
     """Yield the records of one committable after the other: a later one may remove a key that an earlier one adds."""
-    for part in rows.by_part():
+    for part in rows.split_by_part():
         yield from part.removed_batches()
         yield from part.batches()
 

@@ -56,7 +56,7 @@ def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> N
             "and its clients take 1970-01-01T00:00:00 for none",
             help="correct the column that the sink's argument timestamp names, or make such moments null",
             reason="BAD_TIME",
-            quoted=f"such as {_told(earliest)}",
+            quoted=f"such as {_describe_rows(earliest)}",
         )
     for time, away, most, setting in (
         (earliest, now - earliest, behind, "message.timestamp.before.max.ms"),
@@ -68,11 +68,11 @@ def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> N
                 expected=f"at most {most:,} ms, by the topic's {setting}",
                 help=f"correct the column that the sink's argument timestamp names, or raise {setting} of the topic",
                 reason="BAD_TIME",
-                quoted=f"such as {_told(time)}, {away:,} ms away from now",
+                quoted=f"such as {_describe_rows(time)}, {away:,} ms away from now",
             )
 
 
-def _told(time_ms: int) -> str:
+def _describe_rows(time_ms: int) -> str:
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
     except OverflowError:

@@ -39,7 +39,7 @@ class PostgresAppend(PostgresSink):
     """
 
     kind: ClassVar[str] = "postgres-append"
-    adds_each: ClassVar[bool] = True
+    counts_input_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -71,18 +71,20 @@ class PostgresAppend(PostgresSink):
             "or PostgresAppend(…, changelog=True) for a row of each change"
         ]
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
         return self.prepare(frame, context, staging)
 
     @property
-    def own_columns(self) -> dict[str, str]:
+    def added_columns(self) -> dict[str, str]:
         return {CHECKPOINT: "bigint"} if self.allow_rollback else {}
 
     def key_problems(self, output: Json) -> list[str]:
         names = {field["name"].casefold() for field in output["fields"]}
-        return [f"{CHECKPOINT!r} is a column of the sink itself"] if CHECKPOINT in names & set(self.own_columns) else []
+        return (
+            [f"{CHECKPOINT!r} is a column of the sink itself"] if CHECKPOINT in names & set(self.added_columns) else []
+        )
 
     def table_problems(self, found: FoundTable) -> list[str]:
         problems = super().table_problems(found)
@@ -108,7 +110,7 @@ class PostgresAppend(PostgresSink):
         copy_rows(cursor, rows.batches(list(columns)), None)
         checkpoint = f", {rows.checkpoint}" if self.allow_rollback else ""
         cursor.execute(
-            f"INSERT INTO {self.table_name.sql} ({insert_list([*columns, *self.own_columns])}) "
+            f"INSERT INTO {self.table_name.sql} ({insert_list([*columns, *self.added_columns])}) "
             f"SELECT {select_list(columns, table)}{checkpoint} FROM {STAGED} staged"
         )
 
@@ -121,5 +123,5 @@ class PostgresAppend(PostgresSink):
             else:
                 yield batch.append_column(CHECKPOINT, pa.repeat(pa.scalar(checkpoint, pa.int64()), batch.num_rows))
 
-    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
+    def remove_rows_after(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         cursor.execute(f"DELETE FROM {self.table_name.sql} WHERE {quoted_name(CHECKPOINT)} > {after}")

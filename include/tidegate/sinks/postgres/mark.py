@@ -18,7 +18,7 @@ from tidegate.sinks.base import SinkContext
 
 __all__ = [
     "NO_CHECKPOINT",
-    "Mark",
+    "SinkMark",
     "find_mark",
     "history_of",
     "lock_mark",
@@ -37,7 +37,7 @@ _ROUNDS: Final = 3
 
 
 @dataclass(frozen=True)
-class Mark:
+class SinkMark:
     """What the mark of a sink says."""
 
     table_oid: int
@@ -76,7 +76,7 @@ def make_marks(database: Database, table: TableName, *, history: bool) -> None:
                     session.execute(index.encode())
 
 
-def find_mark(cursor: Any, table: TableName, context: SinkContext, asked: int = 0) -> Mark | None:
+def find_mark(cursor: Any, table: TableName, context: SinkContext, asked: int = 0) -> SinkMark | None:
     """Read the mark. None: there is none. asked: the checkpoint of which it is asked whether it was taken back."""
     if find_oid(cursor, marks_of(table)) is None:
         return None
@@ -114,7 +114,7 @@ def refuse_other_publishers(
             )
 
 
-def refuse_other_table(mark: Mark | None, found: FoundTable | None, table: TableName, context: SinkContext) -> None:
+def refuse_other_table(mark: SinkMark | None, found: FoundTable | None, table: TableName, context: SinkContext) -> None:
     """Raise Corrupt if the mark is about a table that no longer exists: there would be half of the rows in this one."""
     if mark is None or mark.last is None or (found is not None and found.oid == mark.table_oid):
         return
@@ -132,7 +132,7 @@ def refuse_other_table(mark: Mark | None, found: FoundTable | None, table: Table
 
 def lock_mark(
     cursor: Any, rollback: Callable[[], None], database: Database, table: TableName, context: SinkContext
-) -> Mark:
+) -> SinkMark:
     """Lock the mark until the end of the transaction, after making it if there is none.
 
     Another loader may hold it. One that makes no progress while we wait, because its process was stopped or its machine
@@ -184,7 +184,7 @@ def move_mark(
     )
 
 
-def _read(cursor: Any, table: TableName, context: SinkContext, asked: int, lock: str) -> Mark | None:
+def _read(cursor: Any, table: TableName, context: SinkContext, asked: int, lock: str) -> SinkMark | None:
     cursor.execute(
         f"SELECT json_build_object('table_oid', table_oid, 'last', last, 'kept_since', kept_since, "
         f"'undone', {asked}::bigint <@ undone)::text FROM {marks_of(table).sql} "
@@ -193,7 +193,7 @@ def _read(cursor: Any, table: TableName, context: SinkContext, asked: int, lock:
     row = cursor.fetchone()
     if row is None:
         return None
-    mark = Mark(**msgspec.json.decode(row[0]))
+    mark = SinkMark(**msgspec.json.decode(row[0]))
     return replace(mark, last=None, empty_by_hand=True) if mark.last == NO_CHECKPOINT else mark
 
 

@@ -24,10 +24,10 @@ from tidegate.postgres import (
 )
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
-from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging, WayBack
+from tidegate.sinks.base import Head, Prepared, Publication, RestorePlan, SinkContext, Staging
 from tidegate.sinks.postgres.mark import (
     NO_CHECKPOINT,
-    Mark,
+    SinkMark,
     find_mark,
     lock_mark,
     make_marks,
@@ -118,7 +118,7 @@ class PostgresSink(TransactionalSink):
             refuse_missing_rights(
                 cursor, self.connection, self.table_name, found, upsert=bool(self.keys), rollback=self.allow_rollback
             )
-            self._look(cursor, context)
+            self._inspect_table(cursor, context)
             problems = self.table_problems(found) if found is not None else []
         self._make_marks(context)  # so that rows are never staged without knowing where their mark will be
         if problems:
@@ -140,7 +140,7 @@ class PostgresSink(TransactionalSink):
             return problems
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
-            found, _ = self._look(cursor, context)
+            found, _ = self._inspect_table(cursor, context)
             if found is None:
                 return []
             natural = {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}
@@ -171,7 +171,7 @@ class PostgresSink(TransactionalSink):
         return []
 
     @property
-    def own_columns(self) -> dict[str, str]:
+    def added_columns(self) -> dict[str, str]:
         """The columns that the sink itself adds to the table, with their types."""
         return {}
 
@@ -189,7 +189,7 @@ class PostgresSink(TransactionalSink):
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         output = self.output_columns(msgspec.json.decode(frame.schema.json()))
         with self._database(context).session("looking at the table") as session:
-            found, _ = self._look(session.cursor(), context)
+            found, _ = self._inspect_table(session.cursor(), context)
         columns = checked_columns(output, found, self.keys)
         return empty_if(frame, frame.select(*columns.values(), *self.marks_of_rows()))
 
@@ -226,7 +226,7 @@ class PostgresSink(TransactionalSink):
         """Add the rows of one committable to the table, which fits them."""
 
     @abstractmethod
-    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
+    def remove_rows_after(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
 
     def count_foreign_changes(self, cursor: Any, after: int, context: SinkContext) -> int:
@@ -234,7 +234,7 @@ class PostgresSink(TransactionalSink):
         return 0
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
-        def add_all(cursor: Any, mark: Mark) -> FoundTable | None:
+        def add_all(cursor: Any, mark: SinkMark) -> FoundTable | None:
             found = find_table(cursor, self.table_name)
             refuse_other_table(mark, found, self.table_name, context)
             refuse_other_publishers(
@@ -242,15 +242,15 @@ class PostgresSink(TransactionalSink):
             )
             if self.take_over:
                 self._end_ownership(cursor, context)
-            for part in rows.by_part():
+            for part in rows.split_by_part():
                 found = self._fitting(cursor, part, found, context)
                 self.add(cursor, part, found, context)
             return found
 
         return self._in_transaction(rows, context, add_all, None)
 
-    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        if head.last is not None and head.last >= publication.id:
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         restore = publication.restore
         after = None
@@ -258,7 +258,7 @@ class PostgresSink(TransactionalSink):
             after = restore.to.version if restore.to is not None else 0
         rows = self._staged_rows(publication, head, context)
 
-        def take_out(cursor: Any, mark: Mark) -> FoundTable | None:
+        def remove_rows_after(cursor: Any, mark: SinkMark) -> FoundTable | None:
             found = find_table(cursor, self.table_name)
             if after is not None:
                 refuse_other_table(mark, found, self.table_name, context)
@@ -281,11 +281,11 @@ class PostgresSink(TransactionalSink):
                         help="roll back once more, and choose for this table: --discard, or --keep",
                         reason="FOREIGN_COMMITS",
                     )
-                self.take_out(cursor, after, found, context)
+                self.remove_rows_after(cursor, after, found, context)
             return found
 
         seams.fault("S10.publish.before")
-        if not self._in_transaction(rows, context, take_out, after):
+        if not self._in_transaction(rows, context, remove_rows_after, after):
             return None
         seams.fault("S10.publish.after")
         return self._published(publication.id, context, None)
@@ -294,7 +294,7 @@ class PostgresSink(TransactionalSink):
         self,
         rows: StagedRows,
         context: SinkContext,
-        work: Callable[[Any, Mark], FoundTable | None],
+        work: Callable[[Any, SinkMark], FoundTable | None],
         undone_after: int | None,
     ) -> bool:
         """Do the work and move the mark in one transaction, if the mark is where it is expected."""
@@ -358,34 +358,34 @@ class PostgresSink(TransactionalSink):
 
     # --- rollbacks ------------------------------------------------------------------------------------------
 
-    def why_rows_stay(self) -> str:
+    def rows_stay_reason(self) -> str:
         return (
             ""
             if self.allow_rollback
             else "it is declared without allow_rollback=True, so its rows cannot be told apart"
         )
 
-    def way_back(
+    def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Any, context: SinkContext
-    ) -> WayBack:
+    ) -> RestorePlan:
         with self._database(context).session("looking at the way back") as session:
             cursor = session.cursor()
-            _, mark = self._look(cursor, context, asked=to or 0)
+            _, mark = self._inspect_table(cursor, context, asked=to or 0)
             if mark is None or mark.last is None:
-                return WayBack(exists=False, lacks=to is not None)
+                return RestorePlan(exists=False, not_published_yet=to is not None)
             if to is not None and mark.last < to:
-                return WayBack(lacks=True, version=mark.last)
-            stays = self.why_rows_stay() or self._kept_problem(mark, to or 0)
+                return RestorePlan(not_published_yet=True, version=mark.last)
+            stays = self.rows_stay_reason() or self._kept_problem(mark, to or 0)
             changed = 0 if stays else self.count_foreign_changes(cursor, to or 0, context)
-        return WayBack(
-            to=self._published(to, context, None) if to is not None else None,
+        return RestorePlan(
+            target_version=self._published(to, context, None) if to is not None else None,
             version=mark.last,
-            foreign=(f"{changed:,} rows that this pipeline wrote were changed or removed",) if changed else (),
-            no_retract="rows of others that were replaced cannot be told from its own" if changed else "",
-            rows_stay=stays,
+            foreign_commits=(f"{changed:,} rows that this pipeline wrote were changed or removed",) if changed else (),
+            not_separable_reason="rows of others that were replaced cannot be told from its own" if changed else "",
+            rows_stay_reason=stays,
         )
 
-    def _kept_problem(self, mark: Mark, after: int) -> str:
+    def _kept_problem(self, mark: SinkMark, after: int) -> str:
         if mark.kept_since is None:
             return "nothing was published to it since it is declared with allow_rollback=True"
         if after < mark.kept_since:
@@ -397,11 +397,13 @@ class PostgresSink(TransactionalSink):
     def _database(self, context: SinkContext) -> Database:
         return Database.of(context.place, self.connection)
 
-    def _mark(self, context: SinkContext) -> Mark | None:
+    def _mark(self, context: SinkContext) -> SinkMark | None:
         with self._database(context).session("looking at the mark") as session:
-            return self._look(session.cursor(), context)[1]
+            return self._inspect_table(session.cursor(), context)[1]
 
-    def _look(self, cursor: Any, context: SinkContext, asked: int = 0) -> tuple[FoundTable | None, Mark | None]:
+    def _inspect_table(
+        self, cursor: Any, context: SinkContext, asked: int = 0
+    ) -> tuple[FoundTable | None, SinkMark | None]:
         """Return the table and its mark. Raise an error if this sink may not publish there."""
         table = self.table_name
         # The mark first: another publisher may commit between the two, and its first publish makes both at once.
@@ -420,7 +422,7 @@ class PostgresSink(TransactionalSink):
     def _differences(self, natural: dict[str, str], found: FoundTable) -> list[str]:
         """Return the reasons why the table does not fit rows with these columns."""
         problems, folded = [], {name.casefold(): name for name in found.columns}
-        for name, kind in (natural | self.own_columns).items():
+        for name, kind in (natural | self.added_columns).items():
             column = found.columns.get(name)
             if column is None and name.casefold() in folded:
                 problems.append(f"{name!r} is written {folded[name.casefold()]!r} in the table")
@@ -430,7 +432,7 @@ class PostgresSink(TransactionalSink):
                 problems.append(f"{name!r} is generated by the table itself")
             elif column is not None and not fits(kind, column.type):
                 problems.append(f"{name!r} is {kind}; the table has {column.type}")
-        written = {name.casefold() for name in (natural | self.own_columns)}
+        written = {name.casefold() for name in (natural | self.added_columns)}
         for name, column in found.columns.items():
             if name.casefold() in written or column.filled or column.generated:
                 continue
@@ -457,7 +459,7 @@ class PostgresSink(TransactionalSink):
                     help="change the table back, then run again: the pending checkpoints are published then",
                     reason="TABLE_CHANGED",
                 )
-            new = {name: kind for name, kind in (natural | self.own_columns).items() if name not in found.columns}
+            new = {name: kind for name, kind in (natural | self.added_columns).items() if name not in found.columns}
             if not new:
                 return found
             added = ", ".join(f"ADD COLUMN {quoted_name(name)} {kind}" for name, kind in new.items())
@@ -490,7 +492,7 @@ class PostgresSink(TransactionalSink):
 
     def creation(self, natural: dict[str, str]) -> list[str]:
         """Return the statements that make the table for columns of these types."""
-        columns = [f"{quoted_name(name)} {kind}" for name, kind in (natural | self.own_columns).items()]
+        columns = [f"{quoted_name(name)} {kind}" for name, kind in (natural | self.added_columns).items()]
         if self.keys:
             columns.append(f"PRIMARY KEY ({', '.join(map(quoted_name, self.keys))})")
         return [f"CREATE TABLE {self.table_name.sql} ({', '.join(columns)})"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.delta.log.schema import render
 from tidegate.postgres import FoundTable, TableColumn
-from tidegate.postgres.table import LONGEST_NAME
+from tidegate.postgres.table import MAX_NAME_LENGTH
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sinks.valid_texts import holds_invalid_text
@@ -122,8 +122,8 @@ def name_problems(schema: Json) -> list[str]:
     problems, seen = [], set()
     for field in schema["fields"]:
         name = field["name"]
-        if len(name.encode()) > LONGEST_NAME or "\0" in name or not name:
-            problems.append(f"{name!r} is no name for a column of PostgreSQL: 1 to {LONGEST_NAME} bytes")
+        if len(name.encode()) > MAX_NAME_LENGTH or "\0" in name or not name:
+            problems.append(f"{name!r} is no name for a column of PostgreSQL: 1 to {MAX_NAME_LENGTH} bytes")
         if name.casefold() in seen:
             problems.append(f"{name!r} is there twice (upper and lower case are ignored)")
         seen.add(name.casefold())
@@ -232,14 +232,14 @@ def refusal_of(error: BaseException) -> str | None:
 
 def not_null_names(schema: Json) -> set[str]:
     """Return the staged columns that were found to hold no null."""
-    return {field["name"] for field in schema["fields"] if _told(field).get("not_null")}
+    return {field["name"] for field in schema["fields"] if _describe_type(field).get("not_null")}
 
 
 def held_as(schema: Json) -> dict[str, tuple[str, str]]:
     """Return for each staged column of the table the type made for it, and the type that the table had by then."""
-    told = {field["name"]: _told(field) for field in schema["fields"]}
+    told = {field["name"]: _describe_type(field) for field in schema["fields"]}
     return {name: (found[NATURAL], found["held_as"]) for name, found in told.items() if NATURAL in found}
 
 
-def _told(field: Json) -> Json:
+def _describe_type(field: Json) -> Json:
     return field.get("metadata") or {}

@@ -159,13 +159,13 @@ class PostgresUpsert(PostgresSink):
 
     # --- in a job -------------------------------------------------------------------------------------------
 
-    def prepare_updates(
-        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
         names = list(map(quoted, self.keys))
-        removed = withdrawn.select(*names).dropna(subset=list(self.keys)).dropDuplicates(list(self.keys))
+        removed = retractions.select(*names).dropna(subset=list(self.keys)).dropDuplicates(list(self.keys))
         with self._refused_rows(context):
-            return super().prepare_updates(frame, removed, context, staging)
+            return super().prepare_with_retractions(frame, removed, context, staging)
 
     def marks_of_rows(self) -> Iterable[Any]:
         if self.delete_when is None:
@@ -177,7 +177,7 @@ class PostgresUpsert(PostgresSink):
     def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
         """Keep one row for each key."""
         staged = super().settled(staged, context, staging)
-        location, folder = self.stages_in(context), f"{staging.folder(context)}/settled"
+        location, folder = self.staging_folder(context), f"{staging.folder(context)}/settled"
         table = Table(location, from_spark(staged.columns), ())
         sources = list(map(InputFile.of, staged.files))
         outdated = outdated_rows(table, sources, self.keys, self.order_by, [False] * len(sources))
@@ -212,7 +212,7 @@ class PostgresUpsert(PostgresSink):
             self._note_replaced(cursor, table)
         self._merge(cursor, columns, table, removes=removes)
         if self.allow_rollback:
-            self._keep(cursor, rows.checkpoint, context)
+            self._store_replaced(cursor, rows.checkpoint, context)
 
     def _add_removed(self, cursor: Any, rows: StagedRows, columns: Mapping[str, str]) -> None:
         """Add the keys to be removed, unless there is a new row with the key."""
@@ -257,11 +257,11 @@ class PostgresUpsert(PostgresSink):
         cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{REPLACED}")
         cursor.execute(
             f"CREATE TEMPORARY TABLE {REPLACED} ON COMMIT DROP AS SELECT {names}, jsonb_build_object({key}) AS "
-            f"tidegate_key, CASE WHEN {self._is_there} THEN to_jsonb(kept) END AS tidegate_before "
+            f"tidegate_key, CASE WHEN {self._exists_condition} THEN to_jsonb(kept) END AS tidegate_before "
             f"FROM {STAGED} staged LEFT JOIN {self.table_name.sql} kept ON {self._same_key(table)}"
         )
 
-    def _keep(self, cursor: Any, checkpoint: int, context: SinkContext) -> None:
+    def _store_replaced(self, cursor: Any, checkpoint: int, context: SinkContext) -> None:
         """Keep what was set aside, with the digest of what is there instead."""
         cursor.execute(
             f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before, after) SELECT "
@@ -270,12 +270,12 @@ class PostgresUpsert(PostgresSink):
         )
 
     @property
-    def _is_there(self) -> str:
+    def _exists_condition(self) -> str:
         return f"kept.{quoted_name(self.keys[0])} IS NOT NULL"
 
     @property
     def _digest(self) -> str:
-        return f"CASE WHEN {self._is_there} THEN md5(jsonb_strip_nulls(to_jsonb(kept))::text) END"
+        return f"CASE WHEN {self._exists_condition} THEN md5(jsonb_strip_nulls(to_jsonb(kept))::text) END"
 
     @property
     def _was_key(self) -> str:
@@ -314,7 +314,7 @@ class PostgresUpsert(PostgresSink):
         )
         return int(cursor.fetchone()[0])
 
-    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
+    def remove_rows_after(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         name, history, since = self.table_name.sql, history_of(self.table_name).sql, self._since(after, context)
         cursor.execute(
             f"CREATE TEMPORARY TABLE tidegate_before ON COMMIT DROP AS SELECT DISTINCT ON (key) key, before "
@@ -348,7 +348,7 @@ class PostgresUpsert(PostgresSink):
         )
         cursor.execute(f"DELETE FROM {history} WHERE {since}")
 
-    def forget(self, before: PublishedTable, context: SinkContext) -> None:
+    def delete_history(self, before: PublishedTable, context: SinkContext) -> None:
         """Delete what only a rollback to an older checkpoint would need."""
         if not self.allow_rollback:
             return

@@ -50,7 +50,7 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
     }
     size = sum(file.size for file in files)
     summary = f"version {head}: {len(files):,} of {len(all_files):,} files, {size / 1e6:,.1f} MB"
-    return Planned(end=None, splits=splits, empty=not files, summary=summary)
+    return Planned(end=None, splits=splits, is_empty=not files, summary=summary)
 
 
 def only_interval(frame: DataFrame, splits: Json) -> DataFrame:
@@ -113,6 +113,6 @@ def _choose_files(
         outside = None
     if outside is None:
         return list(files)
-    possible = files.without(outside) if isinstance(files, TableFiles) else files
+    possible = files.without_paths(outside) if isinstance(files, TableFiles) else files
     ruled_out = set(map(unquote, outside.to_pylist()))  # paths may be encoded in more than one way
     return [file for file in possible if file.path not in ruled_out]

@@ -125,26 +125,26 @@ class DeltaTable(Source):
         if self.time_column is not None:
             assert context.interval is not None
             return plan_interval(log, self.time_column, context.interval, context.source)
-        until = TablePosition.of(context.until, context.source) if context.until is not None else None
+        until = TablePosition.of(context.stop_position, context.source) if context.stop_position is not None else None
         if start is None:
             position = self._first(log, context.source, until)
         else:
             position = TablePosition.of(start, context.source)
             _check_same_table(log, position, context.source)
-        cut = Cut(self.max_files * context.larger, context.bound(self.max_bytes), position, until)
+        cut = Cut(self.max_files * context.bound_factor, context.bound(self.max_bytes), position, until)
         self._fill(cut, log, context.source)
         if cut.end == position and not cut.files and not cut.feed:
             end = start if start is not None or self.start == "beginning" else position.json
             splits = _splits(self.mode, cut, None)
-            return Planned(end=end, splits=splits, empty=True, summary="no new version", lag=self._lag(cut, log))
+            return Planned(end=end, splits=splits, is_empty=True, summary="no new version", lag=self._lag(cut, log))
         layout = log.layout(cut.end.version)
         if layout.table != position.table:
             raise errors.recreated(context.source, log.location.url, position.table, layout.table)
         return Planned(
             end=cut.end.json,
             splits=_splits(self.mode, cut, layout),
-            empty=not cut.files and not cut.feed,
-            more=cut.more,
+            is_empty=not cut.files and not cut.feed,
+            has_more=cut.has_more,
             summary=cut.summary,
             amount=cut.size,
             lag=self._lag(cut, log),
@@ -154,9 +154,9 @@ class DeltaTable(Source):
         """Return how much waits after the range. Nothing to tell of a range that is to end somewhere."""
         if cut.until is not None:
             return None
-        if not cut.more:
+        if not cut.has_more:
             return Lag(rows=0, bytes=0, files=0)
-        version, left = cut.left if cut.left is not None else (cut.end.version, ())
+        version, left = cut.remaining if cut.remaining is not None else (cut.end.version, ())
         return lag_behind(log, version, left, self._waiting_files)
 
     def _waiting_files(self, commit: Commit) -> Sequence[DataFile]:
@@ -232,21 +232,21 @@ class DeltaTable(Source):
             if cut.is_past(position):
                 return
             if commit.version - first > VERSIONS:
-                cut.more = True
+                cut.has_more = True
                 return
             if self.mode == "append" and (plain is None or commit.changes_layout):
                 plain = log.layout(commit.version).is_plain
             # delta-spark reads a range under one schema, and each version costs it a second.
             by_spark = self.mode == "append" and not plain
             if by_spark and cut.commits and (commit.changes_layout or len(cut.commits) >= VERSIONS_BY_SPARK):
-                cut.more = True
+                cut.has_more = True
                 return
             try:
                 fits = self._add_version(cut, position, commit, log, source)
             except Invalid:
                 if not cut.files and not cut.feed:
                     raise
-                fits, cut.more = False, True  # take the good versions first; the next plan begins with the bad one
+                fits, cut.has_more = False, True  # take the good versions first; the next plan begins with the bad one
             if not fits:
                 return
 
@@ -257,7 +257,7 @@ class DeltaTable(Source):
         cut.commits[position.version] = position.sha
         cut.millis = None if commit is None else commit.millis
         if cut.add_files(position, log.snapshot(position.version)):
-            cut.more = log.commit(position.version + 1) is not None
+            cut.has_more = log.commit(position.version + 1) is not None
 
     def _add_version(self, cut: Cut, position: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
         """Take one version, or the part that fits. False: a bound is met."""
@@ -302,11 +302,11 @@ class Cut:
     files: list[tuple[int, DataFile]] = field(default_factory=list)
     feed: list[int] = field(default_factory=list)
     commits: dict[int, str | None] = field(default_factory=dict)
-    more: bool = False
+    has_more: bool = False
     whole_snapshot: bool = False
     millis: int | None = None
     """The commit time of the snapshot's version."""
-    left: tuple[int, Sequence[DataFile]] | None = None
+    remaining: tuple[int, Sequence[DataFile]] | None = None
     """The version at which a bound was met, and its files that are not in the range."""
     _count: int = 0
     _bytes: int = 0
@@ -320,7 +320,7 @@ class Cut:
                 self.end = replace(position, index=index)
                 return False
             if self._is_full(1, file.size):
-                self.more, self.left = True, (position.version, files[index:])
+                self.has_more, self.remaining = True, (position.version, files[index:])
                 if index:  # else the range ends with the version before
                     self.end = replace(position, index=index)
                 return False
@@ -334,7 +334,7 @@ class Cut:
         """Take all of a version's changes. False: a bound is met."""
         size = sum(file.size for file in commit.change_files)
         if commit.change_files and self._is_full(len(commit.change_files), size):
-            self.more, self.left = True, (commit.version, commit.change_files)
+            self.has_more, self.remaining = True, (commit.version, commit.change_files)
             return False
         if commit.change_files:
             self.feed.append(commit.version)
@@ -421,6 +421,6 @@ def _check_same_table(log: TableLog, position: TablePosition, source: str) -> No
     if head is None:
         raise errors.table_dropped_error(source, url, position.version)
     if head < position.version:
-        raise errors.went_back(source, url, position, head, log.layout(head).table)
+        raise errors.table_went_back_error(source, url, position, head, log.layout(head).table)
     if head > position.version and position.version + 1 not in log.commits:
         raise errors.log_cleaned(source, url, position.version + 1, log.commits)

@@ -19,7 +19,7 @@ __all__ = ["ConsumedFiles"]
 WIDTH = 16
 RATIO = 4
 """Each segment is at least this many times as large as the next one."""
-MANY = 1 << 16
+MIN_NAMES_FOR_NUMPY = 1 << 16
 """Names from which on it pays to load numpy: less are looked up in 20 ms without it."""
 
 
@@ -39,7 +39,7 @@ class ConsumedFiles:
         pending = names
         digests = _digests_of(names)
         for data in self._loaded:
-            is_known = _known(digests, data)
+            is_known = _contained(digests, data)
             pending = [name for name, known in zip(pending, is_known, strict=True) if not known]
             digests = [digest for digest, known in zip(digests, is_known, strict=True) if not known]
         return list(pending)
@@ -48,7 +48,7 @@ class ConsumedFiles:
         """Return whether every name of another set is in this one."""
         pending = [digest for data in other._loaded for digest in _digests(data)]
         for data in self._loaded:
-            pending = [digest for digest, known in zip(pending, _known(pending, data), strict=True) if not known]
+            pending = [digest for digest, known in zip(pending, _contained(pending, data), strict=True) if not known]
         return not pending
 
     def write_with(self, names: Iterable[str]) -> list[Json]:
@@ -71,12 +71,12 @@ def _digests(data: bytes) -> Iterable[bytes]:
     return (data[start : start + WIDTH] for start in range(0, len(data), WIDTH))
 
 
-def _known(digests: Sequence[bytes], data: bytes) -> Sequence[bool]:
+def _contained(digests: Sequence[bytes], data: bytes) -> Sequence[bool]:
     """Return for each digest whether it is in a segment. The cost depends on the smaller of the two."""
     count = len(data) // WIDTH
     if len(digests) * count.bit_length() < count:
         return [_is_in(digest, data, count) for digest in digests]
-    if count < MANY:
+    if count < MIN_NAMES_FOR_NUMPY:
         segment = set(_digests(data))
         return [digest in segment for digest in digests]
     return _contained_of_many(digests, data)

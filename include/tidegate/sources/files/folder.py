@@ -20,7 +20,7 @@ from tidegate.delta.files.access import Location, file_system, unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url
 
-__all__ = ["Folder", "Found", "Pattern", "is_ignored", "open_folder"]
+__all__ = ["FileStat", "Folder", "Pattern", "is_ignored", "open_folder"]
 
 TEMPORARY = (".tmp", ".crc", ".inprogress", "._copying_")
 """Suffixes that writers give to unfinished files, in lower case."""
@@ -34,7 +34,7 @@ _NOT_IGNORED = "".join(
 
 
 @dataclass(frozen=True)
-class Found:
+class FileStat:
     """A file that matches: its name relative to the folder, with '/' on every system."""
 
     name: str
@@ -103,7 +103,7 @@ class Folder(ABC):
         may be very many, and nearly all of them were read long ago."""
 
     @abstractmethod
-    def look(self, name: str) -> Found | None:
+    def stat(self, name: str) -> FileStat | None:
         """Return details of a file that was found. None: it no longer exists."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class _LocalFolder(Folder):
         _refuse_undecodable_names(self.url, matches)
         return matches
 
-    def look(self, name: str) -> Found | None:
+    def stat(self, name: str) -> FileStat | None:
         path = self.full(name)
         try:
             stat = os.stat(path)
@@ -146,7 +146,7 @@ class _LocalFolder(Folder):
             return None  # deleted since it was listed
         except OSError as error:
             raise unavailable(path, error) from error
-        return Found(name, stat.st_size, stat.st_mtime)
+        return FileStat(name, stat.st_size, stat.st_mtime)
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         path = self.full(name)
@@ -215,7 +215,7 @@ class _ObjectFolder(Folder):
         self.url = location.url
         self._location = location
         self._system = file_system(location)
-        self._listed: dict[str, Found] = {}
+        self._listed: dict[str, FileStat] = {}
 
     def exists(self) -> bool:
         return True
@@ -234,10 +234,10 @@ class _ObjectFolder(Folder):
             if info.type != FileType.File or not regex.match(name):
                 continue
             if not any(is_ignored(part) for part in info.path.split("/")):
-                self._listed[name] = Found(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
+                self._listed[name] = FileStat(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
         return list(self._listed)
 
-    def look(self, name: str) -> Found | None:
+    def stat(self, name: str) -> FileStat | None:
         return self._listed.get(name)  # an object store lists size and time with the name
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Files", "files_problems", "format_of", "option_problems"]
 
 
-SHOWN = 20
+MAX_LISTED_NAMES = 20
 """File names in one message."""
 
 WEIGHED = 1000
@@ -161,8 +161,10 @@ class Files(Source):
             raise missing_folder(context.source, folder.url, started=start is not None)
         consumed = ConsumedFiles(position.seen, context.blobs)
         readable, passed_by = self._split_by_order(sorted(consumed.missing(folder.names(pattern))), position.after)
-        if context.until is not None:
-            reached = ConsumedFiles(_Position.of(context.until, pattern, context, self.moved_from).seen, context.blobs)
+        if context.stop_position is not None:
+            reached = ConsumedFiles(
+                _Position.of(context.stop_position, pattern, context, self.moved_from).seen, context.blobs
+            )
             later = set(reached.missing(readable))
             readable = [name for name in readable if name not in later]
         waiting = self._old_enough(folder, readable)
@@ -176,8 +178,8 @@ class Files(Source):
         return Planned(
             end=end,
             splits={"folder": pattern.folder, "files": files},
-            empty=not files,
-            more=more or len(waiting) < len(readable),
+            is_empty=not files,
+            has_more=more or len(waiting) < len(readable),
             summary=_summary(files, len(waiting) - deleted if more else None),
             amount=sum(file["size"] for file in files),
             unread=_describe_passed(passed_by, position.after),
@@ -204,7 +206,7 @@ class Files(Source):
             )
         _, files = self._fingerprint_files(folder, names)
         splits = {"folder": pattern.folder, "files": files}
-        return Planned(end=None, splits=splits, empty=not files, summary=_summary(files))
+        return Planned(end=None, splits=splits, is_empty=not files, summary=_summary(files))
 
     def _fingerprint_files(self, folder: Folder, names: list[str]) -> tuple[dict[str, Fingerprint], list[Json]]:
         """Return the fingerprints of files, and what a plan records of them. Raise Invalid if Spark cannot read one.
@@ -227,10 +229,10 @@ class Files(Source):
         fingerprints = _fingerprint_all(folder, [file["name"] for file in splits["files"]])
         changes = [change for file in splits["files"] if (change := _change(file, fingerprints[file["name"]]))]
         if changes:
-            more = f"\n  … and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
+            more = f"\n  … and {len(changes) - MAX_LISTED_NAMES} more" if len(changes) > MAX_LISTED_NAMES else ""
             raise Invalid(
                 f"source {context.source!r}: {len(changes)} of {len(splits['files'])} planned file(s) in "
-                f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:SHOWN]) + more,
+                f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:MAX_LISTED_NAMES]) + more,
                 expected="files that stay as they were when the checkpoint was planned",
                 help="put them back as they were and try again; or let this checkpoint be aborted: the next plan takes "
                 "the files as they are then, and skips those that no longer exist",
@@ -240,7 +242,7 @@ class Files(Source):
         size = sum(file["size"] for file in splits["files"])
         return Amount(rows=rows if splits["files"] else 0, bytes=size, files=len(splits["files"]))
 
-    def highest(self, column: str, splits: Json, context: SourceContext) -> int | None:
+    def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
         """See Source: known from the footers of Parquet files."""
         types = {field.name: field.type for field in parse_ddl(self.schema)}
         if self.format != "parquet" or types.get(column) != "timestamp":
@@ -267,7 +269,7 @@ class Files(Source):
         read = ConsumedFiles(position["seen"] if position is not None else [], context.blobs)
         return read.is_superset_of(ConsumedFiles(other["seen"], context.blobs))
 
-    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+    def missing_input(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
         """See Source: positions know how many files were read, and of each file in the folder whether it was."""
         if end is None or start == end or self.by_interval:
             return []
@@ -296,7 +298,7 @@ class Files(Source):
             return names
         now, old = seams.now().timestamp(), []
         for name in names:
-            file = folder.look(name)
+            file = folder.stat(name)
             if file is None:
                 continue  # deleted since it was listed
             if abs(now - file.modified) >= self.min_age:
@@ -307,13 +309,13 @@ class Files(Source):
 
     def _choose(self, folder: Folder, waiting: list[str], context: SourceContext) -> tuple[list[str], int]:
         """Return as many files as the bounds allow, at least one, and how many were found deleted."""
-        max_files, max_bytes = self.max_files * context.larger, context.bound(self.max_bytes)
+        max_files, max_bytes = self.max_files * context.bound_factor, context.bound(self.max_bytes)
         chosen: list[str] = []
         total = deleted = 0
         for name in waiting:
             if len(chosen) == max_files:
                 break
-            file = folder.look(name)
+            file = folder.stat(name)
             if file is None:
                 deleted += 1
                 continue
@@ -366,7 +368,7 @@ def _lag(folder: Folder, unread: list[str], chosen: set[str]) -> Lag:
     """Return how much waits besides the files that were chosen. Of very many files, some are looked at."""
     waiting = [name for name in unread if name not in chosen]
     step = -(-len(waiting) // WEIGHED) or 1
-    found = [file for file in map(folder.look, waiting[::step]) if file is not None]
+    found = [file for file in map(folder.stat, waiting[::step]) if file is not None]
     if not found:
         return Lag(bytes=0, files=0)  # those that were listed are deleted since
     size = sum(file.size for file in found)
@@ -407,8 +409,9 @@ def _change(file: Json, current: Fingerprint | None) -> str | None:
 def _refuse_unreadable(folder: Folder, names: Iterable[str]) -> None:
     bad = [name for name in names if folder.is_local and unreadable(folder.full(name))]
     if bad:
+        listed = ", ".join(repr(name) for name in bad[:MAX_LISTED_NAMES])
         raise Invalid(
-            f"Spark cannot read {len(bad)} file(s) in {folder.url}: {', '.join(repr(name) for name in bad[:SHOWN])}",
+            f"Spark cannot read {len(bad)} file(s) in {folder.url}: {listed}",
             expected=r"paths that hold a colon, or any of [ ] { } * ? \, but not both",
             help="rename these files",
             reason="BAD_FILE_NAME",
@@ -422,7 +425,7 @@ def _refuse_no_parquet(folder: Folder, fingerprints: Mapping[str, Fingerprint]) 
             bad.append(f"{name!r} has no Parquet footer" if content.size else f"{name!r} is empty")
     if bad:
         raise Invalid(
-            f"{len(bad)} file(s) in {folder.url} are not complete Parquet files: {'; '.join(bad[:SHOWN])}",
+            f"{len(bad)} file(s) in {folder.url} are not complete Parquet files: {'; '.join(bad[:MAX_LISTED_NAMES])}",
             expected="files that begin and end with PAR1",
             help="replace or remove them; let producers write to names that end in .tmp, and rename when complete",
             reason="NOT_PARQUET",

@@ -28,7 +28,7 @@ from tidegate.sources.kafka.reading import (
     columns_of,
     metadata_columns,
     metadata_sql,
-    own_columns,
+    value_columns,
 )
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ class Registry:
     def schema(self, number: int) -> Any:
         """Return a schema, parsed. Raise Undecodable if there is none, Unavailable if the registry does not answer."""
         if number not in self._schemas:
-            self._schemas[number] = self._asked(number)
+            self._schemas[number] = self._request_schema(number)
         return self._schemas[number]
 
-    def _asked(self, number: int) -> Any:
+    def _request_schema(self, number: int) -> Any:
         answer = self._answer(number)
         if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
             raise Undecodable(f"schema {number} of the registry is not in Avro, or refers to others")
@@ -126,7 +126,7 @@ def decoded(spark: SparkSession, source: DeclaredTopic, records: DataFrame, logi
     schema = to_arrow_schema(empty_frame(spark, columns).schema, timezone="UTC")
     decode = _decoder(
         schema,
-        [column.name for column in own_columns(source)],
+        [column.name for column in value_columns(source)],
         Registry(source.registry, login.registry),
         keep=source.on_corrupt == "keep",
         refuse_absent=source.tombstones == "refuse",

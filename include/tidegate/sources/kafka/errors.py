@@ -59,7 +59,7 @@ def planned_records_deleted_error(source: str, topic: str, gone: Mapping[int, tu
     )
 
 
-def went_back(source: str, topic: str, back: Mapping[int, tuple[int, int]]) -> Invalid:
+def partition_went_back_error(source: str, topic: str, back: Mapping[int, tuple[int, int]]) -> Invalid:
     """Return the error for a partition that ends before the position: a broker has lost its last records."""
     return Invalid(
         f"source {source!r}: topic {topic!r} ends before what was read or planned:"

@@ -36,8 +36,8 @@ __all__ = [
     "columns_of",
     "metadata_columns",
     "metadata_sql",
-    "own_columns",
     "read_topic",
+    "value_columns",
 ]
 
 KEY: Final = "_key"
@@ -86,7 +86,7 @@ class DeclaredTopic(Protocol):
     def registry(self) -> str | None: ...
 
 
-def own_columns(source: DeclaredTopic) -> list[Column]:
+def value_columns(source: DeclaredTopic) -> list[Column]:
     """Return the columns that are made of a record's value."""
     if source.value in ("string", "bytes"):
         return [Column(VALUE, "string" if source.value == "string" else "binary")]
@@ -99,7 +99,7 @@ _WAIT_MS: Final = "50"
 
 def columns_of(source: DeclaredTopic) -> list[Column]:
     """Return all columns of the rows, in their order."""
-    columns = own_columns(source)
+    columns = value_columns(source)
     if source.on_corrupt == "keep":
         columns = [*columns, Column(CORRUPT, "string")]
     if source.tombstones == "keep":
@@ -169,11 +169,11 @@ class _RecordChecks:
     bad_key: str
 
     @staticmethod
-    def beside(columns: list[Column]) -> _RecordChecks:
+    def with_values(columns: list[Column]) -> _RecordChecks:
         names = ("text", "why", "partition", "offset", "absent", "bad_key")
         return _RecordChecks(*(free_name(f"_{name}_", [column.name for column in columns]) for name in names))
 
-    def begun(self, source: DeclaredTopic) -> list[str]:
+    def with_record_columns(self, source: DeclaredTopic) -> list[str]:
         """Return SQL for those that the record itself tells."""
         return [
             f"{bad_key_sql(source)} AS {quoted(self.bad_key)}",
@@ -183,7 +183,7 @@ class _RecordChecks:
         ]
 
     @property
-    def told(self) -> list[str]:
+    def record_errors(self) -> list[str]:
         """These, quoted."""
         return [quoted(name) for name in (self.partition, self.offset, self.absent, self.bad_key)]
 
@@ -197,11 +197,11 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     """Return the rows of records in JSON, text or bytes, each of them judged."""
     from pyspark.sql import functions as F
 
-    columns, extra = own_columns(source), metadata_columns(source)
-    names = _RecordChecks.beside([*columns, *extra])
+    columns, extra = value_columns(source), metadata_columns(source)
+    names = _RecordChecks.with_values([*columns, *extra])
     text, why = quoted(names.text), quoted(names.why)
-    rest = [*(quoted(column.name) for column in extra), *names.told]
-    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.begun(source))
+    rest = [*(quoted(column.name) for column in extra), *names.record_errors]
+    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.with_record_columns(source))
     if source.value == "json":
         frame = _parsed(source, frame, columns, rest, names)
     elif source.value == "string":

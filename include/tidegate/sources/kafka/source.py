@@ -16,7 +16,7 @@ from tidegate.sources.ddl import DdlError
 from tidegate.sources.files.reading import CORRUPT
 from tidegate.sources.kafka import errors
 from tidegate.sources.kafka.position import TopicPosition, share_of, splits_of, spread
-from tidegate.sources.kafka.reading import DELETED, KEY, METADATA, own_columns
+from tidegate.sources.kafka.reading import DELETED, KEY, METADATA, value_columns
 from tidegate.sources.kafka.topic import SourceTopic, TopicState
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ class Kafka(Source):
         before = TopicPosition.of(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
         last = end
-        if context.until is not None:
-            until = TopicPosition.of(context.until, context.source).offsets
+        if context.stop_position is not None:
+            until = TopicPosition.of(context.stop_position, context.source).offsets
             last = {at: min(end[at], until.get(at, 0)) for at in end}
         waiting = {at: last[at] - begin.offsets[at] for at in topic.partitions if last[at] > begin.offsets[at]}
         taken = spread(waiting, context.bound(self.max_offsets))
@@ -179,8 +179,8 @@ class Kafka(Source):
         return Planned(
             end=position.json if count or expired else start,
             splits=splits_of(begin, {at: begin.offsets[at] + number for at, number in taken.items()}),
-            empty=not count,
-            more=left > 0,
+            is_empty=not count,
+            has_more=left > 0,
             summary=_summary(taken, len(topic.partitions), expired, behind_open),
             amount=count,
             lag=Lag(rows=left + behind_open, seconds=_age_of_waiting(asked, behind, ends) if behind else None),
@@ -200,7 +200,7 @@ class Kafka(Source):
             raise errors.planned_records_deleted_error(context.source, self.topic, gone)
         back = {at: (after, end[at]) for at, (_, after) in ranges.items() if end[at] < after}
         if back:
-            raise errors.went_back(context.source, self.topic, back)
+            raise errors.partition_went_back_error(context.source, self.topic, back)
         return None  # there are fewer records than offsets, if there are transactions
 
     def _topic(self, context: SourceContext) -> tuple[SourceTopic, TopicState]:
@@ -234,7 +234,7 @@ class Kafka(Source):
         offsets |= {at: oldest for at, (_, oldest) in gone.items()}
         back = {at: (offset, end[at]) for at, offset in offsets.items() if end[at] < offset}
         if back:
-            raise errors.went_back(source, self.topic, back)
+            raise errors.partition_went_back_error(source, self.topic, back)
         expired = sum(oldest - offset for offset, oldest in gone.values())
         return TopicPosition(topic.cluster, topic.id, offsets), expired
 
@@ -256,7 +256,7 @@ class Kafka(Source):
         same = (here.cluster, here.topic_id) == (there.cluster, there.topic_id)
         return same and all(here.offsets.get(at, 0) >= offset for at, offset in there.offsets.items())
 
-    def completed(self, end: Json, context: SourceContext) -> None:
+    def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:
         """See Source: sets the offsets of the consumer group, if one is declared."""
         if self.group is not None:
             position = TopicPosition.of(end, context.source)
@@ -347,7 +347,7 @@ def _value_problems(source: Kafka) -> list[str]:
         )
     if structured:
         try:
-            columns = {column.name.lower() for column in own_columns(source)}
+            columns = {column.name.lower() for column in value_columns(source)}
         except DdlError as error:
             return [*problems, f"schema {error}"]
         reserved = {CORRUPT, KEY, DELETED, *(f"_{name}" for name in METADATA)}

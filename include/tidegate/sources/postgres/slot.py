@@ -33,7 +33,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json, Lag
-from tidegate.sources.base import Planned, Source, SourceContext, reaches
+from tidegate.sources.base import Planned, Source, SourceContext, is_at_least
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -76,7 +76,7 @@ OWN_COLUMNS: Final = (
     "_unchanged array<string>"
 )
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_LEAST_BYTES: Final = 1 << 20
+_MIN_BYTES: Final = 1 << 20
 """For each range the server passes over all that the slot keeps before it, so smaller ones would only cost more."""
 _BUSY_SECONDS: Final = 30.0
 _FOREIGN_BYTES: Final = 16 << 20
@@ -185,21 +185,21 @@ class PostgresChanges(Source):
     def beginning(self, context: SourceContext) -> Json | None:
         with self._database(context).session("looking at the slot") as session:
             cursor = session.cursor()
-            slot = self._found(cursor, context)
+            slot = self._find_slot(cursor, context)
             return self._initial_position(slot, self._table(cursor, context))
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
-        return reaches(position, other, "lsn", "system")
+        return is_at_least(position, other, "lsn", "system")
 
-    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+    def missing_input(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
         """See Source: a slot lets go of what was read."""
         return [] if start == end else ["changes that came through a replication slot cannot be read a second time"]
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
-            slot, table = self._found(cursor, context), self._table(cursor, context)
+            slot, table = self._find_slot(cursor, context), self._table(cursor, context)
             position = start if start is not None else self._initial_position(slot, table)
             self._refuse_other_server(slot, position, context)
             refuse_other_timeline(context.source, slot.history, position)
@@ -207,22 +207,24 @@ class PostgresChanges(Source):
             self._refuse_shorter_log(slot, position["lsn"], context)
             columns = read_columns(self.table_name, table, self._sent(slot, table), self.as_text)
             first = int(position["lsn"])
-            last = slot.flushed if context.until is None else min(slot.flushed, int(context.until["lsn"]))
+            last = (
+                slot.flushed if context.stop_position is None else min(slot.flushed, int(context.stop_position["lsn"]))
+            )
             if context.at_most is not None:
-                context = replace(context, at_most=max(context.at_most, _LEAST_BYTES))
+                context = replace(context, at_most=max(context.at_most, _MIN_BYTES))
             bound = context.bound(self.max_bytes) or 1
             # How another table was called, and its columns, is only known by all that the slot keeps.
             begin = _last_commit(position) if position.get("table") == table.oid else None
             peeked = self._slot_from(session, slot, begin)
             ahead = self._peek_log(session, peeked, slot, table, position, last, bound, context)
-            if not ahead.commits and last - first >= _FOREIGN_BYTES and context.until is None:
+            if not ahead.commits and last - first >= _FOREIGN_BYTES and context.stop_position is None:
                 last = self._commit_itself(cursor)
                 ahead = self._peek_log(session, peeked, slot, table, position, last, bound, context)
         whole = [commit for commit in ahead.commits if commit.end <= first + bound]
         commit = whole[-1] if whole else next(iter(ahead.commits), None)
         if commit is None:
             splits = {"system": slot.history.system, "first": first, "end": first, "columns": recorded(columns)}
-            return Planned(end=position, splits=splits, empty=True, summary="no new changes", lag=Lag(bytes=0))
+            return Planned(end=position, splits=splits, is_empty=True, summary="no new changes", lag=Lag(bytes=0))
         layouts, last_columns = self._layouts(ahead, slot, table, position, commit.end, context)
         proof: Json = {
             "system": slot.history.system,
@@ -241,8 +243,8 @@ class PostgresChanges(Source):
         return Planned(
             end=proof | {"lsn": commit.end, "columns": last_columns},
             splits=splits,
-            empty=False,
-            more=ahead.upto < last or commit is not ahead.commits[-1],
+            is_empty=False,
+            has_more=ahead.upto < last or commit is not ahead.commits[-1],
             summary=f"{lsn_text(first)} to {lsn_text(commit.end)}: {(commit.end - first) / 1e6:,.1f} MB of the log",
             amount=commit.end - first,
             lag=Lag(bytes=last - commit.end),
@@ -250,7 +252,7 @@ class PostgresChanges(Source):
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
         with self._database(context).session("verifying the range") as session:
-            slot = self._found(session.cursor(), context)
+            slot = self._find_slot(session.cursor(), context)
         self._refuse_other_server(slot, splits, context)
         refuse_other_timeline(context.source, slot.history, splits)
         self._refuse_gap(slot, splits["first"], context)
@@ -271,7 +273,7 @@ class PostgresChanges(Source):
         if splits["end"] > splits["first"]:
             with contextlib.ExitStack() as closing:
                 session = closing.enter_context(self._database(context).session("reading the range"))
-                slot = self._found(session.cursor(), context)
+                slot = self._find_slot(session.cursor(), context)
                 peeked = self._slot_from(session, slot, splits["first"] if splits.get("after_commit") else None)
                 # A stream that is not closed holds its session's lock.
                 messages = self._messages(session, peeked, splits["end"], publication)
@@ -285,7 +287,7 @@ class PostgresChanges(Source):
                         if "layouts" in splits:
                             raise self._unknown_columns(change.table, None, context)
                         rows.add(change)  # an older version has planned the range
-                slot = self._found(session.cursor(), context)
+                slot = self._find_slot(session.cursor(), context)
             self._refuse_gap(slot, splits["first"], context)  # else it could have moved while it was read
             if "commit" in splits and not self._is_same(splits, [commit] if commit is not None else []):
                 raise self._older_copy(splits["end"], context)
@@ -294,7 +296,7 @@ class PostgresChanges(Source):
     def release(self, before: Json, context: SourceContext) -> None:
         with self._database(context).session("letting go of the log") as session:
             cursor = session.cursor()
-            slot, place = self._found(cursor, context), int(before["lsn"])
+            slot, place = self._find_slot(cursor, context), int(before["lsn"])
             if slot.history.system != before["system"] or not slot.kept_from < place <= slot.flushed:
                 return
             commits = self._ends_up_to(session, slot, before)
@@ -307,7 +309,7 @@ class PostgresChanges(Source):
         """See Source: a standby that was promoted, or a database that was restored, with the slot."""
         with self._database(context).session("looking for what was read last") as session:
             cursor = session.cursor()
-            slot, table = self._found(cursor, context), self._table(cursor, context)
+            slot, table = self._find_slot(cursor, context), self._table(cursor, context)
             self._refuse_other_server(slot, position, context)
             if position.get("timeline", slot.history.timeline) == slot.history.timeline and not unproven:
                 raise nothing_to_accept_error(context.source, slot.history)
@@ -327,7 +329,7 @@ class PostgresChanges(Source):
     def _database(self, context: SourceContext) -> Database:
         return Database.of(context.place, self.connection)
 
-    def _found(self, cursor: Any, context: SourceContext) -> Slot:
+    def _find_slot(self, cursor: Any, context: SourceContext) -> Slot:
         """Return the slot. Raise Invalid if it, the publication or the table is not as it must be."""
         history = find_history(cursor, context.source, self.connection)
         table, slot, publication = self.table_name, literal(self.slot), literal(self.publication)

@@ -24,7 +24,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json, Lag
-from tidegate.sources.base import Planned, Source, SourceContext, reaches
+from tidegate.sources.base import Planned, Source, SourceContext, is_at_least
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -131,19 +131,19 @@ class PostgresTable(Source):
             return None
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
-            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
             snapshot = _snapshot(cursor)
             _flush(cursor)
         return history.json | {"table": found.oid, "xid": int(snapshot.split(":")[0]), "seen": snapshot}
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
-        return reaches(position, other, "xid", "system", "table")
+        return is_at_least(position, other, "xid", "system", "table")
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
-            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
             wanted = (
                 self.columns
                 if self.columns is not None
@@ -155,11 +155,11 @@ class PostgresTable(Source):
                 refuse_other_timeline(context.source, history, start, unread="last" not in start)
             first, horizon = int(start["xid"]) if start is not None else 0, _horizon(cursor)
             if horizon < first:
-                raise self._other_table(context)  # an older copy, whose transactions have the same ids once more
+                raise self._other_table_error(context)  # an older copy, whose transactions have the same ids once more
             if start is not None:
                 self._refuse_older_copy(cursor, start, found, history, context)
-            if context.until is not None:
-                horizon = max(first, min(horizon, int(context.until["xid"])))
+            if context.stop_position is not None:
+                horizon = max(first, min(horizon, int(context.stop_position["xid"])))
             seen = start.get("seen", "") if start is not None else ""
             bound = context.bound(self.max_rows) or 1
             before = self._end(cursor, first, horizon, seen, bound)
@@ -169,7 +169,7 @@ class PostgresTable(Source):
         position: Json | None = start
         if last is not None:
             position = history.json | {"table": found.oid, "xid": last["xid"] + 1, "last": last} | _still(seen, last)
-        if position is not None and context.until is not None and before == int(context.until["xid"]):
+        if position is not None and context.stop_position is not None and before == int(context.stop_position["xid"]):
             position = position | {"xid": before}  # as far as the one who set this end went
         return Planned(
             end=position,
@@ -182,8 +182,8 @@ class PostgresTable(Source):
                 "columns": recorded(columns),
                 **({"last": last, "seen": seen} if last is not None else {}),
             },
-            empty=not rows,
-            more=before < horizon,
+            is_empty=not rows,
+            has_more=before < horizon,
             summary=f"{rows:,} rows" if rows else "no new rows",
             amount=rows,
             lag=Lag(rows=waiting),
@@ -192,7 +192,7 @@ class PostgresTable(Source):
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         with self._database(context).session("verifying the range") as session:
             cursor = session.cursor()
-            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
             self._refuse_other_table(splits, found, history, context)
             refuse_other_timeline(context.source, history, splits)
             columns = planned_columns(splits["columns"], self.as_text)
@@ -207,10 +207,10 @@ class PostgresTable(Source):
         """See Source: a standby that was promoted, or a database that was restored to an earlier time."""
         with self._database(context).session("looking for what was read last") as session:
             cursor = session.cursor()
-            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
             self._refuse_other_table(position, found, history, context)
             if _horizon(cursor) < int(position["xid"]):
-                raise self._other_table(context)
+                raise self._other_table_error(context)
             if unproven:
                 position = {name: value for name, value in position.items() if name != "last"}
             else:
@@ -243,7 +243,7 @@ class PostgresTable(Source):
     def _database(self, context: SourceContext) -> Database:
         return Database.of(context.place, self.connection)
 
-    def _found(self, cursor: Any, context: SourceContext) -> FoundTable:
+    def _find_table(self, cursor: Any, context: SourceContext) -> FoundTable:
         """Return the table. Raise Invalid if ranges of it could not be read again."""
         table, found = self.table_name, find_table(cursor, self.table_name)
         name = quoted_name(self.xid_column)
@@ -279,9 +279,9 @@ class PostgresTable(Source):
     ) -> None:
         """then: a position, or a range."""
         if then["table"] != found.oid or then.get("system", history.system) != history.system:
-            raise self._other_table(context)
+            raise self._other_table_error(context)
 
-    def _other_table(self, context: SourceContext) -> Invalid:
+    def _other_table_error(self, context: SourceContext) -> Invalid:
         return Invalid(
             f"source {context.source!r}: {self.table_name} is not the table that was read before: it was made again, "
             "or the database was restored, elsewhere or to an earlier time, where transactions have other ids",

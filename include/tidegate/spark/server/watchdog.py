@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
     assert me is not None
     folder.watch_lock.write_text(json.dumps(me.to_json()), encoding="utf-8")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _told_to_end)
+        signal.signal(number, _ending_on_sigterm)
     launch = folder.launch()
     server, spare = _Server(folder, launch, 0), None
     reason, grace = _TOLD, _STOP_GRACE
@@ -92,7 +92,7 @@ def _report(what: str) -> None:
     print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {what}", file=sys.stderr, flush=True)
 
 
-def _told_to_end(number: int, frame: FrameType | None) -> None:
+def _ending_on_sigterm(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 

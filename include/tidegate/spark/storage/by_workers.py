@@ -159,7 +159,7 @@ def _write(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for place, (below, tables) in enumerate(_by_partition(batches, partitions)):
             name, marks = f"{below}{name_of_attempt(f'part-{place:05d}', write)}", _Marks(marked)
-            kept = (marks.taken(table).rename_columns(stored).cast(layout) for table in tables)
+            kept = (marks.without_marks(table).rename_columns(stored).cast(layout) for table in tables)
             yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, kept), marks.close())
 
     kinds = {"name": T.StringType(), "rows": T.LongType(), "size": T.LongType(), "marks": T.BinaryType()}
@@ -181,7 +181,7 @@ class _Marks:
         self._buffer = pa.BufferOutputStream()
         self._file = pq.ParquetWriter(self._buffer, self._schema)
 
-    def taken(self, rows: pa.Table) -> pa.Table:
+    def without_marks(self, rows: pa.Table) -> pa.Table:
         """Return the rows without them."""
         names = self._schema.names
         if names:

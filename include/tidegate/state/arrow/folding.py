@@ -6,8 +6,8 @@
     rows to emit    →  a file beside the states, one of those that they replace, and one of each other output
 
 So an operator costs Spark one query, whatever it does with the rows. Where workers do not reach the files, Spark brings
-the stored rows along, and takes away what the kernel returns (`through_spark`). More rows than memory should hold are
-worked on in parts (`held.py`). `state/folding.py` is the driver's part.
+the stored rows along, and takes away what the kernel returns (`run_kernel_on_tagged_rows`). More rows than memory
+should hold are worked on in parts (`held.py`). `state/folding.py` is the driver's part.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tidegate.delta import WrittenFile
-from tidegate.state.arrow.held import KIND, Arriving, Held, Limits, Share, Spilled, TooMany, spilling
+from tidegate.state.arrow.held import KIND, Arriving, BufferedBatch, Limits, Share, Spilled, TooMany, spilling
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, packed
 from tidegate.state.arrow.matching import Matcher, raw_bounds
-from tidegate.state.arrow.merging import ADDED, EmitPlan, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.merging import ADDED, EmitPlan, MergePlan, ReportRow, compact, living_mask
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, only_value, opened, read
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "APART",
     "COUNTED",
     "HOT_KEY",
     "IS_CURRENT",
     "ROW_GROUPS",
+    "SIDE_OUTPUT",
     "SPILLED",
     "TIED",
     "Kernel",
@@ -42,16 +42,16 @@ __all__ = [
     "KernelResult",
     "Lookup",
     "LookupKeys",
-    "Passing",
+    "TaggedRows",
     "Tied",
     "current_and_retracted",
-    "fold",
-    "through_spark",
+    "run_kernel_on_range",
+    "run_kernel_on_tagged_rows",
 ]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
-APART: Final = -8
+SIDE_OUTPUT: Final = -8
 """The kind of a line with a file of another output: of the one with the number where others have the state's."""
 TIED: Final = -9
 """The kind of a line that says that the ids of stored rows are needed."""
@@ -84,12 +84,12 @@ class KernelResult:
 
     changes: Sequence[pa.Table]
     """For each state the changed rows: its keys and values, `_group` and `_deleted`. At most one row per key."""
-    given: Iterable[pa.Table]
+    rows: Iterable[pa.Table]
     """The rows to emit."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    apart: Mapping[str, pa.Table] = field(default_factory=dict)
+    side_outputs: Mapping[str, pa.Table] = field(default_factory=dict)
     """The rows of the operator's other outputs, by their names: such as late ones."""
-    in_order: bool = False
+    sorted_by_key: bool = False
     """Whether changed rows stand in the order of their keys, null last, so that nobody need sort them."""
 
 
@@ -113,16 +113,16 @@ class Kernel(ABC):
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         """arrived: the batch's rows. stored: for each state the living rows under their keys, and those that end."""
 
-    def prepared(self, arrived: pa.Table) -> pa.Table:
+    def add_columns(self, arrived: pa.Table) -> pa.Table:
         """Add to rows, as they come, what they come without, so that Spark need not bring it."""
         return arrived
 
-    def fewer(self, arrived: pa.Table) -> pa.Table:
+    def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the rows, of those that have come so far, with which the result is the same: so a key may have more
         rows in a batch than a worker holds."""
         return arrived
 
-    def meeting(self, arrived: pa.Table, place: int) -> Any:
+    def needs_match(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows for which all rows of a state under their keys are needed; of others only copies of
         themselves are, if the state has a key beside those of groups, and the batch has it. It may get more. None: of
         all."""
@@ -137,11 +137,11 @@ class Lookup:
     grouped_by: Sequence[str]
     """The keys that are looked up. Rows that agree in these are in one key group."""
     time: str | None = None
-    ends: int | None = None
+    expire_before: int | None = None
     """Rows whose `time` is below end. None: none does."""
-    since: int | None = None
+    expired_since: int | None = None
     """Rows whose `time` is below this have ended before, and no longer count. None: that is not known."""
-    moves: bool = False
+    time_can_advance: bool = False
     """Whether a row's `time` may grow: so rows that seem to end are looked up by their keys, for newer ones."""
     also_keys_of: int | None = None
     """The number of a lookup before this one: the keys that it has found are looked up, too."""
@@ -173,7 +173,7 @@ class Lookup:
         import numpy as np
         import pyarrow as pa
 
-        layout, time = self.state.layout, None if self.moves else self._expiring_files
+        layout, time = self.state.layout, None if self.time_can_advance else self._expiring_files
         looked_at = list(dict.fromkeys([*self.grouped_by, *([time] if time is not None else [])]))
         is_whole_key = tuple(self.grouped_by) == layout.keys
         with opened(run) as file:
@@ -192,7 +192,7 @@ class Lookup:
                     column = partial(_column, file, layout, group)
                     places = near.places(by, column, is_whole_key=is_whole_key)
                 if ending and time is not None:
-                    places = np.union1d(places, np.flatnonzero(self._ends(keys[time])))
+                    places = np.union1d(places, np.flatnonzero(self._is_expiring(keys[time])))
                 if len(places):
                     yield self._rows_at(file, group, keys, pa.array(places))
 
@@ -227,31 +227,31 @@ class Lookup:
                     if place is not None and self._may_end(file.metadata.row_group(group), place):
                         self._note(run, group, is_read=True)
                         rows = read(file, layout, list(dict.fromkeys([*self.grouped_by, time])), group)
-                        yield rows.filter(pa.array(self._ends(rows[time]))).select(list(self.grouped_by))
+                        yield rows.filter(pa.array(self._is_expiring(rows[time]))).select(list(self.grouped_by))
 
     def _note(self, run: SortedFile, group: int, *, is_read: bool) -> None:
         self.row_groups[run.path, group] = is_read or self.row_groups.get((run.path, group), False)
 
     @property
     def _expiring_files(self) -> str | None:
-        return self.time if self.ends is not None else None
+        return self.time if self.expire_before is not None else None
 
-    def _ends(self, times: Any) -> Any:
+    def _is_expiring(self, times: Any) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         known = pc.fill_null(times, pa.scalar(0, times.type)) if times.null_count else times
         numbers = integers(known)
-        ends = numbers < self.ends
-        if self.since is not None:
-            ends &= numbers >= self.since
+        ends = numbers < self.expire_before
+        if self.expired_since is not None:
+            ends &= numbers >= self.expired_since
         return ends & pc.is_valid(times).to_numpy() if times.null_count else ends
 
     def _may_end(self, metadata: Any, place: int) -> bool:
         bounds = raw_bounds(metadata, place)
-        if bounds is None or self.ends is None:
-            return self.ends is not None
-        return bounds[0] < self.ends and (self.since is None or bounds[1] >= self.since)
+        if bounds is None or self.expire_before is None:
+            return self.expire_before is not None
+        return bounds[0] < self.expire_before and (self.expired_since is None or bounds[1] >= self.expired_since)
 
 
 def _column(file: Any, layout: StateLayout, group: int, name: str) -> pa.ChunkedArray:
@@ -264,11 +264,11 @@ class LookupKeys:
 
     keys: Matcher | None = None
     """All rows under these. None: there are none."""
-    copies: tuple[Matcher, str, pa.Array] | None = None
+    exact_copies: tuple[Matcher, str, pa.Array] | None = None
     """Rows that are there already: by the keys that decide the group, and by the values of another key."""
 
     @classmethod
-    def of(cls, rows: pa.Table, by: Sequence[str]) -> LookupKeys:
+    def all_under_keys(cls, rows: pa.Table, by: Sequence[str]) -> LookupKeys:
         """Look up all rows under these rows' keys."""
         return cls(Matcher(_keys_to_look_up(rows, by), by)) if rows.num_rows else cls()
 
@@ -281,7 +281,11 @@ class LookupKeys:
     def within(self, metadata: Any, place: int | None) -> LookupKeys | None:
         """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
         keys = self.keys if self.keys is not None and self.keys.may_be_in(metadata, place) else None
-        copies = self.copies if self.copies is not None and self.copies[0].may_be_in(metadata, place) else None
+        copies = (
+            self.exact_copies
+            if self.exact_copies is not None and self.exact_copies[0].may_be_in(metadata, place)
+            else None
+        )
         return LookupKeys(keys, copies) if keys is not None or copies is not None else None
 
     def places(
@@ -300,9 +304,9 @@ class LookupKeys:
         if self.keys is not None:
             found = self.keys.rows_in(columns)[0] if is_whole_key else self.keys.all_rows_in(columns)
             found = np.sort(found)
-        if self.copies is None:
+        if self.exact_copies is None:
             return found
-        by, key, values = self.copies
+        by, key, values = self.exact_copies
         near = np.setdiff1d(by.all_rows_in(columns), found)
         if len(near):
             ids = column(key).take(pa.array(near))
@@ -328,19 +332,19 @@ class KernelPlan:
     """The columns of each state's rows."""
     stored_by: Sequence[Sequence[str]]
     """Each state's keys."""
-    work: Kernel
+    kernel: Kernel
     arriving: Arriving
-    by: Sequence[str]
+    key_group_columns: Sequence[str]
     """The columns that decide a row's key group."""
     groups: int
     count: int
     """The number of ranges that the key groups are split into."""
     limits: Limits
-    giving: EmitPlan | None = None
+    emit_plan: EmitPlan | None = None
     """How workers write the rows to emit. None: Spark takes them."""
-    enters: str | None = None
+    is_current_column: str | None = None
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
-    apart: Mapping[str, EmitPlan] = field(default_factory=dict)
+    side_outputs: Mapping[str, EmitPlan] = field(default_factory=dict)
     """How the rows of other outputs are written: of those that somebody takes."""
 
     def range_of(self, split: int) -> range:
@@ -348,43 +352,47 @@ class KernelPlan:
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
 
 
-def fold(plan: KernelPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
+def run_kernel_on_range(plan: KernelPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[ReportRow]:
     """Let the operator's kernel work on the rows of a range of key groups, and write what it returns."""
-    lines: list[Line] = []
+    lines: list[ReportRow] = []
     refused = None
     try:
         with spilling() as spilled:
             for number, folded in enumerate(
                 _apply_kernel(plan, _collect_range(plan, batches, plan.range_of(split), spilled))
             ):
-                lines += _written(plan, folded, split, name if not number else f"{number}-{name}")
-            lines += [Line("", SPILLED, split, 0, size=spilled.bytes)] if spilled.bytes else []
+                lines += _write_result(plan, folded, split, name if not number else f"{number}-{name}")
+            lines += [ReportRow("", SPILLED, split, 0, size=spilled.bytes)] if spilled.bytes else []
     except Tied:
-        refused = Line(name, TIED, split, 0)
+        refused = ReportRow(name, TIED, split, 0)
     except HotKey as hot:
-        refused = Line(hot.key, HOT_KEY, split, 0, size=hot.size)
+        refused = ReportRow(hot.key, HOT_KEY, split, 0, size=hot.size)
     if refused is not None:
         return [refused]
     seen = [is_read for lookup in plan.lookups for is_read in lookup.row_groups.values()]
-    lines += [Line("", ROW_GROUPS, split, sum(seen), size=len(seen))] if seen else []
+    lines += [ReportRow("", ROW_GROUPS, split, sum(seen), size=len(seen))] if seen else []
     for number, lookup in enumerate(plan.lookups):
         lines += [compact(lookup.state, batch, split, name, number) for batch in range(len(lookup.state.batches))]
     return lines
 
 
-def _collect_range(plan: KernelPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
+def _collect_range(
+    plan: KernelPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled
+) -> BufferedBatch:
     """Return all rows of a range."""
-    held = Held(plan.arriving.buffered_schemas(), plan.by, groups, plan.limits, spilled, plan.work.fewer)
+    held = BufferedBatch(
+        plan.arriving.buffered_schemas(), plan.key_group_columns, groups, plan.limits, spilled, plan.kernel.combine
+    )
     for batch in batches:
         plan.arriving.add(batch, held)
     return held
 
 
-def _apply_kernel(plan: KernelPlan, held: Held) -> Iterator[KernelResult]:
+def _apply_kernel(plan: KernelPlan, held: BufferedBatch) -> Iterator[KernelResult]:
     """Yield what the kernel makes of the rows: of all of them at once, or of parts."""
     try:
         arrived, *brought = held.tables()
-        folded = plan.work(arrived, _stored(plan, arrived, brought, held))
+        folded = plan.kernel(arrived, _load_stored(plan, arrived, brought, held))
     except TooMany as error:
         if held.is_alone:
             raise HotKey(held.one_key(), error.size) from None
@@ -396,46 +404,54 @@ def _apply_kernel(plan: KernelPlan, held: Held) -> Iterator[KernelResult]:
         yield from _apply_kernel(plan, part)
 
 
-def _written(plan: KernelPlan, folded: KernelResult, split: int, name: str) -> list[Line]:
+def _write_result(plan: KernelPlan, folded: KernelResult, split: int, name: str) -> list[ReportRow]:
     """Write what the kernel has returned."""
     lines = []
     for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=False)):
-        written = _write_changes(lookup.state, changes, f"{lookup.state.folder}/{name}", in_order=folded.in_order)
-        lines.append(Line.of(name, ADDED, split, written, number))
-    assert plan.giving is not None
-    lines += plan.giving.write((_split_by_column(rows, plan.enters) for rows in folded.given), split, name)
-    for number, (output, giving) in enumerate(plan.apart.items()):
-        lines.append(Line.of(name, APART, split, giving.write_alone(folded.apart[output], name), number))
-    return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
+        written = _write_changes(lookup.state, changes, f"{lookup.state.folder}/{name}", in_order=folded.sorted_by_key)
+        lines.append(ReportRow.report_file(name, ADDED, split, written, number))
+    assert plan.emit_plan is not None
+    lines += plan.emit_plan.write((_split_by_column(rows, plan.is_current_column) for rows in folded.rows), split, name)
+    for number, (output, giving) in enumerate(plan.side_outputs.items()):
+        lines.append(
+            ReportRow.report_file(
+                name, SIDE_OUTPUT, split, giving.write_alone(folded.side_outputs[output], name), number
+            )
+        )
+    return lines + [ReportRow(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _stored(plan: KernelPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: Held) -> list[pa.Table]:
+def _load_stored(
+    plan: KernelPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: BufferedBatch
+) -> list[pa.Table]:
     """Return each state's rows: those that Spark has brought, or what each lookup finds. Lookups by the same keys share
     their preparation, which sorts the batch."""
     import pyarrow.compute as pc
 
     if not plan.lookups:
         pairs = zip(brought, plan.stored_by, strict=False)
-        return [_once(rows, keys) for rows, keys in pairs] or [schema.empty_table() for schema in plan.stored]
+        return [_without_duplicates(rows, keys) for rows, keys in pairs] or [
+            schema.empty_table() for schema in plan.stored
+        ]
     known: dict[tuple[str, ...], LookupKeys] = {}
     found: list[pa.Table] = []
     for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
         more = [] if lookup.also_keys_of is None else [found[lookup.also_keys_of]]
-        more += lookup.expiring_keys(held.groups) if lookup.moves else []
+        more += lookup.expiring_keys(held.groups) if lookup.time_can_advance else []
         if not lookup.state.runs:
             sought = LookupKeys()
-        elif (meets := plan.work.meeting(arrived, number)) is not None:
+        elif (meets := plan.kernel.needs_match(arrived, number)) is not None:
             key = lookup.state.layout.keys[-1]
             tells_copies = key in arrived.column_names and key not in by
             keys = arrived.select([*by, key] if tells_copies else list(by))
-            sought = LookupKeys.of(_keys_together(keys.filter(meets), more, by), by)
+            sought = LookupKeys.all_under_keys(_keys_together(keys.filter(meets), more, by), by)
             if tells_copies:
                 sought = sought.with_copies(keys.filter(pc.invert(meets)), by, key)
         elif more:
-            sought = LookupKeys.of(_keys_together(arrived, more, by), by)
+            sought = LookupKeys.all_under_keys(_keys_together(arrived, more, by), by)
         else:
-            sought = known[by] = known.get(by) or LookupKeys.of(arrived, by)
+            sought = known[by] = known.get(by) or LookupKeys.all_under_keys(arrived, by)
         found.append(lookup.rows(sought, held.groups, held.limits.stored, held.share))
     return found
 
@@ -447,7 +463,7 @@ def _keys_together(rows: pa.Table, more: Sequence[pa.Table], by: Sequence[str]) 
     return pa.concat_tables(keys, promote_options="default") if more else keys[0]
 
 
-def _once(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+def _without_duplicates(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return each row once: one that ends may have been brought for its key, too."""
     import numpy as np
     import pyarrow as pa
@@ -461,15 +477,15 @@ def _once(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Passing:
+class TaggedRows:
     """How rows pass through Spark: the columns of all kinds of rows side by side, those of other kinds null."""
 
     schema: pa.Schema
     columns: Sequence[Mapping[str, str]]
     """For each kind its columns, each with its name there."""
-    made: Callable[[pa.Table], pa.Table] | None = None
+    project: Callable[[pa.Table], pa.Table] | None = None
     """Makes the rows to emit. None: they are as the kernel returns them."""
-    apart: Sequence[str] = ()
+    side_outputs: Sequence[str] = ()
     """The other outputs that somebody takes."""
 
     def batches(self, rows: pa.Table, kind: int) -> Iterator[pa.RecordBatch]:
@@ -493,8 +509,8 @@ COUNTS: Final = ("name", "what", "count")
 """The columns of what is counted: of a counter (COUNTED) its name, of a HOT_KEY the key; how many rows or bytes."""
 
 
-def through_spark(
-    plan: KernelPlan, passing: Passing, batches: Iterable[pa.RecordBatch], split: int
+def run_kernel_on_tagged_rows(
+    plan: KernelPlan, passing: TaggedRows, batches: Iterable[pa.RecordBatch], split: int
 ) -> Iterator[pa.RecordBatch]:
     """Let the operator's kernel work on rows of the batch and stored ones, and yield what it returns: by kind the
     changes of each state, the rows to emit, those that they replace, those of each other output, and counts."""
@@ -511,12 +527,12 @@ def through_spark(
             for folded in _apply_kernel(plan, _collect_range(plan, batches, plan.range_of(split), spilled)):
                 for kind, changes in enumerate(folded.changes):
                     yield from passing.batches(changes, kind)
-                for rows in folded.given:
-                    for place, some in enumerate(_split_by_column(rows, plan.enters)):
-                        made = some if passing.made is None else passing.made(some)
+                for rows in folded.rows:
+                    for place, some in enumerate(_split_by_column(rows, plan.is_current_column)):
+                        made = some if passing.project is None else passing.project(some)
                         yield from passing.batches(made, states + place)
-                for place, output in enumerate(passing.apart):
-                    yield from passing.batches(folded.apart[output], states + 2 + place)
+                for place, output in enumerate(passing.side_outputs):
+                    yield from passing.batches(folded.side_outputs[output], states + 2 + place)
                 for counter, count in folded.counts.items():
                     yield from counted(counter, COUNTED, count)
             if spilled.bytes:

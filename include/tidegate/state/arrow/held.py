@@ -24,7 +24,7 @@ from tidegate.state.columns import GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KIND", "Arriving", "Fewer", "Held", "Limits", "Share", "Spilled", "TooMany", "spilling"]
+__all__ = ["KIND", "Arriving", "BufferedBatch", "Fewer", "Limits", "Share", "Spilled", "TooMany", "spilling"]
 
 Fewer = Callable[["pa.Table"], "pa.Table"]
 KIND: Final = "kind"
@@ -66,7 +66,7 @@ class Limits:
 class Share:
     """A part of the keys, by a hash of theirs."""
 
-    by: Sequence[str]
+    key_group_columns: Sequence[str]
     salt: int
     numbers: range
     inner: Share | None = None
@@ -74,7 +74,7 @@ class Share:
 
     def mask(self, rows: pa.Table) -> Any:
         """Return which rows are in it."""
-        parts = _parts_of(_hashes(rows, self.by, self.salt))
+        parts = _parts_of(_hashes(rows, self.key_group_columns, self.salt))
         own = (parts >= self.numbers.start) & (parts < self.numbers.stop)
         return own if self.inner is None else own & self.inner.mask(rows)
 
@@ -152,11 +152,11 @@ class Spilled:
 
 
 @dataclass
-class Held:
+class BufferedBatch:
     """Rows of some key groups: by number what has arrived, and, if Spark brings them, the stored rows of each state."""
 
     schemas: Sequence[pa.Schema]
-    by: Sequence[str]
+    key_group_columns: Sequence[str]
     """The columns that decide a row's key group."""
     groups: range
     limits: Limits
@@ -214,10 +214,10 @@ class Held:
         """Return the key of the first row, for people who may read rows."""
         for tables in self._tables:
             for rows in tables:
-                return ", ".join(f"{name} = {python_value(rows[name][0])}" for name in self.by)
+                return ", ".join(f"{name} = {python_value(rows[name][0])}" for name in self.key_group_columns)
         return "a key of stored rows alone"
 
-    def parts(self) -> Iterator[Held]:
+    def parts(self) -> Iterator[BufferedBatch]:
         """Yield the rows in parts, of fewer groups or keys. What is here is gone then."""
         at_least = 1
         if self._files is None:  # it would fit: what is stored does not
@@ -232,16 +232,23 @@ class Held:
             return
         alone = files.only_part if files.has_one_key else None
         for numbers in files.together(PARTS, self._max_bytes, at_least):
-            share = Share(self.by, files.salt, numbers, self.share)
+            share = Share(self.key_group_columns, files.salt, numbers, self.share)
             is_alone = files.salt == DEPTH or (alone is not None and alone in numbers)
             yield self._part(files, numbers, self.groups, share, is_alone=is_alone)
 
     def _part(
         self, files: _SpilledFiles, numbers: range, groups: range, share: Share | None = None, *, is_alone: bool = False
-    ) -> Held:
+    ) -> BufferedBatch:
         limits = self.limits.of_one_key() if is_alone else self.limits
-        part = Held(
-            self.schemas, self.by, groups, limits, self.spilled, self.fewer, share or self.share, is_alone=is_alone
+        part = BufferedBatch(
+            self.schemas,
+            self.key_group_columns,
+            groups,
+            limits,
+            self.spilled,
+            self.fewer,
+            share or self.share,
+            is_alone=is_alone,
         )
         for kind in range(len(self.schemas)):
             for number in numbers:
@@ -267,7 +274,9 @@ class Held:
         """Write all that is in memory to files, and what is still to come."""
         by_group = len(self.groups) > 1
         salt = 0 if self.share is None else self.share.salt + 1
-        self._files = _SpilledFiles(self.spilled, len(self.schemas), self.groups if by_group else None, self.by, salt)
+        self._files = _SpilledFiles(
+            self.spilled, len(self.schemas), self.groups if by_group else None, self.key_group_columns, salt
+        )
         held, self._tables, self._bytes = self._tables, [[] for _ in self.schemas], 0
         for number, tables in enumerate(held):
             while tables:
@@ -374,10 +383,10 @@ class Arriving:
     """For each kind its columns, each with its name in what comes. Empty: the batch's rows come as they are."""
     prepared: Callable[[pa.Table], pa.Table] | None = None
     """Adds to the batch's rows what they come without."""
-    by: Sequence[str] = ()
+    keys: Sequence[str] = ()
     """The keys: of two zeros one is shown, whichever comes first."""
 
-    def add(self, batch: pa.RecordBatch, held: Held) -> None:
+    def add(self, batch: pa.RecordBatch, held: BufferedBatch) -> None:
         """Give the rows of a batch of Spark's to those that are held."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -396,7 +405,7 @@ class Arriving:
         import pyarrow.compute as pc
 
         rows = with_row_ids(rows.cast(self.schemas[number]))
-        for name in self.by:
+        for name in self.keys:
             if pa.types.is_floating(rows.schema.field(name).type):
                 place = rows.schema.get_field_index(name)
                 rows = rows.set_column(place, name, pc.add(rows[name], 0.0).cast(rows[name].type))

@@ -10,7 +10,7 @@ from tidegate.delta import WrittenFile
 from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, merged
 from tidegate.state.columns import DELETED, TOUCHED
-from tidegate.state.lateness import Over, ended_mask
+from tidegate.state.lateness import ExpiredRows, ended_mask
 from tidegate.state.record import RowTtl
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ __all__ = [
     "GIVEN",
     "REPLACED",
     "EmitPlan",
-    "Line",
     "MergePlan",
+    "ReportRow",
     "compact",
     "living_mask",
 ]
@@ -34,21 +34,23 @@ class EmitPlan:
 
     layout: StateLayout
     folder: str
-    made: Callable[[pa.Table], pa.Table] | None = None
+    project: Callable[[pa.Table], pa.Table] | None = None
     """Makes them of the state's rows. None: they are as in the state."""
-    replaced: str | None = None
+    retractions_folder: str | None = None
     """The folder for the rows, given before, that these replace. None: nobody asks for them."""
 
-    def write(self, parts: Iterable[tuple[pa.Table, pa.Table]], split: int, name: str) -> list[Line]:
+    def write(self, parts: Iterable[tuple[pa.Table, pa.Table]], split: int, name: str) -> list[ReportRow]:
         """Write rows to give out, each part with those that it replaces, and tell of the files."""
         given = Writer(self.layout, f"{self.folder}/{name}")
-        replaced = Writer(self.layout, f"{self.replaced}/{name}") if self.replaced is not None else None
+        replaced = (
+            Writer(self.layout, f"{self.retractions_folder}/{name}") if self.retractions_folder is not None else None
+        )
         for came, went in parts:
             self._put(given, came)
             if replaced is not None:
                 self._put(replaced, went)
-        lines = [Line.of(name, GIVEN, split, given.close())]
-        return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
+        lines = [ReportRow.report_file(name, GIVEN, split, given.close())]
+        return lines if replaced is None else [*lines, ReportRow.report_file(name, REPLACED, split, replaced.close())]
 
     def write_alone(self, rows: pa.Table, name: str) -> WrittenFile:
         """Write rows that replace nothing."""
@@ -57,7 +59,7 @@ class EmitPlan:
         return writer.close()
 
     def _put(self, writer: Writer, rows: pa.Table) -> None:
-        made = rows if self.made is None else self.made(rows)
+        made = rows if self.project is None else self.project(rows)
         writer.write(self.layout.table({name: made[name] for name in made.column_names}, made.num_rows))
 
 
@@ -70,14 +72,14 @@ class MergePlan:
     count: int
     """The number of ranges that the key groups are split into."""
     checkpoint: int
-    touched: int | RowTtl | None
+    expiry_time: int | RowTtl | None
     """When the rows are written, or how they come to the time until which they live."""
     limit: int | None
     folder: str
     runs: Sequence[SortedFile]
     batches: Sequence[tuple[Sequence[SortedFile], bool]]
     """Files to be compacted in passing, and whether rows that hide older ones are forgotten."""
-    over: Over | None = None
+    expired: ExpiredRows | None = None
     """Rows that are over are left out when files are compacted."""
 
     def range_of(self, split: int) -> range:
@@ -87,9 +89,9 @@ class MergePlan:
     def expiry_times(self, rows: pa.Table) -> Any:
         """Return the time that rows expire by: an array, or the same for all."""
         return (
-            self.touched.until_of(integers(rows[self.touched.column]))
-            if isinstance(self.touched, RowTtl)
-            else self.touched
+            self.expiry_time.until_of(integers(rows[self.expiry_time.column]))
+            if isinstance(self.expiry_time, RowTtl)
+            else self.expiry_time
         )
 
     def runs_in(self, runs: Sequence[SortedFile], groups: range) -> list[SortedFile]:
@@ -103,7 +105,7 @@ REPLACED: Final = -7
 """The kinds of a line: a file, or a number of rows. Numbers from 0 stand for a set of files that was compacted."""
 
 
-class Line(NamedTuple):
+class ReportRow(NamedTuple):
     """A line of a worker's report."""
 
     name: str
@@ -118,12 +120,12 @@ class Line(NamedTuple):
     """The file's bytes."""
 
     @classmethod
-    def of(cls, name: str, kind: int, split: int, file: WrittenFile, state: int = 0) -> Line:
+    def report_file(cls, name: str, kind: int, split: int, file: WrittenFile, state: int = 0) -> ReportRow:
         """Tell of a file."""
         return cls(name, kind, split, file.rows, state, file.size)
 
     @property
-    def file(self) -> WrittenFile:
+    def reported_file(self) -> WrittenFile:
         """The file as its writer tells of it."""
         return WrittenFile(self.rows, self.size)
 
@@ -138,18 +140,18 @@ def living_mask(rows: pa.Table, limit: int | None) -> Any:
     return lives.to_numpy()
 
 
-def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0) -> Line:
+def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0) -> ReportRow:
     """Compact the files of a set, as far as they have rows of this range."""
     import pyarrow as pa
 
     (runs, forgets), groups = plan.batches[number], plan.range_of(split)
     rows = merged(plan.layout, plan.runs_in(runs, groups), groups)
-    if plan.over is not None:
-        rows = rows.filter(pa.array(~ended_mask(rows[plan.over.column], plan.over.limit)))
+    if plan.expired is not None:
+        rows = rows.filter(pa.array(~ended_mask(rows[plan.expired.column], plan.expired.limit)))
     if forgets:
         rows = rows.filter(living_mask(rows, plan.limit))
     merged_name = f"merged{number}-{name}"
-    return Line.of(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
+    return ReportRow.report_file(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
 
 
 def _write(plan: MergePlan, rows: pa.Table, path: str) -> WrittenFile:

@@ -21,7 +21,7 @@ from tidegate.spark.known import renamed, with_fields
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.spark.workers.garbage import sparing_modules
-from tidegate.state.arrow.merging import ADDED, Line
+from tidegate.state.arrow.merging import ADDED, ReportRow
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
@@ -175,9 +175,9 @@ def write_runs(
         for chunk in sorted_chunks(batches):
             columns = {name: chunk[name] for name in chunk.column_names}
             writer.write(layout.table({**same, **columns}, chunk.num_rows))
-        yield from report([Line.of(name, ADDED, 0, writer.close())])
+        yield from report([ReportRow.report_file(name, ADDED, 0, writer.close())])
 
-    return {line.name: line.file for line in reported(rows, work, rows.schema.fields) if line.rows}
+    return {line.name: line.reported_file for line in reported(rows, work, rows.schema.fields) if line.rows}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
@@ -207,7 +207,7 @@ def _unweighed(spark: SparkSession) -> Iterator[None]:
 
 def reported(
     rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructField], *, light: bool = False
-) -> list[Line]:
+) -> list[ReportRow]:
     """Let workers do `work` on rows with these columns, a partition at a time; return their reports.
 
     light: a batch may have any number of bytes (`are_light`).
@@ -223,9 +223,9 @@ def reported(
     # Spark stumbles over dots in names.
     numbered = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
-    lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
+    lines = T.StructType([T.StructField(name, kind) for name, kind in zip(ReportRow._fields, kinds, strict=True)])
     with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
-        return [Line(*row) for row in mapped(numbered, named, lines).collect()]
+        return [ReportRow(*row) for row in mapped(numbered, named, lines).collect()]
 
 
 def mapped(rows: DataFrame, work: Callable[..., Any], made: StructType) -> DataFrame:
@@ -245,10 +245,10 @@ def task() -> tuple[int, str]:
     return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
 
 
-def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+def report(lines: Sequence[ReportRow]) -> Iterator[pa.RecordBatch]:
     """Yield a worker's report, for `reported`."""
     import pyarrow as pa
 
     kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int64())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
+    yield pa.RecordBatch.from_arrays(columns, names=list(ReportRow._fields))

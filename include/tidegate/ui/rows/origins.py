@@ -27,7 +27,7 @@ from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["Origin", "origins", "planned_files"]
 
-LONGEST_S = 0.3
+MAX_SEARCH_S = 0.3
 """For all rules of a gate together. It is looked for once."""
 _MOST_FILES, _MOST_BYTES = 100, 8 << 20
 _KEPT = 200
@@ -76,7 +76,7 @@ def origins(
     with _lock:
         if key in _found:
             return _found[key]
-    found = _search(pipeline, files, values, seams.monotonic() + LONGEST_S)
+    found = _search(pipeline, files, values, seams.monotonic() + MAX_SEARCH_S)
     with _lock:
         _found[key] = found
         while len(_found) > _KEPT:
@@ -113,7 +113,7 @@ def _in_file(folder: Folder, name: str, values: Mapping[str, tuple[str, str]]) -
         return found
     for number, row in _rows(name, data.decode("utf-8")):
         for rule, (column, value) in values.items():
-            if rule not in found and column in row and _same(row[column], value):
+            if rule not in found and column in row and _is_same_value(row[column], value):
                 found[rule] = folder.full(name), number
     return found
 
@@ -138,7 +138,7 @@ def _json_rows(lines: Iterable[str]) -> Iterator[tuple[int, Json]]:
             yield number, row
 
 
-def _same(written: Any, value: str) -> bool:
+def _is_same_value(written: Any, value: str) -> bool:
     if written is None or isinstance(written, dict | list):
         return False
     text = str(written).lower() if isinstance(written, bool) else str(written)

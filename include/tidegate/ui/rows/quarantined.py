@@ -60,7 +60,7 @@ def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, li
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
     with alone():
         page = reader.page(rules, offset, limit)
-    documents = [_told(row, page.columns) for row in page.rows]
+    documents = [_describe_row(row, page.columns) for row in page.rows]
     return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": documents}
 
 
@@ -72,11 +72,11 @@ def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json
         with alone():
             found = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
-    documents = [_told(row, columns) | {"fate": row[q.SETTLED] or "waiting"} for row in found]
+    documents = [_describe_row(row, columns) | {"fate": row[q.SETTLED] or "waiting"} for row in found]
     return {"gate": gate, "checkpoint": id, "columns": columns, "rows": documents}
 
 
-def _told(row: Json, columns: Sequence[str]) -> Json:
+def _describe_row(row: Json, columns: Sequence[str]) -> Json:
     answer = {"id": row[q.ID], "checkpoint": row[q.CHECKPOINT], "rules": row[q.RULES] or []}
     return answer | {"stays": row.get(q.STAYS), "values": {name: cut(row[name]) for name in columns}}
 

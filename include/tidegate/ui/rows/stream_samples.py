@@ -26,7 +26,11 @@ def of_part(pipeline: PipelineRef, id: int, part: str) -> Json:
             help="set sample_rows, such as 20: from then on each keeps so many rows of every stage, gate and operator",
             reason="NO_SAMPLE",
         )
-    return {"checkpoint": id, "part": part, "streams": [_told(name, sample) for name, sample in found.items()]}
+    return {
+        "checkpoint": id,
+        "part": part,
+        "streams": [_describe_stream(name, sample) for name, sample in found.items()],
+    }
 
 
 def sampled_parts(ledger: Ledger, entry: Entry | None) -> list[str]:
@@ -51,7 +55,7 @@ def _part(stream: str) -> str:
     return stream.partition(".")[0]
 
 
-def _told(name: str, sample: SampledRows) -> Json:
+def _describe_stream(name: str, sample: SampledRows) -> Json:
     rows = [dict(zip(sample.columns, row, strict=True)) for row in sample.rows]
     about = {"columns": sample.columns, "hidden": sample.hidden, "left_out": sample.left_out, "problem": sample.problem}
     return {"stream": name, **about, "rows": rows}

@@ -19,9 +19,9 @@ from tidegate.ui.rows.quarantined import alone, cut
 
 __all__ = ["changes", "rows"]
 
-_MOST_FILES = 5_000
+_MAX_FILES = 5_000
 """Of a table with more, the list of its files alone takes too long here."""
-_LONGEST_S = 0.5
+_MAX_READ_S = 0.5
 """When this is over, what has been read is shown."""
 
 
@@ -76,12 +76,12 @@ def _table(pipeline: PipelineRef, id: int, sink: str) -> PublishedTable:
 def _first(snapshot: Snapshot, sink: str, limit: int) -> list[dict[str, Any]]:
     import pyarrow.dataset as ds
 
-    until = seams.monotonic() + _LONGEST_S
+    until = seams.monotonic() + _MAX_READ_S
     data = dataset(snapshot)
-    if len(data.files) > _MOST_FILES:
+    if len(data.files) > _MAX_FILES:
         raise Invalid(
             f"the table of sink {sink!r} has {len(data.files):,} files: too many to be looked at here",
-            expected=f"at most {_MOST_FILES:,}",
+            expected=f"at most {_MAX_FILES:,}",
             help="`tidegate read` reads it elsewhere",
             reason="TOO_MANY_FILES",
         )

@@ -1,0 +1,38 @@
+"""A source, sink or gate that somebody wrote for version 0.2 is not imported with hooks that nobody calls."""
+
+import pytest
+
+from tidegate import renamed_hooks
+from tidegate.errors import Invalid
+from tidegate.gates.base import Gate
+from tidegate.sinks.base import ExactlyOnceSink, Sink
+from tidegate.sinks.transactional import TransactionalSink
+from tidegate.sources.base import Source
+
+CONTRACTS = [
+    (Source, renamed_hooks.SOURCE_HOOKS),
+    (Sink, renamed_hooks.SINK_HOOKS),
+    (TransactionalSink, renamed_hooks.TRANSACTIONAL_SINK_HOOKS),
+    (Gate, renamed_hooks.GATE_HOOKS),
+]
+
+
+@pytest.mark.parametrize(
+    ("contract", "old", "new"), [(c, old, new) for c, hooks in CONTRACTS for old, new in hooks.items()]
+)
+def test_a_class_with_an_old_hook_is_refused_with_its_new_name(contract: type, old: str, new: str):
+    assert hasattr(contract, new), "what the error advises exists"
+    with pytest.raises(Invalid, match=f"Mine defines hooks .* {old} is {new} now") as refused:
+        type("Mine", (contract,), {old: lambda self: None})
+    assert refused.value.reason == "HOOK_RENAMED"
+
+
+def test_a_sink_of_version_0_2_is_told_all_its_old_hooks_at_once():
+    with pytest.raises(Invalid, match="way_back is restore_plan now, go_back is restore now"):
+
+        class Warehouse(ExactlyOnceSink):
+            kind = "warehouse"
+
+            def way_back(self) -> None: ...
+
+            def go_back(self) -> None: ...
