@@ -106,7 +106,7 @@ def test_every_link_leads_to_a_file_and_a_heading(document):
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
-    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    named = set(re.findall(r"[\w./-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     assert {document.relative_to(ROOT / "docs").as_posix() for document in ROOT.glob("docs/**/*.md")} == named
 
 
@@ -268,6 +268,8 @@ def test_no_word_is_used_that_the_glossary_avoids(document):
     avoided = text(GLOSSARY).partition("## Words we avoid")[2]
     words = ", ".join(re.findall(r"^\| (?!not |---)(.+?) \| .+ \|$", avoided, re.MULTILINE)).split(", ")
     written = text(document).partition("## Words we avoid")[0] if document == GLOSSARY else text(document)
+    if document.name.startswith("upgrading-to-"):
+        written = re.sub(r"`[^`]*`", "", written)  # names that something had before
     found = re.findall(rf"\b(?:{'|'.join(words)})\b", " ".join(written.split()), re.IGNORECASE)
     assert found == []
 

@@ -72,9 +72,13 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     assert backfill_statuses(shop.ledger, {})[0].record.cuts == "recorded"
     assert backfill(shop, 1, **{"from": "1", "diff": "latest"}) == ("success", LOOKED)
     (line,) = backfill_statuses(shop.ledger, {})
-    assert (line.state, line.record.origin, line.caught_up_to, line.pending) == ("caught up", 1, 2, ())
+    assert (line.state, line.record.origin, line.caught_up_to, line.pending) == ("caught_up", 1, 2, ())
     assert line.last_comparison is not None
-    assert line.last_comparison.tables["every"].taken_away == line.last_comparison.tables["every"].brought == Made.ROWS
+    assert (
+        line.last_comparison.tables["every"].rows_removed
+        == line.last_comparison.tables["every"].rows_added
+        == Made.ROWS
+    )
     assert wrong(shop), "nobody sees anything of it"
 
     shop.feed()

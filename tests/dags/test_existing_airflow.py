@@ -26,7 +26,7 @@ for folder in sys.argv[1:]:
     bag = DagBag(folder)
     projects = {task.project for dag in bag.dags.values() for task in dag.tasks if hasattr(task, "project")}
     told[folder] = {"dags": sorted(bag.dags), "errors": bag.import_errors, "projects": sorted(projects)}
-print(json.dumps({"told": told, "stops": [notice.what for notice in notices() if notice.stops]}))
+print(json.dumps({"told": told, "stops": [notice.problem for notice in notices() if notice.is_blocking]}))
 """
 
 

@@ -191,6 +191,6 @@ seconds.sink("seconds", DeltaAppend("clocked/seconds"))
     assert (tasks["replay"], tasks["compare"]) == ("success", "success")
     (line,) = backfill_statuses(life.ledger, {})
     assert line.last_comparison is not None
-    changed = {name: (table.taken_away, table.brought) for name, table in line.last_comparison.tables.items()}
+    changed = {name: (table.rows_removed, table.rows_added) for name, table in line.last_comparison.tables.items()}
     assert set(changed.values()) == {(0, 0)}, changed
     assert {table: sorted(map(repr, life.rows(table))) for table in before} == before

@@ -219,7 +219,7 @@ def test_unknown_conf_is_refused_before_anything_is_written(made: Made):
 
 def asked_for(task: Task, action: str, run_id: str, **words: Any) -> str:
     """As the Checkpoints page writes it down, once it knows that somebody may; answers with the key for the run."""
-    made = Act(**stamp(new_id()), action=action, by="ann in Airflow", asked=words, run=f"airflow:waits:{run_id}")
+    made = Act(**stamp(new_id()), action=action, by="ann in Airflow", request=words, run=f"airflow:waits:{run_id}")
     return task.coordinator.ledger.create_act(made)
 
 
@@ -798,7 +798,7 @@ def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
         results=Payload(data={}),
     )
     text = question("checked", 7, verdict, "orders")
-    assert "**9** rows judged, **1** to be set aside" in text
+    assert "**9** rows judged, **1** to be quarantined" in text
     assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
     assert "Some of the values that broke them are on the page of checkpoint 7." in text
     assert "After 60 s without an answer: approve." in text

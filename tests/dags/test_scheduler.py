@@ -276,7 +276,7 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     run = run_with(airflow, made, "quarantine")
     assert run.ended() == "success"
     told = run.log("gate_checked")
-    assert "QUARANTINE. 4 rows judged, 2 set aside" in told
+    assert "QUARANTINE. 4 rows judged, 2 quarantined" in told
     assert "tidegate quarantine show shown checked --checkpoint 2" in told
     assert sorted(made.rows("every")) == [(2, 1), (4, 1)]
     assert made.outcomes() == ["GATE_FAILED", "completed"]

@@ -121,10 +121,10 @@ SAMPLES: dict[str, Record] = {
                 pace=Pace(
                     unit="bytes",
                     at_most=1_500_000,
-                    taken=1_200_000,
+                    planned=1_200_000,
                     target_s=48.0,
                     fixed_s=2.5,
-                    seen=[Timed(id=41, amount=1_300_000, seconds=47.5)],
+                    based_on=[Timed(id=41, amount=1_300_000, seconds=47.5)],
                     why="at most 1,500,000 bytes, so that a checkpoint takes about 48 s",
                 ),
             ),
@@ -199,7 +199,7 @@ SAMPLES: dict[str, Record] = {
             aligned_s=0.25,
             sync_s=1.5,
             async_s=0.5,
-            taken={"orders": Amount(rows=3, bytes=700, files=2)},
+            read={"orders": Amount(rows=3, bytes=700, files=2)},
             received={"scores": Amount(rows=5, bytes=900, files=1)},
             sent={"clean": Amount(rows=4, bytes=800, files=1)},
             processed=Amount(rows=2, bytes=400, files=1),
@@ -218,7 +218,7 @@ SAMPLES: dict[str, Record] = {
                     computed=Computed(spark=True, why=["a left join"], spilled=4096, row_groups_read=3, row_groups=120),
                 ),
             ],
-            between=SparkWork(queries=0, query_s=0.0),
+            between_steps=SparkWork(queries=0, query_s=0.0),
         ),
     ),
     "manifest": Manifest(
@@ -365,10 +365,10 @@ SAMPLES: dict[str, Record] = {
         **STAMP,
         action="rollback",
         by="ann in Airflow",
-        asked={"to": 42, "note": "wrong prices"},
+        request={"to": 42, "note": "wrong prices"},
         run="airflow:orders:manual__1",
     ),
-    "acted": Acted(**STAMP, done=False, told="checkpoint 42 is claimed by retention"),
+    "acted": Acted(**STAMP, succeeded=False, message="checkpoint 42 is claimed by retention"),
 }
 
 # -- any record ------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ acts = st.builds(Control, action=st.just("suspend"), by=texts, reason=texts)
 origins = st.builds(Origin, pipeline=texts, uid=texts, entry=ids, manifest=shas, by=texts, note=texts)
 
 RECORDS: dict[str, st.SearchStrategy[Record]] = {
-    "act": st.builds(Act, **stamps, action=texts, by=texts, asked=objects, run=texts),
-    "acted": st.builds(Acted, **stamps, done=st.booleans(), told=texts),
+    "act": st.builds(Act, **stamps, action=texts, by=texts, request=objects, run=texts),
+    "acted": st.builds(Acted, **stamps, succeeded=st.booleans(), message=texts),
     "pipeline": st.builds(PipelineRecord, **stamps, uid=texts, name=texts),
     "forked": st.builds(
         PipelineRecord,

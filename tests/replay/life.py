@@ -322,7 +322,7 @@ class Life:
             coordinator = play.coordinator()
             suspended = coordinator.suspended()
             if suspended is not None:
-                rest = suspended.rejected is not None and self.dice.random() < 0.5
+                rest = suspended.rejected_checkpoint is not None and self.dice.random() < 0.5
                 coordinator.resume("ann", quarantine_all=rest)
                 self.told.note(f"resumed{', what is held is set aside' if rest else ''}")
 

@@ -36,7 +36,7 @@ def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin:
     shop.play(DAYS[4:5])  # the pipeline goes on, and does not wait
     assert states(shop) == [("replaying", (5,))]
     shop.replayed(line)
-    assert states(shop) == [("caught up", ())]
+    assert states(shop) == [("caught_up", ())]
     swapped = swap(line, by="ann", choices={}, wait=never)
     assert swapped.error is None
     assert swapped.savepoint == "before-fix"
@@ -55,7 +55,9 @@ def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(t
     shop.replayed(line)
     assert line.progress().rests_on == 3
     sales = difference_of(line, "sales")
-    assert (sales.rows_now, sales.rows_after, sales.taken_away, sales.brought) == (9, 9, 6, 6), "ids 4 to 11, no fives"
+    assert (sales.rows_now, sales.rows_after, sales.rows_removed, sales.rows_added) == (9, 9, 6, 6), (
+        "ids 4 to 11, no fives"
+    )
     assert {row["id"] for row in differing_rows(line, "sales", 100)} == {4, 6, 7, 8, 9, 11}
     shop.replayed(line)  # nothing is left to do
     assert line.progress().rests_on == 3
@@ -94,7 +96,7 @@ def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, sp
     line = begin(shop.coordinator(), "again", 0, by="ann")
     replay(line, OneSession(spark), Schedule(), Observer())
     difference = difference_of(line, "out")
-    assert (difference.rows_after, difference.taken_away, difference.brought) == (2, 0, 0)
+    assert (difference.rows_after, difference.rows_removed, difference.rows_added) == (2, 0, 0)
 
 
 def states(shop: Shop) -> list[tuple[str, tuple[int, ...]]]:
@@ -139,7 +141,7 @@ def test_the_command_tells_compares_swaps_and_leaves_a_way_back(
 
     assert backfill_tells("--from", "first-day", "--dry-run")["tables"] == ["sales", "totals"]
     assert backfill_tells("--from", "first-day")["tables"]["sales"] == {
-        "rows_now": 6, "rows_after": 6, "taken_away": 3, "brought": 3
+        "rows_now": 6, "rows_after": 6, "rows_removed": 3, "rows_added": 3
     }  # fmt: skip
     rows = backfill_tells("--diff", "sales", "--limit", "2")["rows"]
     assert [(row["id"], row["side"]) for row in rows] == [(4, "after"), (4, "now")], "one key beside each other"

@@ -144,7 +144,7 @@ def test_a_backfill_a_year_later_by_the_same_code_changes_nothing(
     assert clocks(line) == [f"{BEGIN + timedelta(days=day):%Y-%m-%d}" for day in days[origin:]]
     for name in TABLES if cuts == "recorded" else ("firsts", "totals", "days"):
         difference = difference_of(line, name)
-        assert (difference.taken_away, difference.brought) == (0, 0), name
+        assert (difference.rows_removed, difference.rows_added) == (0, 0), name
     play.swapped(line)
     if cuts == "own":  # nobody has asked about what is set aside, so it has names of its own
         before["checked"] = play.tables()["checked"]

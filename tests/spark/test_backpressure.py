@@ -35,7 +35,7 @@ def test_a_backlog_is_taken_in_parts_that_last_as_long_as_they_should(tmp_path: 
             count = len(play.ledger.unpack(plan.sources["rows"].splits)["files"])
             elapsed += SECONDS_ANYWAY + SECONDS_PER_FILE * count
             ack = run_job(coordinator, plan.id, "main", spark)
-            assert (ack.stats.taken["rows"].files, ack.stats.taken["rows"].rows) == (count, None)
+            assert (ack.stats.read["rows"].files, ack.stats.read["rows"].rows) == (count, None)
             assert coordinator.complete(plan.id).state == "completed"
             coordinator.publish()
             told.append(plan.sources["rows"].summary)

@@ -212,7 +212,7 @@ def test_what_operators_remember_can_be_read_and_compared(orders):
     found = orders.json("diff", "orders", "3", "5")
     assert found["states"]["totals"] == {"added": len(late) - len(early), "changed": changed, "gone": 0}
     assert found["tables"]["totals"]["rows"] == [len(early), len(late)]
-    assert all(source["moved"] for source in found["sources"].values())
+    assert all(source["changed"] for source in found["sources"].values())
     assert found["code_changed"] is False
     rows = orders.json("diff", "orders", "3", "5", "totals", "--limit", "1000")["rows"]
     for row in rows:

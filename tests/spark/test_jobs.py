@@ -111,7 +111,7 @@ def _what_one_job_says_to_the_next(four: SmallPipeline) -> None:
         "totals": [],
     }
     stats = {job: ack.stats for job, ack in acks.items()}
-    assert (stats["main"].taken["orders"].rows, stats["paying"].taken["payments"].rows) == (10, 7), (
+    assert (stats["main"].read["orders"].rows, stats["paying"].read["payments"].rows) == (10, 7), (
         "counted by who looks for the highest time"
     )
     assert stats["paying"].received["clean"].rows == stats["main"].rows["clean"]

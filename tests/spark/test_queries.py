@@ -135,7 +135,7 @@ def test_a_gate_at_a_source_finds_its_event_time_on_the_way(kind: str, tmp_path:
         stats = [made.ack(1).stats, made.ack(made.checkpoint()).stats]
         marks.append([stat.watermarks for stat in stats])
         queries.append([step.spark.queries for step in stats[0].steps if step.spark and step.name == "state it"])
-        assert [stat.taken["rows"].rows for stat in stats] == [3, 1]
+        assert [stat.read["rows"].rows for stat in stats] == [3, 1]
     assert marks[0] == marks[1]
     assert marks[0][0]["rows"].startswith("2026-01-02T23:00:00")
     assert queries == [[1], [2]]
@@ -184,8 +184,8 @@ def test_the_whole_of_it_is_eight_queries_at_most_and_none_without_input(tmp_pat
     before = {name: made.rows(f"tables/{name}") for name in ("windows", "totals")}
     idle = made.ack(made.checkpoint())
     assert {step.name: step.spark.queries for step in idle.stats.steps if step.spark and step.spark.queries} == {}
-    assert idle.stats.between is not None
-    assert idle.stats.between.queries == 0
+    assert idle.stats.between_steps is not None
+    assert idle.stats.between_steps.queries == 0
     assert idle.gates["checked"].rows == 0
     assert {name: made.rows(f"tables/{name}") for name in before} == before
     made.feed([{"id": 1, "v": 7, "at": "2026-01-01T00:05:00Z"}])

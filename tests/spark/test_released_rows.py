@@ -110,7 +110,7 @@ def test_behind_deduplicate_a_join_and_a_window_each_row_is_in_every_table_or_in
 
     code, told = release("--all", "--dry-run")
     assert (code, told["rows"], told["expected"]["counts"], "request" in told) == (0, 3, 1, False)
-    ((reason, rows),) = told["expected"]["stays"].items()
+    ((reason, rows),) = told["expected"]["not_released"].items()
     assert (rows, reason) == (2, "too late for deduplicate 'once', which has come to 2026-03-01 11:40:00 UTC")
     assert told["expected"]["operators"] == [
         "deduplicate 'once' takes rows from 2026-03-01 11:40:00 UTC on, by at",
@@ -208,7 +208,7 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
     feed(pipeline, order(7, "12:10"))
     assert waiting(pipeline) == {3: None, 5: None, 6: None}, "no checkpoint of the pipeline takes it up"
     assert cli("quarantine", "list", "play")[1]["gates"]["checked"]["requests"][0]["in_place"] is True
-    assert outlook(pipeline.coordinator(), 1, "recorded")["in_place"] == [
+    assert outlook(pipeline.coordinator(), 1, "recorded")["released_in_place"] == [
         "request 2 of gate 'checked': 2 rows are let out where the gate has held them back"
     ]
 
@@ -232,7 +232,7 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
     after, again = tables(), line("again")
     for name in ("once", "hours"):
         difference = difference_of(again, name)
-        assert (difference.taken_away, difference.brought) == (0, 0), "a later backfill lets it out again"
+        assert (difference.rows_removed, difference.rows_added) == (0, 0), "a later backfill lets it out again"
     discard(again, "ann")
     feed(pipeline, order(8, "14:10"))
     assert tables()[0] == sorted([*after[0], 8]), "it is let out once"
@@ -253,7 +253,7 @@ def test_operators_in_other_jobs_lose_no_released_row_either(played: Any) -> Non
     feed(pipeline, order(3, "12:00"), order(4, "12:00", -1))
     assert len(pipeline.graph().jobs) > 1
     reason = "too late for deduplicate 'once', which has come to 2026-03-01 12:00:00 UTC"
-    assert release("--all")[1]["expected"]["stays"] == {reason: 1}
+    assert release("--all")[1]["expected"]["not_released"] == {reason: 1}
     feed(pipeline, order(5, "12:10"))
     assert waiting(pipeline) == {2: reason}
     assert sorted(row["id"] for row in pipeline.rows("tables/once")) == [1, 3, 4, 5]
@@ -280,7 +280,7 @@ def test_a_row_without_a_time_stays_until_somebody_gives_it_one(played: Any) -> 
 
     pipeline = played(build)
     feed(pipeline, order(1, "10:00"), order(2, None, -1))
-    assert release("--all")[1]["expected"]["stays"] == {"no time in at, by which deduplicate 'once' goes": 1}
+    assert release("--all")[1]["expected"]["not_released"] == {"no time in at, by which deduplicate 'once' goes": 1}
     feed(pipeline, order(3, "10:10"))
     assert waiting(pipeline) == {2: "no time in at, by which deduplicate 'once' goes"}
     assert release("--all", "--set", "at=2026-03-01T10:20:00Z")[1]["expected"]["counts"] == 1

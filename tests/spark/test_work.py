@@ -40,8 +40,8 @@ def check(stats: JobStats) -> None:
     queries = {step.name: step.spark.queries for step in stats.steps if step.spark is not None}
     operators = {"state totals": 1, "state most": 1}
     assert queries == {"read": 0, "share rows": 1, **operators, "stage raw": 1, "stage out": 0, "stage most": 0}
-    assert stats.between is not None
-    assert stats.between.queries == 0
+    assert stats.between_steps is not None
+    assert stats.between_steps.queries == 0
     total = stats.spark
     assert total.queries == 4
     jobs, stages, tasks = total.jobs, total.stages, total.tasks

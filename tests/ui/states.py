@@ -50,6 +50,6 @@ def break_rules(world: ToyWorld, run: str) -> int:
 def work(world: ToyWorld, id: int) -> None:
     """Let the job of an open checkpoint tell what it is doing."""
     note = JobNote(**stamp(seams.new_id()), id=id, job="main", started=seams.now().isoformat(), step="stage a",
-                   step_s=7.0, seconds={"read": 0.5, "gate enough": 1.5}, taken={"in": Amount(rows=1200, bytes=34_000)},
-                   tasks_done=3, tasks=12, bytes_read=9_000)  # fmt: skip
+                   current_step_seconds=7.0, step_seconds={"read": 0.5, "gate enough": 1.5},
+                   read={"in": Amount(rows=1200, bytes=34_000)}, tasks_done=3, tasks=12, bytes_read=9_000)  # fmt: skip
     world.ledger.hint_progress(note)

@@ -114,7 +114,7 @@ def test_a_script_with_a_token_needs_no_origin(client, tokens):
         json={"note": "by a script"},
     )
     assert answer.status_code == 200, answer.text
-    assert "suspended" in answer.json()["told"]
+    assert "suspended" in answer.json()["message"]
     back = client.post(
         "/tidegate/api/v1/dags/orders/actions/resume", headers={"authorization": f"Bearer {tokens['admin']}"}, json={}
     )

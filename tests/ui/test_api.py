@@ -74,9 +74,9 @@ def test_a_list_that_makes_no_sense_is_refused(get, query):
 
 def test_a_checkpoint_tells_its_run_and_its_neighbours(get, ids):
     told = get(f"/checkpoints/{ids[3]}")
-    assert (told["run_id"], told["before"], told["reason"]) == ("bad", ids[2], "JOB_FAILED")
+    assert (told["run_id"], told["previous"], told["reason"]) == ("bad", ids[2], "JOB_FAILED")
     assert told["details"]["detail"].endswith("Help: put it back")
-    assert told["details"]["missing"] == ["main"]
+    assert told["details"]["missing_acks"] == ["main"]
     assert get("/runs/bad")["checkpoint"] == ids[3]
     assert get("/runs/none of ours")["checkpoint"] is None
     assert get(f"/checkpoints/{ids[0]}/manifest")["manifest"]["id"] == ids[0]
@@ -100,14 +100,14 @@ def test_a_dag_that_is_no_pipeline_says_so(client, tokens):
 
 def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
     told = get("/overview")
-    assert told["condition"]["state"] == "failed"
-    assert told["condition"]["remedy"][0] == "put it back"
-    assert (told["condition"]["run_id"], told["condition"]["task"]) == ("bad", "job_main"), "whose log says more"
+    assert told["health"]["state"] == "failed"
+    assert told["health"]["remedy"][0] == "put it back"
+    assert (told["health"]["run_id"], told["health"]["task"]) == ("bad", "job_main"), "whose log says more"
     assert told["latest"]["completed"]["id"] == ids[2]
     assert told["latest"]["failed"]["id"] == ids[3]
-    assert "tidegate " not in " ".join(told["condition"]["remedy"]), "here are buttons, not commands"
+    assert "tidegate " not in " ".join(told["health"]["remedy"]), "here are buttons, not commands"
     acts = ("trigger", "edit", "answer", "rollback", "drain", "backfill", "swap")
-    assert told["may"] == dict.fromkeys(acts, False)
+    assert told["permissions"] == dict.fromkeys(acts, False)
 
 
 def test_the_pipelines_are_listed_with_what_matters(client, tokens, ids):
@@ -163,17 +163,17 @@ def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, w
     shown = get("/rollback", to=ids[0])
     assert shown["undone"] == [ids[2], ids[1]]
     assert set(shown["tables"]) == {"a", "b"}
-    refused = act("rollback", 409, to=ids[0], undone=[ids[1]])["error"]
+    refused = act("rollback", 409, to=ids[0], expected_undone=[ids[1]])["error"]
     assert refused["reason"] == "MORE_SINCE"
-    assert str(ids[2]) in refused["what"]
+    assert str(ids[2]) in refused["message"]
     get("/rollback", 409, to=ids[3])
     padded = [*shown["undone"], *range(ids[3], ids[3] + 1000)]
-    refused = act("rollback", 409, to=ids[0], undone=padded)["error"]
+    refused = act("rollback", 409, to=ids[0], expected_undone=padded)["error"]
     assert refused["reason"] == "NOT_SHOWN", "a list of all that might ever come is nothing that anybody was shown"
-    assert {table["rows_stay"] for table in shown["tables"].values()} == {""}
-    made = act("rollback", to=ids[0], undone=shown["undone"], keep=["a"], note="wrong prices")
-    assert made["run_id"] in made["told"]
-    words = {"to": ids[0], "undone": shown["undone"], "keep": ["a"], "note": "wrong prices"}
+    assert {table["rows_stay_because"] for table in shown["tables"].values()} == {""}
+    made = act("rollback", to=ids[0], expected_undone=shown["undone"], keep_rows_of=["a"], note="wrong prices")
+    assert made["run_id"] in made["message"]
+    words = {"to": ids[0], "expected_undone": shown["undone"], "keep_rows_of": ["a"], "note": "wrong prices"}
     assert_written_down(world, made["run_id"], "rollback", words)
 
 
@@ -181,7 +181,7 @@ def assert_written_down(world: ToyWorld, run_id: str, action: str, words: dict[s
     """The run is told nothing but where it finds what it is to do; that is for no other run."""
     written, acted = world.ledger.acts(1)[0]
     assert acted is not None
-    assert (written.action, written.asked, written.run) == (action, words, f"airflow:orders:{run_id}")
+    assert (written.action, written.request, written.run) == (action, words, f"airflow:orders:{run_id}")
     conf = conf_of(run_id)
     assert conf == {"request": written.key} | {name: words[name] for name in ("note", "savepoint") if name in words}
     assert world.ledger.act(written.key) == written
@@ -219,9 +219,9 @@ def test_who_may_only_trigger_makes_checkpoints_and_nothing_else(act, monkeypatc
 def test_what_people_do_is_written_down_also_if_it_fails(get, act):
     act("savepoint", name="once", note="for the audit")
     act("approve", 409, checkpoint=1)
-    newest, before = get("/audit")["acts"][:2]
-    assert (newest["action"], newest["done"], newest["by"]) == ("approve", False, "user in Airflow")
-    assert (before["action"], before["done"], before["asked"]) == (
+    newest, before = get("/audit")["actions"][:2]
+    assert (newest["action"], newest["succeeded"], newest["requested_by"]) == ("approve", False, "user in Airflow")
+    assert (before["action"], before["succeeded"], before["request"]) == (
         "savepoint",
         True,
         {"name": "once", "note": "for the audit"},
@@ -237,7 +237,7 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
         "id": rows[0],
         "checkpoint": 1,
         "rules": ["positive"],
-        "stays": None,
+        "stays_because": None,
         "values": {"amount": "-1"},
     }
     assert get("/quarantine/enough", offset=2)["rows"][0]["values"] == {"amount": None}
@@ -249,10 +249,10 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     act("release", 404, gate="enough", ids=["ff"])
     assert act("release", 409, gate="enough", rules=["none"])["error"]["reason"] == "NO_ROWS"
     refused = act("release", 404, gate="enough")["error"]
-    assert (refused["reason"], "sets no rows aside" in refused["what"]) == ("NO_SUCH_GATE", True)
+    assert (refused["reason"], "quarantines no rows" in refused["message"]) == ("NO_SUCH_GATE", True)
     assert world.ledger.requests("enough") == []
     sets_aside(world)
-    told = act("release", gate="enough", ids=[rows[1]], correct={"amount": "2"}, note="a typing error")["told"]
+    told = act("release", gate="enough", ids=[rows[1]], correct={"amount": "2"}, note="a typing error")["message"]
     assert told == "Request 1: 1 row is released with the next checkpoint."
     (made,) = world.ledger.requests("enough")
     assert (made.ids, made.correct, made.action, made.by) == ([rows[1]], {"amount": "2"}, "release", "user in Airflow")
@@ -263,9 +263,9 @@ def test_rows_that_have_come_since_somebody_looked_are_not_released(act, world):
     set_aside(world, {"amount": [-1, -2, -3]}, rules=["positive"])
     sets_aside(world)
     before = len(world.ledger.requests("enough"))
-    refused = act("release", 409, gate="enough", shown=2)["error"]
+    refused = act("release", 409, gate="enough", expected_rows=2)["error"]
     assert (refused["reason"], len(world.ledger.requests("enough"))) == ("MORE_SINCE", before)
-    assert "3 rows are" in act("release", gate="enough", shown=3)["told"]
+    assert "3 rows are" in act("release", gate="enough", expected_rows=3)["message"]
 
 
 def test_a_backfill_is_told_all_that_was_asked_for_and_refused_before_there_is_a_run(act, ids, monkeypatch):
@@ -280,12 +280,23 @@ def test_a_backfill_is_told_all_that_was_asked_for_and_refused_before_there_is_a
         return SimpleNamespace(run_id="by hand")
 
     monkeypatch.setattr(actions, "trigger_dag", trigger_dag)
-    for wrong in ({"begin_after": "99999"}, {"begin_after": str(ids[0]), "to": "99999"}, {"begin_after": "nobody"}):
+    for wrong in (
+        {"begin_after": "99999"},
+        {"begin_after": str(ids[0]), "stop_after": "99999"},
+        {"begin_after": "nobody"},
+    ):
         assert act("backfill", 404, **wrong)["error"]["reason"].startswith("NO_SUCH")
-    act("backfill", 422, begin_after="1", larger=0)
+    act("backfill", 422, begin_after="1", batch_factor=0)
     assert made == []
-    act("backfill", begin_after=str(ids[0]), to=str(ids[1]), larger=7, pause=1.5, note="wrong prices")
-    act("backfill", begin_after=str(ids[0]), cuts="recorded", drop_by_hand=True)
+    act(
+        "backfill",
+        begin_after=str(ids[0]),
+        stop_after=str(ids[1]),
+        batch_factor=7,
+        pause_seconds=1.5,
+        note="wrong prices",
+    )
+    act("backfill", begin_after=str(ids[0]), cuts="recorded", drop_manual_edits=True)
     act("backfill", 422, begin_after=str(ids[0]), cuts="some")
     act("backfill", name="prices")
     common = {"dag_id": "orders__backfill"}
@@ -327,9 +338,29 @@ def test_what_reads_rows_never_runs_on_the_event_loop():
     ],
 )
 def test_bad_words_are_refused_before_anything_is_written(get, act, action, body):
-    before = get("/audit")["acts"]
+    before = get("/audit")["actions"]
     act(action, 422, **body)
-    assert get("/audit")["acts"] == before
+    assert get("/audit")["actions"] == before
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "says"),
+    [
+        ("resume", {"after_end": True}, "after_end is called restart_finished"),
+        ("rollback", {"to": 1, "undone": [], "keep": []}, "undone is called expected_undone"),
+        ("rollback", {"to": 1, "undone": [], "keep": []}, "keep is called keep_rows_of"),
+        ("release", {"gate": "enough", "shown": 1}, "shown is called expected_rows"),
+        ("backfill", {"begin_after": "1", "to": "2"}, "to is called stop_after"),
+        ("backfill", {"begin_after": "1", "larger": 2}, "larger is called batch_factor"),
+        ("backfill", {"begin_after": "1", "pause": 2}, "pause is called pause_seconds"),
+        ("swap", {"drop_by_hand": True}, "drop_by_hand is called drop_manual_edits"),
+    ],
+)
+def test_the_old_name_of_a_parameter_is_refused_with_the_new_one(get, act, action, body, says):
+    before = get("/audit")["actions"]
+    (problem,) = act(action, 422, **body)["detail"]
+    assert says in problem["msg"]
+    assert get("/audit")["actions"] == before
 
 
 def test_the_api_describes_itself(client, tokens):
@@ -345,8 +376,8 @@ def test_what_a_person_has_suspended_has_not_failed_and_no_log_tells_of_it(get, 
     done = world.checkpoint("airflow:orders:before it was suspended", rows=1)
     control.suspend(world.ledger, "mia", "the supplier repairs its prices")
     try:
-        condition = get("/overview")["condition"]
-        assert (condition["state"], condition["entry"]) == ("suspended", done)
+        condition = get("/overview")["health"]
+        assert (condition["state"], condition["checkpoint"]) == ("suspended", done)
         assert (condition["run_id"], condition["task"]) == (None, None)
         (row,) = [
             each for each in client.get("/tidegate/api/v1/pipelines").json()["pipelines"] if each["dag"] == "orders"

@@ -261,7 +261,7 @@ def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Ai
 def test_all_of_it_is_written_down(page: Page, made: Made):
     at(page, "audit")
     page.has("rollback", "tbody")
-    acts = [act.action for act, acted in made.ledger.acts(50) if acted is not None and acted.done]
+    acts = [act.action for act, acted in made.ledger.acts(50) if acted is not None and acted.succeeded]
     assert set(acts) >= {"trigger", "approve", "reject", "resume", "suspend", "savepoint", "rollback", "release"}
     assert {act.by for act, _ in made.ledger.acts(50)} == {"user in Airflow"}
 

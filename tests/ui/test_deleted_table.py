@@ -56,7 +56,7 @@ def test_a_way_back_to_a_table_that_somebody_has_deleted_is_refused_with_what_he
     look = f"{API}/rollback?to={id}"
     assert admin.get(look, headers=HOST).json()["tables"]["a"]["uri"] == str(tmp_path / "a")
     shutil.rmtree(tmp_path / "a")
-    body = {"to": id, "undone": [], "preview": True}
+    body = {"to": id, "expected_undone": [], "preview": True}
     asked = admin.post(f"{API}/actions/rollback", headers=HOST | OURS, json=body)
     for answer in (admin.get(look, headers=HOST), asked):
         assert answer.status_code == 409
@@ -78,12 +78,12 @@ def test_an_action_is_done_when_the_run_is_that_does_it(
 
     id = deleted.checkpoint(f"airflow:deleted:before {state}", rows=1)
     made = admin.post(
-        f"{API}/actions/rollback", headers=HOST | OURS, json={"to": id, "undone": [], "note": state}
+        f"{API}/actions/rollback", headers=HOST | OURS, json={"to": id, "expected_undone": [], "note": state}
     ).json()
     for end, is_done in ((state, done), ("success", True)):
         with create_session() as session:
             session.query(DagRun).filter_by(dag_id="deleted", run_id=made["run_id"]).one().state = end
-        newest = admin.get(f"{API}/audit", headers=HOST).json()["acts"][0]
-        assert newest["asked"]["note"] == state
-        assert newest["done"] is is_done
-        assert end == "success" or told in newest["told"]
+        newest = admin.get(f"{API}/audit", headers=HOST).json()["actions"][0]
+        assert newest["request"]["note"] == state
+        assert newest["succeeded"] is is_done
+        assert end == "success" or told in newest["message"]

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import put_dag
-from tidegate.history.details import CheckpointDetails, GateDetails, JobBehind, JobDetails, SourceDetails, StateSize
+from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, OvertakenJob, SourceDetails, StateSize
 from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import stamp
 from tidegate.records.codec import encode
@@ -43,12 +43,12 @@ document.querySelector(".graph a[data-key='clean'] rect")
 DETAILS = CheckpointDetails(
     config={"sample_rows": 20},
     sources={
-        "in": SourceDetails(summary="3 of 15 files", more=True, lag=Lag(files=12, bytes=3_400_000, seconds=130.0)),
+        "in": SourceDetails(summary="3 of 15 files", has_more=True, lag=Lag(files=12, bytes=3_400_000, seconds=130.0)),
         "rates": SourceDetails(summary="nothing new", lag=Lag(rows=0)),
     },
     jobs={
         "main": JobDetails(
-            taken={"in": Amount(rows=1200, bytes=340_000, files=3)},
+            read={"in": Amount(rows=1200, bytes=340_000, files=3)},
             sync_s=2.0,
             rows={"a": 1180},
             watermarks={"in": "2026-03-01T10:11:00Z", "rates": "2026-03-01T09:00:00Z"},
@@ -58,7 +58,7 @@ DETAILS = CheckpointDetails(
     },
     gates={"enough": GateDetails(outcome="quarantine", rows=1200, quarantined=25, released=5)},
     states={"state.totals": StateSize(rows=4012, bytes=96_110, delta=5_208, files=3)},
-    behind={"later": JobBehind(at=1, in_flight=[2], rows=300, bytes=9_000, files=1)},
+    overtaken_jobs={"later": OvertakenJob(last_checkpoint=1, in_flight=[2], rows=300, bytes=9_000, files=1)},
 )
 
 
@@ -119,7 +119,7 @@ def test_a_part_says_how_far_event_time_has_come_in_what_it_gives(client: Any, t
     assert waits == [None, 12, 3_400_000, 130.0]
     assert [state[name] for name in ("rows", "bytes", "state_delta", "state_files")] == [4012, 96_110, 5_208, 3]
     assert told["in_flight"] == {"later": {"rows": 300, "bytes": 9_000}}
-    assert told["sampled"] == ["clean"]
+    assert told["sampled_parts"] == ["clean"]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 420)])

@@ -59,7 +59,7 @@ def test_a_thousand_pipelines_are_listed_and_none_is_read_twice(declare, monkeyp
     first, complete = listed(pipelines, 0.05)
     assert not complete, "a request reads for a bounded time"
     assert len(first) == COUNT
-    assert {row["said"] for row in first} >= {"not looked at yet"}
+    assert {row["summary"] for row in first} >= {"not looked at yet"}
     rows, complete = listed(pipelines)
     assert complete
     assert {(row["state"], row["last_completed"]["id"], row["owner"]) for row in rows} == {("well", 1, "mia")}
@@ -113,8 +113,8 @@ def test_one_that_fails_as_nobody_has_foreseen_hides_no_other(declare, monkeypat
     monkeypatch.setattr(Ledger, "view", viewed)
     rows = listed(known)[0]
     assert [row["state"] for row in rows] == ["well", "damaged"]
-    assert "TypeError (" in rows[1]["said"]
-    assert "unsupported operand" not in rows[1]["said"], "what it says is in the log: it might quote a row"
+    assert "TypeError (" in rows[1]["summary"]
+    assert "unsupported operand" not in rows[1]["summary"], "what it says is in the log: it might quote a row"
     assert "web server" in rows[1]["remedy"][0]
     found = listing.metrics_of(known, seams.monotonic() + 60)
     readable = {name: [each.value for each in all if each.name == "readable"] for name, all in found.items()}
@@ -144,11 +144,11 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     assert [row["state"] for row in listed([known])[0]] == ["well"]
     found = {each.name: each.value for each in listing.metrics_of([known], seams.monotonic() + 60)["orders"]}
     assert (found["readable"], found["numberOfCompletedCheckpoints"]) == (1, 3)
-    assert views.overview(known)["latest"]["swapped"]["back_to"] == 0
+    assert views.overview(known)["latest"]["swap"]["back_to"] == 0
     assert views.checkpoint(known, swapped.id)["back_to"] == 0
     assert views.graph(known)["checkpoint"] == 3, "its figures are the last that there are"
     back = views.way_back(known, 3)
-    assert (back["undone"], back["taken_back"]) == ([], [{"id": 4, "backfill": "fix"}])
+    assert (back["undone"], back["undone_swaps"]) == ([], [{"id": 4, "backfill": "fix"}])
     listing._metrics.known.clear()
     listing._rows.clear()
 

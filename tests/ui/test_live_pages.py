@@ -116,9 +116,9 @@ def test_an_open_checkpoint_tells_what_its_job_does_and_for_how_long(page: Page,
         job="main",
         started=seams.now().isoformat(),
         step="stage a",
-        step_s=7.0,
-        seconds={"read": 0.5, "gate enough": 1.5},
-        taken={"in": Amount(rows=1200, bytes=34_000)},
+        current_step_seconds=7.0,
+        step_seconds={"read": 0.5, "gate enough": 1.5},
+        read={"in": Amount(rows=1200, bytes=34_000)},
         tasks_done=3,
         tasks=12,
         bytes_read=9_000,
@@ -139,7 +139,7 @@ def test_an_open_checkpoint_does_not_look_done_from_the_first_moment(page: Page,
     page.goto(f"{served}/tidegate/dag/orders")
     lanes = page.run("document.querySelector('link[href$=\"/lanes.js\"]').href")
     row = {"planned": "2026-03-01T10:00:00Z", "decided": None, "published": None, "progress": {}}
-    row |= {"details": {"jobs": {}, "missing": ["main"], "behind": {}}}
+    row |= {"details": {"jobs": {}, "missing_acks": ["main"], "overtaken_jobs": {}}}
     widths = []
     for now in ("2026-03-01T10:00:06Z", "2026-03-01T10:00:30Z", "2026-03-01T10:02:00Z"):
         drawn = f"import('{lanes}').then(({{ lanes }}) => lanes({json.dumps(row)}, '{now}', 60))"

@@ -46,8 +46,8 @@ def test_a_dag_file_that_airflow_skips_in_silence_is_named(dags, monkeypatch):
     (dags / "orders.py").write_text(DAG)
     monkeypatch.setenv("AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE", "True")
     notice = checks()["safe mode"]
-    assert notice.stops
-    assert "skips orders.py" in notice.what
+    assert notice.is_blocking
+    assert "skips orders.py" in notice.problem
     assert "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False" in notice.help
     (dags / "orders.py").write_text(f'"""For Airflow."""\n{DAG}')
     assert checks() == {}
@@ -56,7 +56,7 @@ def test_a_dag_file_that_airflow_skips_in_silence_is_named(dags, monkeypatch):
 def test_a_module_that_is_not_on_the_path_is_named_with_the_folder_to_add(dags):
     (dags / "orders.py").write_text(DAG)
     notice = checks()["PYTHONPATH"]
-    assert "orders.py imports jobs_of_mine" in notice.what
+    assert "orders.py imports jobs_of_mine" in notice.problem
     assert str(dags.parent) in notice.help
     (dags / "orders.py").write_text(f"import sys\nsys.path.insert(0, 'somewhere')\n{DAG}")
     assert checks() == {}
@@ -66,9 +66,9 @@ def test_a_folder_that_is_none_and_too_many_workers_are_told(dags, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(dags / "nowhere"))
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "32")
     found = checks()
-    assert found["dags_folder"].stops
-    assert not found["parallelism"].stops
-    assert "32 workers" in found["parallelism"].what
+    assert found["dags_folder"].is_blocking
+    assert not found["parallelism"].is_blocking
+    assert "32 workers" in found["parallelism"].problem
 
 
 def test_folders_of_bundles_are_looked_into_and_bundles_that_are_fetched_are_not(dags, tmp_path, monkeypatch):
@@ -82,23 +82,23 @@ def test_folders_of_bundles_are_looked_into_and_bundles_that_are_fetched_are_not
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([git, here | {"kwargs": {"path": str(dags)}}])
     )
     (dags / "orders.py").write_text(DAG)
-    assert "jobs_of_mine" in checks()["PYTHONPATH"].what
+    assert "jobs_of_mine" in checks()["PYTHONPATH"].problem
 
 
 def test_plugins_that_nothing_registers_are_told(dags, tmp_path, monkeypatch):
     monkeypatch.setattr(own_airflow.importlib.metadata, "entry_points", lambda **_: ())
     monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(tmp_path / "plugins"))
-    assert checks()["plugins"].stops
+    assert checks()["plugins"].is_blocking
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins/mine.py").write_text("mine = 1\n")
-    assert checks()["plugins"].stops
+    assert checks()["plugins"].is_blocking
     (tmp_path / "plugins/theirs.py").write_text("from tidegate.dag.plugin import TidegatePlugin\n")
     assert checks() == {}
 
 
 def test_an_airflow_that_was_never_tried_is_told(dags, monkeypatch):
     monkeypatch.setattr(own_airflow, "VERSION", (3, 9, 0))
-    assert "Airflow 3.9.0" in checks()["Airflow's version"].what
+    assert "Airflow 3.9.0" in checks()["Airflow's version"].problem
 
 
 @pytest.mark.parametrize(("command", "lines"), [("dag-processor", 1), ("worker", 0)])
@@ -154,7 +154,7 @@ def test_doctor_tells_of_a_proxy_that_takes_loopback_along(no_airflow_here, monk
 
 
 def test_doctor_asks_the_airflow_that_is_configured(dags, monkeypatch):
-    said = [{"check": "safe mode", "what": "Airflow skips it", "help": "do this", "stops": True}]
+    said = [{"check": "safe mode", "problem": "Airflow skips it", "help": "do this", "is_blocking": True}]
 
     def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
         assert command[1:] == ["-m", "tidegate.ui.own_airflow"]

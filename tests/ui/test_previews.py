@@ -47,7 +47,7 @@ def post(client: Any, tokens: dict[str, str]) -> Any:
 def effects(post: Any) -> Any:
     def of(action: str, **body: Any) -> str:
         status, answer = post(action, preview=True, **body)
-        assert (status, answer.get("done")) == (200, False), answer
+        assert (status, answer.get("succeeded")) == (200, False), answer
         return " ".join(answer["effects"])
 
     return of
@@ -73,7 +73,7 @@ def test_a_preview_tells_what_would_be_done_and_does_nothing(effects, orders: To
     assert f"Checkpoint {earlier} is savepoint good" in effects("savepoint", name="good", checkpoint=earlier)
     assert f"Checkpoint {last} stays for now: it is among the last" in effects("dispose", name="told")
     assert effects("suspend").endswith("No checkpoint is open.")
-    told = effects("rollback", to=last, undone=[])
+    told = effects("rollback", to=last, expected_undone=[])
     assert f"No longer counts: checkpoint {earlier}. a, b: as after checkpoint {last}" in told
     assert "2 rows, after gate enough" in effects("release", gate="enough", correct={"amount": "3"})
     assert "Discarded with the next checkpoint: 2 rows." in effects("release", gate="enough", discard=True)
@@ -88,7 +88,7 @@ def test_a_checkpoint_with_another_name_stays_and_an_open_one_is_ended_by_a_roll
     for name in ("one-name", "also"):
         savepoint.dispose(orders.ledger, name)
     opened = orders.trigger("airflow:orders:open")
-    assert f"Aborted: checkpoint {opened}." in effects("rollback", to=last, undone=[])
+    assert f"Aborted: checkpoint {opened}." in effects("rollback", to=last, expected_undone=[])
 
 
 def test_a_checkpoint_that_retention_is_removing_gets_no_name(post, orders: ToyWorld):
@@ -151,7 +151,7 @@ def test_what_a_resumption_lets_through_is_told(effects, orders: ToyWorld):
     approvals.answer(orders.ledger, hold(orders), None, approve=False, by="mia")
     orders.coordinator().complete(orders.ledger.view().last_id)
     assert "holds the next checkpoint again" in effects("resume")
-    assert "sets aside the rows" in effects("resume", quarantine_all=True)
+    assert "quarantines the rows" in effects("resume", quarantine_all=True)
     assert "plans no checkpoint unless somebody resumes" in effects("trigger")
 
 
@@ -169,7 +169,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("release", {"gate": "nobody"}),
     ("release", {"gate": "enough", "rules": ["none"]}),
     ("release", {"gate": "enough", "correct": {"nothing": "1"}}),
-    ("release", {"gate": "enough", "shown": 7}),
+    ("release", {"gate": "enough", "expected_rows": 7}),
     ("release", {"gate": "enough"}),
     ("backfill", {"begin_after": "999999"}),
 ]

@@ -71,7 +71,7 @@ def test_the_list_and_the_metrics_tell_of_pipelines_whose_runs_one_may_see(
 @pytest.mark.parametrize("person", [name for name, rights in PEOPLE.items() if rights >= LOOKS])
 def test_buttons_are_offered_to_those_whom_the_routes_let_in(client: Any, be: Callable[[str], None], person: str):
     be(person)
-    may = client.get("/tidegate/api/v1/dags/orders/overview", headers=HOST).json()["may"]
+    may = client.get("/tidegate/api/v1/dags/orders/overview", headers=HOST).json()["permissions"]
     routes_of = {"rollback": "rollback", "drain": "drain", "trigger": "trigger", "edit": "suspend", "answer": "approve"}
     offered = {name: ACTS[act] <= PEOPLE[person] for name, act in routes_of.items()}
     assert {name: may[name] for name in offered} == offered

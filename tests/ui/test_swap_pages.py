@@ -86,7 +86,8 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
     assert states.count("replaced by backfill fix, #4") == 3 - origin
     assert "rolled back" not in states
     assert "restart" not in states
-    swapped.at("checkpoint/3", "replaced by backfill fix, #4")
+    swapped.at("checkpoint/3", "Checkpoint #3")
+    page.has("by backfill fix, #4", "main")
     eventually("one can go back there, since its name keeps it", lambda: page.there("#act-rollback"), 30)
     page.has("savepoint before-fix", "main")
 
@@ -109,7 +110,7 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
         page.screenshot(Path(folder, f"{swapped.name}-dialog.png"))
     page.click("#dialog-send")
     eventually("a run is asked for", lambda: not page.there("dialog"), 30)
-    assert act_of(swapped.world) == {"to": 3, "undone": [5]}
+    assert act_of(swapped.world) == {"to": 3, "expected_undone": [5]}
     assert page.wrong == []
 
     rolled_back = swapped.world.coordinator().roll_back(3, run="the run", by="admin in Airflow")
@@ -125,7 +126,7 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
 def act_of(world: Endless) -> dict[str, Any]:
     """What the last rollback that was asked for is to do."""
     acts = [act for act, _ in world.ledger.acts(9) if act.action == "rollback"]
-    return {name: acts[0].asked.get(name) for name in ("to", "undone")}
+    return {name: acts[0].request.get(name) for name in ("to", "expected_undone")}
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def test_a_hold_inside_a_backfill_is_answered_by_a_click_on_the_backfill(
     page.click("#dialog-cancel")
     eventually("the dialog is gone", lambda: not page.there("dialog"), 30)
     page.click("#act-approve-fix")
-    page.has("The backfill goes on with exactly the judged rows", "dialog")
+    page.has("The backfill continues with exactly the judged rows", "dialog")
     page.click("#dialog-send")
     eventually("it is answered", lambda: line.backfill.ledger.answer(2, "multiples") is not None, 30)
     assert line.backfill.complete(2).state == "completed"

@@ -181,11 +181,11 @@ def aside(world: ToyWorld, ids: list[int]) -> None:
 def test_what_a_gate_set_aside_at_a_checkpoint_is_told_with_its_fate(
     client: Any, tokens: dict[str, str], ids: list[int], aside: None
 ):
-    from tidegate.ui.shapes import AsideRows
+    from tidegate.ui.shapes import QuarantinedRowsAt
 
     answer = as_viewer(client, tokens, f"{ids[1]}/quarantined/enough")
-    AsideRows.model_validate_json(answer.content, extra="forbid")
-    told = [(row["values"]["amount"], row["fate"], row["rules"]) for row in answer.json()["rows"]]
+    QuarantinedRowsAt.model_validate_json(answer.content, extra="forbid")
+    told = [(row["values"]["amount"], row["status"], row["rules"]) for row in answer.json()["rows"]]
     assert told == [(f"-{n}", fate, ["positive"]) for n, fate in ((2, "waiting"), (3, "released"), (4, "discarded"))]
     assert len(as_viewer(client, tokens, f"{ids[1]}/quarantined/enough?limit=2").json()["rows"]) == 2
     assert as_viewer(client, tokens, f"{ids[1]}/quarantined/no").status_code == 404
@@ -231,7 +231,7 @@ def test_what_a_part_let_through_is_told_by_stream(client: Any, tokens: dict[str
     assert {each["stream"]: each["problem"] for each in both} == {"split.low": "", "split.high": "it took too long"}
     whole = as_viewer(client, tokens, f"{sampled}")
     Checkpoint.model_validate_json(whole.content, extra="forbid")
-    assert whole.json()["sampled"] == ["enough", "split"]
+    assert whole.json()["sampled_parts"] == ["enough", "split"]
 
 
 def test_where_there_is_no_sample_it_says_how_to_have_one(
@@ -250,4 +250,4 @@ def test_where_there_is_no_sample_it_says_how_to_have_one(
     assert late.json()["error"]["reason"] == "NO_SAMPLE", "it is of an attempt that does not count"
     world.path(other, "samples/main.json").write_text("{")
     assert as_viewer(client, tokens, f"{other}/samples/enough").json()["error"]["reason"] == "NO_SAMPLE"
-    assert as_viewer(client, tokens, str(other)).json()["sampled"] == []
+    assert as_viewer(client, tokens, str(other)).json()["sampled_parts"] == []

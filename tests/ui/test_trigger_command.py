@@ -53,7 +53,7 @@ def trigger(client: Any, tokens: dict[str, str], world: ToyWorld, monkeypatch: p
 
 
 def acts_of(ledger: Ledger) -> list[tuple[str, str, dict[str, Any]]]:
-    return [(act.action, act.by, act.asked) for act, _ in ledger.acts(1)]
+    return [(act.action, act.by, act.request) for act, _ in ledger.acts(1)]
 
 
 def test_a_run_is_made_and_written_down_as_by_the_button_of_the_page(trigger, world):
@@ -67,13 +67,13 @@ def test_a_run_is_made_and_written_down_as_by_the_button_of_the_page(trigger, wo
 def test_who_may_not_trigger_is_refused_by_airflow(trigger, world):
     code, said = trigger(role="viewer")
     assert (code, said["error"]["reason"]) == (3, "AIRFLOW_ANSWER")
-    assert "403" in said["error"]["what"]
+    assert "403" in said["error"]["message"]
 
 
 def test_a_dag_of_another_name_is_not_the_pipelines(trigger):
     code, said = trigger("--dag", "payments")
     assert (code, said["error"]["reason"]) == (2, "NO_SUCH_DAG")
-    assert "orders" in said["error"]["what"]
+    assert "orders" in said["error"]["message"]
 
 
 def test_waiting_ends_with_the_run_also_if_it_has_made_no_checkpoint(trigger, monkeypatch):

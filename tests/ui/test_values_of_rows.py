@@ -112,10 +112,12 @@ def old_ids(quotes: ToyWorld) -> list[int]:
         plan = quotes.path(id, "plan.json")
         plan.write_text(json.dumps({k: v for k, v in json.loads(plan.read_text()).items() if k != "quotes_rows"}))
     act = Act(
-        **stamp(seams.new_id()), action="release", by="mia", asked={"gate": "enough", "correct": {"name": CANARY}}
+        **stamp(seams.new_id()), action="release", by="mia", request={"gate": "enough", "correct": {"name": CANARY}}
     )
     key = ledger.create_act(act)
-    ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=f"column 'name' cannot be {CANARY!r}"))
+    ledger.create_acted(
+        key, Acted(**stamp(seams.new_id()), succeeded=False, message=f"column 'name' cannot be {CANARY!r}")
+    )
     return ids
 
 

@@ -94,7 +94,7 @@ def look(shops: Shops, dice: random.Random, damaged: bool, share: float = 1.0) -
         refused = "error" in document.json
         if refused and document.code == 0:
             looks.wrong.append(f"`{line} --json` ends with 0, and tells an error: {document.out[:300]}")
-        if refused and not (document.json["error"]["what"] and document.json["error"]["help"]):
+        if refused and not (document.json["error"]["message"] and document.json["error"]["help"]):
             looks.wrong.append(f"`{line}` does not say what to do: {document.out[:300]}")
         own = damaged and ("orders" in line or (line == "metrics" and '"other"' in document.out))
         if document.code != 0 and line.startswith(ALWAYS) and not own:
@@ -118,8 +118,8 @@ def _contradictions(seen: dict[str, Any], damaged: bool) -> Iterator[str]:
     for each in (pipelines or {}).get("pipelines", []):
         if each["name"] == "orders" and newest and newest.get("checkpoints"):
             first = newest["checkpoints"][0]["id"]
-            if each["last"] != first:
-                yield f"`list` says that the last one of orders is {each['last']}, and `list orders` {first}"
+            if each["last_checkpoint"] != first:
+                yield f"`list` says that the last one of orders is {each['last_checkpoint']}, and `list orders` {first}"
     other = seen.get("explain other")
     if other and other.get("state") != "well":
         yield f"`other` is {other.get('state')}, to which nothing was done"

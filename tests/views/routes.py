@@ -126,7 +126,7 @@ class Web:
         """What the list of pipelines says of each, to somebody who may see all."""
         with self.as_person("User"):
             found = self.client.get("/tidegate/api/v1/pipelines", headers=HOST).json()
-        return {each["dag_id"]: each["health"]["state"] for each in found["pipelines"] if each.get("health")}
+        return {each["pipeline"]: each["state"] for each in found["pipelines"] if each["state"]}
 
 
 def _paths(path: str, ids: list[int], dice: random.Random) -> list[str]:

@@ -240,7 +240,7 @@ class _Life:
             wrong[place] = f"after {story}: {each}"
             self.tell(f"  WRONG {wrong[place]}")
         if not succeeded and len(wrong) == before:
-            self.tell(f"  {document['error']['reason']}: {document['error']['what'][:160]}")
+            self.tell(f"  {document['error']['reason']}: {document['error']['message'][:160]}")
         return succeeded
 
     def wrong_with_cause(self, said: Said, document: dict[str, Any], done: Happening) -> list[str]:
@@ -248,11 +248,11 @@ class _Life:
         if not error:
             return [f"ends with {said.code} and no cause: {said.text.strip()[-900:]}"]
         self.told.causes[error["reason"]] += 1
-        whole = f"{error['reason']}: {error['what']}\n{error['expected']}\n{error['help']}"
+        whole = f"{error['reason']}: {error['message']}\n{error['expected']}\n{error['help']}"
         found = []
         if error["reason"] not in done.reasons:
             found.append(f"is refused, where {sorted(done.reasons) or 'nothing'} is to be expected: {whole}")
-        if not any(name in error["what"] for name in self.side.names):
+        if not any(name in error["message"] for name in self.side.names):
             found.append(f"the cause does not name {self.side.names[0]}: {whole}")
         if not error["help"]:
             found.append(f"the cause does not say what to do: {whole}")

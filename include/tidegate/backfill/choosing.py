@@ -136,10 +136,10 @@ def choose_stop(line: OpenBackfill, text: str) -> Entry:
 
 def approvals_text(found: Json) -> Iterator[str]:
     """Describe what becomes of the approvals that gates have had since a backfill's origin."""
-    if found["carry"]:
-        yield f"{found['carry']} of a person carry over where the code gives the same rows"
-    if found["asked_again"]:
-        yield f"{found['asked_again']} are asked for again: of the time limit, of other cuts, or of unknown rows"
+    if found["carried_over"]:
+        yield f"{found['carried_over']} of a person carry over where the code gives the same rows"
+    if found["to_repeat"]:
+        yield f"{found['to_repeat']} are asked for again: of the time limit, of other cuts, or of unknown rows"
 
 
 def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand: bool = False) -> Json:
@@ -160,19 +160,19 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
         "from": origin,
         "to": last.id if last is not None else None,
         "tables": [change.table for change in changes if change.table in live.graph.sinks],
-        "left_as_they_are": without_shadow(live.graph),
+        "unchanged_sinks": without_shadow(live.graph),
         "cuts": cuts,
-        "by_hand": [
+        "manual_edits": [
             {
                 "checkpoint": plan.id,
-                "by": plan.by_hand.by if plan.by_hand is not None else plan.run,
+                "changed_by": plan.by_hand.by if plan.by_hand is not None else plan.run,
                 "operator": plan.by_hand.operator if plan.by_hand is not None else None,
                 "action": plan.by_hand.action if plan.by_hand is not None else None,
             }
             for plan in recorded.manual_edits()
         ],
-        "approvals": {"carry": len(carry), "asked_again": len(approved) - len(carry)},
-        "in_place": list(in_place) if cuts == "recorded" else [],
+        "approvals": {"carried_over": len(carry), "to_repeat": len(approved) - len(carry)},
+        "released_in_place": list(in_place) if cuts == "recorded" else [],
         "may_differ": [*unrepeatable(live.graph), *may_differ(live, recorded, cuts)],
         "changed_results": list(changed_results(live)),
         "problems": problems,

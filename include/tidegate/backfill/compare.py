@@ -36,8 +36,10 @@ def compare(line: OpenBackfill) -> dict[str, ComparedTable]:
         **stamp(seams.new_id()),
         head=head.id if head is not None else 0,
         tables=differences,
-        left_out=line.sinks_without_shadow(),
-        shared=[change.table for change in proposal.changes if change.how == "restore" and change.way.foreign_commits],
+        unchanged_sinks=line.sinks_without_shadow(),
+        tables_with_other_writers=[
+            change.table for change in proposal.changes if change.method == "restore" and change.way.foreign_commits
+        ],
         problems=list(proposal.problems),
     )
     with contextlib.suppress(TidegateError):
@@ -58,7 +60,9 @@ def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
         "AS come FROM changed",
     )
     (row,) = counts or [{"gone": 0, "come": 0}]
-    return ComparedTable(rows_now=now, rows_after=then, taken_away=int(row["gone"] or 0), brought=int(row["come"] or 0))
+    return ComparedTable(
+        rows_now=now, rows_after=then, rows_removed=int(row["gone"] or 0), rows_added=int(row["come"] or 0)
+    )
 
 
 def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:

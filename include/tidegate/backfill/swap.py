@@ -256,7 +256,7 @@ def _abandon_swap(view: View) -> dict[int, str]:
 def _chosen(change: TableChange, choices: Mapping[str, How]) -> TableChange:
     """Return the change with the choice that was made for its table, if one was."""
     how = choices.get(change.table)
-    return replace(change, how=how) if how is not None and change.how is not None else change
+    return replace(change, method=how) if how is not None and change.method is not None else change
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ def _copied(line: OpenBackfill, head: Entry, changes: tuple[TableChange, ...], n
     """Copy what swap `number` is to name into the pipeline's own folders. Return, by table, what it brings."""
     live, own = line.live, line.backfill
     since = {change.table: change.way.target_version for change in changes}
-    kept = {change.table for change in changes if change.how == "keep"}
+    kept = {change.table for change in changes if change.method == "keep"}
     states = {name: payload for ack in acks_of(own.ledger, head) for name, payload in ack.states.items()}
     blobs = {blob for part in planned_ranges(head).values() for blob in blobs_within(part.end)}
     blobs |= {payload.blob for payload in states.values() if payload.blob is not None}

@@ -80,8 +80,9 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
         )
     elif asked and recorded.origin:
         yield (
-            f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were set aside before checkpoint "
-            f"{recorded.origin} or by it wait there again, and the first checkpoint after the swap lets them out"
+            f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were quarantined before "
+            f"checkpoint {recorded.origin} or by it wait there again, and the first checkpoint after the swap lets "
+            "them out"
         )
     yield from _requests_that_own_cuts_leave(live, recorded) if cuts == "own" else ()
     yield from _sums_of_floats(live, recorded)

@@ -393,9 +393,9 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         yield Invalid(
             f"checkpoint {base.id} has a quarantine of gate {names}, which pipeline {graph.name!r} no longer has, and "
             f"gate {', '.join(new)} is new",
-            expected="every gate that sets rows aside under the name that it had",
+            expected="every gate that quarantines rows under the name that it had",
             help=f'if it is the same gate, write name="{lost[0].removeprefix(QUARANTINE)}" there; if it is another '
-            "one, say allow_non_restored_state once: what was set aside stays in its table, and is not released",
+            "one, say allow_non_restored_state once: what was quarantined stays in its table, and is not released",
             reason="GATE_REMOVED",
         )
 

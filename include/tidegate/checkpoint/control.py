@@ -82,11 +82,11 @@ class SuspensionState:
 
     cause: str
     why: str
-    failed: tuple[int, ...] = ()
+    failed_checkpoints: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first; empty if somebody suspended the pipeline."""
     action: Literal["suspend", "stop", "cancel", "drain"] = "suspend"
     """The act that caused it."""
-    rejected: int | None = None
+    rejected_checkpoint: int | None = None
     """The checkpoint whose rejection caused it."""
     entry: int | None = None
     """The entry of the act that caused it."""
@@ -115,7 +115,7 @@ def suspended(view: View, tolerable: int) -> SuspensionState | None:
             failed.append(entry)
         if entry.decision is not None and entry.decision.reason == REJECTED:
             author = f"the rejection of checkpoint {entry.id}"
-            return SuspensionState(author, entry.decision.detail, rejected=entry.id)
+            return SuspensionState(author, entry.decision.detail, rejected_checkpoint=entry.id)
     if len(failed) <= tolerable:
         return None
     decision = failed[0].decision
@@ -132,7 +132,7 @@ def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control |
     current = suspended(view, tolerable)
     if current is None or current.action == "drain" or (but and current.cause == but):
         return None
-    author = current.cause or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
+    author = current.cause or f"the failure of checkpoint {', '.join(map(str, current.failed_checkpoints))}"
     return Control(action=current.action, by=author, reason=current.why)
 
 
@@ -333,11 +333,12 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     if suspension is None:
         return
     name = pipeline.graph.name
-    if suspension.failed:
+    if suspension.failed_checkpoints:
         message = (
-            f"{pipeline.subject} is suspended: its last {len(suspension.failed)} checkpoint"
-            f"{'s' if len(suspension.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
-            f"{pipeline.settings.tolerable_failed_checkpoints}. Checkpoint {suspension.failed[-1]}: {suspension.why}"
+            f"{pipeline.subject} is suspended: its last {len(suspension.failed_checkpoints)} checkpoint"
+            f"{'s' if len(suspension.failed_checkpoints) > 1 else ''} failed, and tolerable_failed_checkpoints is "
+            f"{pipeline.settings.tolerable_failed_checkpoints}. "
+            f"Checkpoint {suspension.failed_checkpoints[-1]}: {suspension.why}"
         )
     else:
         verb = "is" if suspension.action == "suspend" else "was"

@@ -51,7 +51,7 @@ def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | Non
 def _observed_checkpoints(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
     """Return the last checkpoints: those that the base's plan used, and those since."""
     before = _pace(base, name)
-    by_id = {timed.id: timed for timed in (before.seen if before is not None else ())}
+    by_id = {timed.id: timed for timed in (before.based_on if before is not None else ())}
     for entry in view.entries:
         if entry.completed and entry.rollback is None and (timed := _timed(entry, name, unit)) is not None:
             by_id[entry.id] = timed
@@ -88,7 +88,7 @@ def _failures(view: View, base: Entry | None, name: str) -> list[int]:
     failed = [
         entry for entry in view.entries if entry.id > low and entry.decision is not None and entry.decision.counts
     ]
-    return [pace.taken for entry in failed if (pace := _pace(entry, name)) is not None and pace.taken > 0]
+    return [pace.planned for entry in failed if (pace := _pace(entry, name)) is not None and pace.planned > 0]
 
 
 def fixed_time(observed: Sequence[Timed], before: float) -> float:
@@ -149,10 +149,10 @@ def pace_of(
     return Pace(
         unit=unit,
         at_most=at_most,
-        taken=0,
+        planned=0,
         target_s=round(target_s, 3),
         fixed_s=round(fixed_s, 3),
-        seen=observed,
+        based_on=observed,
         why=_why(at_most, unit, target_s, fixed_s, observed, len(failed)),
     )
 
@@ -191,7 +191,7 @@ def _timed(entry: Entry, name: str, unit: str) -> Timed | None:
     amounts: Mapping[str, int | None] = {
         source: getattr(amount, unit)
         for acked in entry.acks.values()
-        for source, amount in acked.ack.stats.taken.items()
+        for source, amount in acked.ack.stats.read.items()
     }
     ends = [moment for acked in entry.acks.values() if (moment := moment_of(acked.ack.created)) is not None]
     began, amount = moment_of(entry.plan.created), amounts.get(name)

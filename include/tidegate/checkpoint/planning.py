@@ -329,7 +329,7 @@ class Plans:
             summary=planned.summary,
             unread=planned.unread,
             lag=planned.lag,
-            pace=msgspec.structs.replace(pace, taken=planned.amount) if pace is not None else None,
+            pace=msgspec.structs.replace(pace, planned=planned.amount) if pace is not None else None,
         )
 
 
@@ -414,7 +414,7 @@ def _standing(kind: str, before: Range | None) -> Range:
         empty=True,
         more=True,
         unread=before.unread,
-        pace=msgspec.structs.replace(before.pace, taken=0) if before.pace is not None else None,
+        pace=msgspec.structs.replace(before.pace, planned=0) if before.pace is not None else None,
     )
 
 

@@ -80,7 +80,7 @@ def refuse_unknown_gate(ledger: Ledger, request: Request) -> None:
         gates = sorted(name.removeprefix(QUARANTINE) for name in last.plan.commits if name.startswith(QUARANTINE))
         raise Rejected(
             f"nobody would take up what is asked of gate {request.gate!r}: by the code of checkpoint {last.id} there "
-            "is no such gate, or it sets no rows aside",
+            "is no such gate, or it quarantines no rows",
             expected=f"a gate that quarantines or holds: {' or '.join(gates) or 'there is none'}",
             help=f"declare {request.gate!r} with on_failure='quarantine' or 'hold' again, let a checkpoint be made, "
             f"and ask once more; until then its rows stay where they are: tidegate quarantine show {ledger.pipeline} "

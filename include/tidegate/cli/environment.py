@@ -115,6 +115,8 @@ def _airflow() -> Iterator[Finding]:
         yield Finding(AREA, "Airflow's settings", "cannot tell", f"the Airflow of {home} does not start", help)
         return
     for notice in notices:
-        yield Finding(AREA, notice["check"], "bad" if notice["stops"] else "note", notice["what"], notice["help"])
+        yield Finding(
+            AREA, notice["check"], "bad" if notice["is_blocking"] else "note", notice["problem"], notice["help"]
+        )
     if not notices:
         yield Finding(AREA, "Airflow's settings", "ok", f"{home}: nothing is missing")

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from tidegate.history.details import GateAnswer, JobBehind, JobDetails, SourceDetails, StateSize
+from tidegate.history.details import GateAnswer, JobDetails, OvertakenJob, SourceDetails, StateSize
 from tidegate.history.spans import Span
 from tidegate.history.view import ListedCheckpoint
 from tidegate.records import typed
-from tidegate.records.records import Hold, Json, PublishedTable, RecordedRule
+from tidegate.records.records import Amount, Hold, Json, Pace, PublishedTable, RecordedRule, SparkWork, Timed
 from tidegate.verify.finding import Finding
 
 __all__ = ["FORMS", "Form", "RefusedForm", "form_of"]
@@ -25,10 +25,48 @@ class Form(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A document, or a part of one."""
 
 
+# Fields that have other names in the history: documents have the names of the attributes.
+
+
+class JobForm(JobDetails, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job's measurements, from its ack."""
+
+    read: dict[str, Amount] = msgspec.field(name="read")
+    between_steps: SparkWork | None = msgspec.field(name="between_steps")
+
+
+class PaceForm(Pace, frozen=True, kw_only=True):
+    """One source's pace in one plan."""
+
+    planned: int = msgspec.field(name="planned")
+    based_on: list[Timed] = msgspec.field(name="based_on")
+
+
+class SourceForm(SourceDetails, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The planned input from one source."""
+
+    is_empty: bool = msgspec.field(name="is_empty")
+    has_more: bool = msgspec.field(name="has_more")
+    pace: PaceForm | None
+
+
+class OvertakenJobForm(OvertakenJob, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that the checkpoint did not wait for."""
+
+    last_checkpoint: int | None = msgspec.field(name="last_checkpoint")
+
+
+class AnswerForm(GateAnswer, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer of a person, or of the time limit, to a gate that held the checkpoint."""
+
+    answered_by: str = msgspec.field(name="answered_by")
+    answered_at: str = msgspec.field(name="answered_at")
+
+
 class ErrorForm(Form):
     kind: str
     reason: str
-    what: str
+    message: str
     expected: str
     help: str
 
@@ -41,7 +79,7 @@ class RefusedForm(Form):
 
 class ListedPipelineForm(Form):
     name: str
-    last: int | None
+    last_checkpoint: int | None
     state: str
     planned: str | None
     last_completed: int | None
@@ -61,12 +99,12 @@ class GateForm(Form):
     rows: int
     quarantined: int
     released: int
-    stays: dict[str, int]
+    not_released: dict[str, int]
     hold: Hold | None
     why: str
     broken: list[RuleForm]
     policy: Json
-    answer: GateAnswer | None
+    answer: AnswerForm | None
 
 
 class CheckpointForm(Form):
@@ -86,10 +124,10 @@ class CheckpointForm(Form):
     decided: str | None
     seconds: float | None
     sources: dict[str, str]
-    jobs: dict[str, JobDetails]
+    jobs: dict[str, JobForm]
     gates: dict[str, GateForm]
     missing_acks: list[str]
-    behind: dict[str, JobBehind]
+    overtaken_jobs: dict[str, OvertakenJobForm]
     rows: dict[str, int]
     tables: dict[str, PublishedTable]
 
@@ -98,7 +136,7 @@ class NewestForm(Form):
     pipeline: str
     root: str
     checkpoints: list[CheckpointForm]
-    more: bool
+    has_more: bool
 
 
 class PastForm(Form):
@@ -106,7 +144,7 @@ class PastForm(Form):
     root: str
     checkpoints: list[ListedCheckpoint]
     total: int
-    more: bool
+    has_more: bool
     history: str
 
 
@@ -122,12 +160,12 @@ class ShownForm(CheckpointForm):
     pipeline: str
     figures: Json
     states: dict[str, StateSize]
-    ranges: dict[str, SourceDetails]
+    ranges: dict[str, SourceForm]
     retired: bool
     records: RecordsForm | None
 
 
-class StoryForm(Form):
+class CheckpointStoryForm(Form):
     pipeline: str
     id: int
     state: str
@@ -137,17 +175,17 @@ class StoryForm(Form):
     next_step: str
 
 
-class ConditionForm(Form):
+class HealthForm(Form):
     pipeline: str
     state: str
-    said: str
+    summary: str
     cause: str
     remedy: list[str]
     reason: str
 
 
-class StandingForm(ConditionForm):
-    checkpoint: StoryForm | None
+class PipelineHealthForm(HealthForm):
+    checkpoint: CheckpointStoryForm | None
 
 
 class OpenJobForm(Form):
@@ -170,10 +208,10 @@ class OpenCheckpointForm(Form):
     sources: dict[str, str]
     jobs: dict[str, OpenJobForm | None]
     overtaken: list[str]
-    held: list[str]
+    held_by: list[str]
 
 
-class WatchedForm(ConditionForm):
+class WatchedForm(HealthForm):
     counts: dict[str, int]
     in_flight: list[OpenCheckpointForm]
     latest: list[ListedCheckpoint]
@@ -196,7 +234,7 @@ class SpreadForm(Form):
 class FailureForm(Form):
     reason: str
     count: int
-    last: int
+    last_checkpoint: int
 
 
 class SummaryForm(Form):
@@ -281,10 +319,10 @@ class StateRowsForm(Form):
     rows: list[Json]
 
 
-class MovedForm(Form):
+class ChangedPositionForm(Form):
     before: Any
     after: Any
-    moved: bool
+    changed: bool
 
 
 class VersionsForm(Form):
@@ -295,7 +333,7 @@ class VersionsForm(Form):
 class ChangedKeysForm(Form):
     added: int
     changed: int
-    gone: int
+    removed: int
 
 
 class DifferenceForm(Form):
@@ -303,7 +341,7 @@ class DifferenceForm(Form):
     before: int
     after: int
     figures: dict[str, list[Any]]
-    sources: dict[str, MovedForm]
+    sources: dict[str, ChangedPositionForm]
     tables: dict[str, VersionsForm]
     states: dict[str, ChangedKeysForm]
     settings: dict[str, list[Any]]
@@ -314,7 +352,7 @@ class RequestForm(Form):
     number: int
     action: str
     rows: int
-    by: str
+    requested_by: str
     in_place: bool
 
 
@@ -342,10 +380,10 @@ class QuarantinedRowsForm(Form):
 class SavepointForm(Form):
     name: str
     checkpoint: int
-    by: str
-    created: str
+    created_by: str
+    created_at: str
     note: str
-    there: bool
+    retained: bool
 
 
 class SavepointsForm(Form):
@@ -361,7 +399,7 @@ class ShownSavepointForm(SavepointForm):
 class VerifiedForm(Form):
     pipeline: str
     name: str
-    whole: bool
+    complete: bool
     problems: list[str]
 
 
@@ -388,9 +426,9 @@ class TopicForm(Form):
 class CheckedForm(Form):
     pipeline: str
     from_: int | None = msgspec.field(name="from")
-    possible: bool
+    can_continue: bool
     reasons: list[ErrorForm]
-    new: list[str]
+    new_parts: list[str]
     warnings: list[str]
 
 
@@ -398,11 +436,11 @@ class PlannedJobForm(Form):
     job: str
     after: list[str]
     reads: list[str]
-    takes: list[str]
-    runs: list[str]
-    remembers: list[str]
+    receives: list[str]
+    parts: list[str]
+    states: list[str]
     sends: list[str]
-    stages: list[str]
+    writes: list[str]
     settings: dict[str, str]
 
 
@@ -416,38 +454,38 @@ class PlannedForm(Form):
 
 class RecoveryForm(Form):
     pipeline: str
-    goes_on_from: int | None
-    dead: dict[str, str]
-    alive: list[int]
-    owed: dict[str, list[int]]
+    continues_from: int | None
+    aborted: dict[str, str]
+    running: list[int]
+    unpublished: dict[str, list[int]]
     problems: list[str]
-    instead: int | None
-    rows_stay: list[str]
-    lost: list[str]
+    fallback: int | None
+    rows_stay_in: list[str]
+    undone: list[int]
 
 
-class TakenBackForm(Form):
+class UndoneSwapForm(Form):
     id: int
     backfill: str
 
 
-class ReturningTableForm(Form):
-    how: str | None
+class RestoredTableForm(Form):
+    method: str | None
     version: int | None
-    back_to: int | None
-    foreign: list[int]
-    rows_stay: str
-    written_through: bool
+    restored_version: int | None
+    foreign_commits: list[int]
+    rows_stay_because: str
+    written_directly: bool
 
 
 class RollbackForm(Form):
     pipeline: str
     to: int
     undone: list[int]
-    taken_back: list[TakenBackForm]
-    ended: list[int]
+    undone_swaps: list[UndoneSwapForm]
+    aborted: list[int]
     sources: list[str]
-    tables: dict[str, ReturningTableForm]
+    tables: dict[str, RestoredTableForm]
     in_flight: list[Json]
     drops_in_flight: bool
     problems: list[str]
@@ -455,20 +493,20 @@ class RollbackForm(Form):
 
 
 class ApprovalsForm(Form):
-    carry: int
-    asked_again: int
+    carried_over: int
+    to_repeat: int
 
 
-class OutlookForm(Form):
+class BackfillPlanForm(Form):
     pipeline: str
     from_: int = msgspec.field(name="from")
     to: int | None
     tables: list[str]
-    left_as_they_are: list[str]
+    unchanged_sinks: list[str]
     cuts: str
-    by_hand: list[Json]
+    manual_edits: list[Json]
     approvals: ApprovalsForm
-    in_place: list[str]
+    released_in_place: list[str]
     may_differ: list[str]
     changed_results: list[str]
     problems: list[str]
@@ -486,7 +524,7 @@ class ForkedForm(Form):
     from_: OriginForm = msgspec.field(name="from")
     sources: list[str]
     states: list[str]
-    taken_over: dict[str, str]
+    continued_tables: dict[str, str]
 
 
 FORMS: dict[str, dict[str, type[Form]]] = {
@@ -496,7 +534,7 @@ FORMS: dict[str, dict[str, type[Form]]] = {
         "PIPELINE --all": PastForm,
     },
     "show": {"": ShownForm},
-    "explain": {"PIPELINE": StandingForm, "PIPELINE ID": StoryForm},
+    "explain": {"PIPELINE": PipelineHealthForm, "PIPELINE ID": CheckpointStoryForm},
     "watch": {"--once": WatchedForm},
     "summary": {"": SummaryForm},
     "profile": {"": ProfileForm},
@@ -516,7 +554,7 @@ FORMS: dict[str, dict[str, type[Form]]] = {
     "plan": {"": PlannedForm},
     "recover": {"--dry-run": RecoveryForm},
     "rollback": {"--dry-run": RollbackForm},
-    "backfill": {"--dry-run": OutlookForm},
+    "backfill": {"--dry-run": BackfillPlanForm},
     "fork": {"": ForkedForm},
 }
 """By command, and by what it is given: the form of its document. `--all` stands for whatever chooses or sorts."""

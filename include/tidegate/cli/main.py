@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _clean_stdout(out):
             return _run(arguments, out)
     except _UsageError as wrong:
-        out.document({"error": {"kind": "usage", "reason": "USAGE", "what": str(wrong), "expected": "", "help": ""}})
+        out.document({"error": {"kind": "usage", "reason": "USAGE", "message": str(wrong), "expected": "", "help": ""}})
         print(clean(wrong.usage), end="", file=sys.stderr)
         out.problem(f"{wrong}\n  Help: `tidegate --help`, or COMMAND --help, shows examples")
         return WRONG
@@ -273,7 +273,7 @@ def _unexpected(error: Exception, out: Output, debug: bool) -> int:
             traceback.print_exc(file=file)
         advice = f"the traceback is in {path}; --debug shows it here"
     out.document(
-        {"error": {"kind": "unexpected", "reason": "UNEXPECTED", "what": summary, "expected": "", "help": advice}}
+        {"error": {"kind": "unexpected", "reason": "UNEXPECTED", "message": summary, "expected": "", "help": advice}}
     )
     out.problem(f"{summary}\n  Help: this should not happen; {advice}")
     return CANNOT

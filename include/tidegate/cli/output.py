@@ -145,7 +145,7 @@ def error_document(error: TidegateError) -> dict[str, str]:
     return {
         "kind": error.kind,
         "reason": error.reason,
-        "what": error.what,
+        "message": error.what,
         "expected": error.expected,
         "help": error.help,
     }

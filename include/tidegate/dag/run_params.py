@@ -191,11 +191,11 @@ def roll_back_if_requested(task: Task) -> int | None:
     act = requested(task)
     if act is None or act.action != "rollback":
         return None
-    to, note = int(act.asked["to"]), _note(act)
+    to, note = int(act.parameters["to"]), _note(act)
     why = note or f"rolled back to checkpoint {to}"
-    suspend = why if act.asked.get("suspend") else ""
-    shown = [int(id) for id in act.asked.get("undone", ())]
-    choices: dict[str, How] = dict.fromkeys(act.asked.get("keep", ()), "keep")
+    suspend = why if act.parameters.get("suspend") else ""
+    shown = [int(id) for id in act.parameters.get("expected_undone", ())]
+    choices: dict[str, How] = dict.fromkeys(act.parameters.get("keep_rows_of", ()), "keep")
     rolled_back = rollback.roll_back(
         task.coordinator, to, run=task.run, by=act.by, choices=choices, reason=note, suspend=suspend, shown=shown
     )
@@ -204,7 +204,7 @@ def roll_back_if_requested(task: Task) -> int | None:
 
 
 def _note(act: Act) -> str:
-    return str(act.asked.get("note", ""))
+    return str(act.parameters.get("note", ""))
 
 
 def carry_out_requests(task: Task, id: int) -> None:

@@ -107,9 +107,9 @@ def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
     may have died before it could call the hooks.
     """
     state = coordinator.suspended()
-    if state is None or (id not in state.failed and id != state.rejected):
+    if state is None or (id not in state.failed_checkpoints and id != state.rejected_checkpoint):
         return None
-    suspension = Suspension(coordinator.graph.name, state.cause, state.why, state.failed)
+    suspension = Suspension(coordinator.graph.name, state.cause, state.why, state.failed_checkpoints)
     notify_suspended(coordinator, suspension)
     return suspension
 

@@ -195,9 +195,9 @@ def _start_again(coordinator: Coordinator, session: SessionSource, observer: Obs
 
     def resume() -> None:
         suspension = coordinator.suspended()
-        if suspension is not None and suspension.failed:
+        if suspension is not None and suspension.failed_checkpoints:
             coordinator.resume("tidegate run", "started again")
-            observer.resumed(suspension.failed)
+            observer.resumed(suspension.failed_checkpoints)
 
     retries = retries_of_control(coordinator.settings)
     _patiently(resume, retries, lambda error, tries_left: observer.waiting(str(error)))

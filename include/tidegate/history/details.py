@@ -1,8 +1,9 @@
 """The details that the history keeps of a checkpoint besides its columns: one document per row, and a part of every
 view of it.
 
-It is stored as JSON for good. So each field has a default, for rows that were written before the field was there, and
-unknown fields are ignored, for rows that a newer version has written.
+It is stored as JSON for good. So each field has a default, for rows that were written before the field was there,
+unknown fields are ignored, for rows that a newer version has written, and a renamed field keeps its stored name
+(`msgspec.field(name=…)`). Documents for users have the names of the attributes.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class SourceDetails(Details, frozen=True, kw_only=True):
 
     kind: str = ""
     summary: str = ""
-    empty: bool = False
-    more: bool = False
+    is_empty: bool = msgspec.field(default=False, name="empty")
+    has_more: bool = msgspec.field(default=False, name="more")
     lag: Lag | None = None
     pace: Pace | None = None
     """Without the checkpoints that it was computed from."""
@@ -69,7 +70,7 @@ class SourceDetails(Details, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The input in a few words; "" if the source has no summary."""
-        return self.summary or ("nothing new" if self.empty else "")
+        return self.summary or ("nothing new" if self.is_empty else "")
 
 
 class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -98,10 +99,10 @@ class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=Fals
         }
 
 
-class JobBehind(Details, frozen=True, kw_only=True):
+class OvertakenJob(Details, frozen=True, kw_only=True):
     """A job that the checkpoint went past."""
 
-    at: int | None = None
+    last_checkpoint: int | None = msgspec.field(default=None, name="at")
     """The last checkpoint of which the job has done its part; null: none."""
     in_flight: list[int] = []
     """The checkpoints of whose rows it had some yet to take, and how much that was."""
@@ -114,9 +115,9 @@ class GateAnswer(Details, frozen=True, kw_only=True):
     """The answer of a person, or of the time limit, to a gate that held the checkpoint."""
 
     approve: bool
-    by: str = ""
+    answered_by: str = msgspec.field(default="", name="by")
     note: str = ""
-    at: str = ""
+    answered_at: str = msgspec.field(default="", name="at")
 
 
 class GateDetails(Details, frozen=True, kw_only=True):
@@ -126,7 +127,7 @@ class GateDetails(Details, frozen=True, kw_only=True):
     rows: int = 0
     quarantined: int = 0
     released: int = 0
-    stays: dict[str, int] = {}
+    not_released: dict[str, int] = msgspec.field(default_factory=dict, name="stays")
     """Rows that were to be released and stay in quarantine, by the reason."""
     hold: Hold | None = None
     why: str = ""
@@ -163,9 +164,9 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     """At least once: the sinks whose rows the jobs committed by themselves."""
     sources: dict[str, SourceDetails] = {}
     jobs: dict[str, JobDetails] = {}
-    missing: list[str] = []
+    missing_acks: list[str] = msgspec.field(default_factory=list, name="missing")
     """Jobs without an ack that the checkpoint has not gone past."""
-    behind: dict[str, JobBehind] = {}
+    overtaken_jobs: dict[str, OvertakenJob] = msgspec.field(default_factory=dict, name="behind")
     gates: dict[str, GateDetails] = {}
     states: dict[str, StateSize] = {}
     tables: dict[str, PublishedTable] = {}
@@ -191,7 +192,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     @property
     def amounts_read(self) -> dict[str, Amount]:
         """Return the amounts read, by source. Each source is read in one job."""
-        return {name: amount for job in self.jobs.values() for name, amount in job.taken.items()}
+        return {name: amount for job in self.jobs.values() for name, amount in job.read.items()}
 
 
 def _by_sink(parts: Iterator[dict[str, int]]) -> dict[str, int]:
@@ -225,8 +226,10 @@ def details_of(
         through=plan.through,
         sources={name: _source(part) for name, part in plan.sources.items()},
         jobs={name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
-        missing=[job for job in plan.acks if job not in entry.acks and job not in passed],
-        behind={job: _behind(position, in_flight.get(job, Amount())) for job, position in passed.items()},
+        missing_acks=[job for job in plan.acks if job not in entry.acks and job not in passed],
+        overtaken_jobs={
+            job: _overtaken_job(position, in_flight.get(job, Amount())) for job, position in passed.items()
+        },
         gates={name: _gate(verdict, entry.answers.get(name)) for name, verdict in _verdicts(entry)},
         states=dict(sorted(states.items())),
         tables=published.tables if published is not None else {},
@@ -244,10 +247,10 @@ def _source(part: Range) -> SourceDetails:
     return SourceDetails(
         kind=part.kind,
         summary=part.summary,
-        empty=part.empty,
-        more=part.more,
+        is_empty=part.empty,
+        has_more=part.more,
         lag=part.lag,
-        pace=msgspec.structs.replace(part.pace, seen=[]) if part.pace is not None else None,
+        pace=msgspec.structs.replace(part.pace, based_on=[]) if part.pace is not None else None,
         start=_unless_long(part.start),
         end=_unless_long(part.end),
     )
@@ -267,8 +270,14 @@ def _job(ack: Ack, planned: str) -> JobDetails:
     )
 
 
-def _behind(position: Json, amount: Amount) -> JobBehind:
-    return JobBehind(**position, rows=amount.rows, bytes=amount.bytes, files=amount.files)
+def _overtaken_job(position: Json, amount: Amount) -> OvertakenJob:
+    return OvertakenJob(
+        last_checkpoint=position["at"],
+        in_flight=position["in_flight"],
+        rows=amount.rows,
+        bytes=amount.bytes,
+        files=amount.files,
+    )
 
 
 def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
@@ -282,12 +291,12 @@ def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
         rows=verdict.rows,
         quarantined=verdict.quarantined,
         released=verdict.released,
-        stays=verdict.stays,
+        not_released=verdict.stays,
         hold=verdict.hold,
         why=verdict.why,
         broken=verdict.broken,
         policy=verdict.policy,
-        answer=GateAnswer(approve=answer.approve, by=answer.by, note=answer.note, at=answer.created)
+        answer=GateAnswer(approve=answer.approve, answered_by=answer.by, note=answer.note, answered_at=answer.created)
         if answer is not None
         else None,
     )

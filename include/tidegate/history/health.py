@@ -140,18 +140,18 @@ class Health:
 
     state: str
     """One of STATES."""
-    said: str
+    summary: str
     """The state as a sentence."""
     cause: str = ""
     remedy: tuple[str, ...] = ()
     """What to do, in this order. Empty: nothing."""
-    entry: int | None = None
+    checkpoint: int | None = None
     """The checkpoint that it is about."""
     reason: str = ""
     """The stable code of what went wrong, if something did."""
 
     @property
-    def good(self) -> bool:
+    def needs_nothing(self) -> bool:
         """True if nobody has to act."""
         return not self.remedy
 
@@ -242,7 +242,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
         or _unpublished(observed, say)
         or _open(observed, say)
     )
-    if health is not None and not health.good:
+    if health is not None and not health.needs_nothing:
         return health
     at_work = health or _publishing(observed) or _losing(observed)
     return _failed(observed, say) or _skipping(observed) or at_work or _backlog_health(observed) or _well(observed)
@@ -278,7 +278,7 @@ def _disk(observed: Observations) -> Health | None:
         f"Pipeline {observed.pipeline} {said}",
         f"The disk that holds {folders} has {room} left: {needed}.",
         (f"make room on the disk that holds {folders}; nothing is lost, the next run continues by itself",),
-        entry=next((entry.id for entry in observed.view.still_open()), None),
+        checkpoint=next((entry.id for entry in observed.view.still_open()), None),
         reason="DISK_FULL",
     )
 
@@ -297,7 +297,7 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
     if suspension is None:
         return None
     state = control.STATE_AFTER[suspension.action]
-    if suspension.failed:
+    if suspension.failed_checkpoints:
         return _suspended_by_failures(observed, suspension, say)
     last = observed.view.last_completed
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
@@ -310,16 +310,17 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
     if (cancellation := control.final_cancel(observed.view)) is not None:
         by = f"it was cancelled for good by entry {cancellation.id}"
         resume = f"nothing: {by}; savepoints can be forked: {say('fork')}"
-    about = suspension.rejected or (last.id if last is not None else None)
+    about = suspension.rejected_checkpoint or (last.id if last is not None else None)
     return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, resume), about)
 
 
 def _suspended_by_failures(observed: Observations, suspension: SuspensionState, say: Command) -> Health:
-    id = suspension.failed[-1]
+    id = suspension.failed_checkpoints[-1]
     entry = observed.view.get(id)
     assert entry is not None
     cause, helps = _why(entry, say)
-    several = f"its last {len(suspension.failed)} checkpoints" if len(suspension.failed) > 1 else f"checkpoint {id}"
+    count = len(suspension.failed_checkpoints)
+    several = f"its last {count} checkpoints" if count > 1 else f"checkpoint {id}"
     return Health(
         "suspended",
         f"Pipeline {observed.pipeline} is suspended: {several} failed;"
@@ -396,7 +397,7 @@ def _publishing(observed: Observations) -> Health | None:
         return None
     id = min(observed.publishing)
     said = f"Pipeline {observed.pipeline} is at work on checkpoint {id}, which is completed: it is being published"
-    return Health("working", said, entry=id)
+    return Health("working", said, checkpoint=id)
 
 
 def _open(observed: Observations, say: Command) -> Health | None:
@@ -443,7 +444,7 @@ def _open(observed: Observations, say: Command) -> Health | None:
     if (trouble := observed.trouble) is not None and trouble.entry == entry.id and _tried_again(observed):
         cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}"
     text = f"Pipeline {observed.pipeline} is at work on checkpoint {entry.id}: {waits}"
-    return Health("working", text, cause, entry=entry.id)
+    return Health("working", text, cause, checkpoint=entry.id)
 
 
 def _failed(observed: Observations, say: Command) -> Health | None:
@@ -524,11 +525,11 @@ def _backlog_health(observed: Observations) -> Health | None:
         text = f"Pipeline {name} falls behind: more input has come than its last {BEHIND} checkpoints took"
         cause = _sentence(f"{BEHIND} checkpoints ago, {'; '.join(growing)}")
         cause += " If that stays so, raise the source's bound, shorten its interval, or give Spark more cores."
-        return Health("behind", text, cause, entry=entry)
+        return Health("behind", text, cause, checkpoint=entry)
     if waiting:
         text = f"Pipeline {name} is behind: input has waited after each of its last {BEHIND} checkpoints"
         cause = f"At source {', '.join(waiting)} there was more than its bound takes. If that stays so, raise it."
-        return Health("behind", text, cause, entry=entry)
+        return Health("behind", text, cause, checkpoint=entry)
     return None
 
 
@@ -551,7 +552,8 @@ def _well(observed: Observations) -> Health:
     last = observed.view.last_completed
     if last is None:
         return Health("new", f"Pipeline {observed.pipeline} has no checkpoint yet")
-    return Health("well", f"Pipeline {observed.pipeline} is well: checkpoint {last.id} is completed", entry=last.id)
+    text = f"Pipeline {observed.pipeline} is well: checkpoint {last.id} is completed"
+    return Health("well", text, checkpoint=last.id)
 
 
 # -- why a checkpoint was aborted ----------------------------------------------------------------------
@@ -584,7 +586,7 @@ def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
     return {
         "GATE_FAILED": "correct what writes the source, or the gate's rules and limits; values that broke them: "
         + say("explain", entry.id),
-        "GATE_REJECTED": f"correct what writes the source, or set the rows aside: {say('resume', '--quarantine-all')}",
+        "GATE_REJECTED": f"correct what writes the source, or quarantine the rows: {say('resume', '--quarantine-all')}",
         "CHECKPOINT_EXPIRED": "raise timeout, or take less input per checkpoint; under Airflow, look whether tasks "
         "wait for a slot",
         "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "

@@ -57,10 +57,10 @@ class BackfillStatus:
     """The pipeline's completed checkpoints whose input it has not read yet."""
     oldest_pending: str | None
     """When the first of these was decided."""
-    swapped: int | None
+    swap: int | None
     """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
     blocked_by: str
-    """Why it cannot go on. Empty: it can."""
+    """Why it cannot continue. Empty: it can."""
     last_comparison: BackfillCompared | None
     """What a swap would have changed when somebody last looked, if anybody did."""
     held_checkpoint: HeldBackfillCheckpoint | None = None
@@ -69,14 +69,14 @@ class BackfillStatus:
 
     @property
     def state(self) -> str:
-        """One of: replaying, held, stopped, caught up, refused, swapped."""
-        if self.swapped is not None:
+        """One of: replaying, held, stopped, caught_up, blocked, swapped."""
+        if self.swap is not None:
             return "swapped"
         if self.blocked_by:
-            return "refused"
+            return "blocked"
         if self.held_checkpoint is not None or self.stop_reason:
             return "held" if self.held_checkpoint is not None else "stopped"
-        return "caught up" if self.head is not None and not self.pending else "replaying"
+        return "caught_up" if self.head is not None and not self.pending else "replaying"
 
 
 def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:
@@ -103,7 +103,7 @@ def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
         caught_up_at=None,
         pending=(),
         oldest_pending=None,
-        swapped=None,
+        swap=None,
         blocked_by=f"its records cannot be read: {error.what}",
         last_comparison=None,
     )
@@ -130,7 +130,7 @@ def backfill_status(
         caught_up_at=reached.created if reached is not None else None,
         pending=pending,
         oldest_pending=first.created if first is not None else None,
-        swapped=step.id if isinstance(step, Swapped) else None,
+        swap=step.id if isinstance(step, Swapped) else None,
         blocked_by=_describe_refusal(step) if isinstance(step, Refuse) else "",
         last_comparison=live.line_compared(record.name),
         held_checkpoint=_find_held_checkpoint(shown),

@@ -51,7 +51,7 @@ METRICS: Final[Mapping[str, str]] = {
     **{measure.metric: measure.metric_help for measure in MEASURES.values() if measure.metric},
     # Ours
     "numRecordsJudged": "Rows that each gate has seen.",
-    "numRecordsQuarantined": "Rows that each gate has set aside.",
+    "numRecordsQuarantined": "Rows that each gate has quarantined.",
     "numRecordsReleased": "Rows that each gate has let back in from quarantine.",
     "gateFailures": "Rules that were broken, by gate.",
     "stateSize": "Bytes of each keyed state.",
@@ -93,7 +93,7 @@ class Figures:
     """All that the metrics are computed from."""
 
     observed: Observations
-    condition: Health
+    health: Health
     counts: Mapping[str, int]
     last: CheckpointView | None
     """The last completed checkpoint."""
@@ -153,7 +153,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
     yield Metric("numberOfConsecutivePlanFailures", troubles.unplanned(found.observed.trouble, view))
-    yield Metric("suspended", int(found.condition.state == "suspended"))
+    yield Metric("suspended", int(found.health.state == "suspended"))
     yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
     yield Metric("intervalGaps", len(found.observed.gaps))
     for line in found.lines:
@@ -165,7 +165,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
         yield Metric("backfillLag", age_ms, label)
     yield Metric("readable", 1)
     yield Metric(READ_AGE, 0)
-    yield Metric("needsAttention", int(not found.condition.good))
+    yield Metric("needsAttention", int(not found.health.needs_nothing))
 
 
 def _last(found: Figures) -> Iterator[Metric]:

@@ -100,7 +100,7 @@ class CheckpointHistory:
         details = self._details(id)
         if not self.with_values:
             details = details_without_rows(details, quotes_rows=row["quotes_rows"] is not False)
-        return CheckpointView(**columns, details=details, kept=self.ledger.is_retained(id))
+        return CheckpointView(**columns, details=details, records_retained=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""
@@ -259,7 +259,7 @@ def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointVi
         state=undone if undone_by is not None else row.outcome,
         undone_by=undone_by,
         replaced_by=replaced_by,
-        kept=True,
+        records_retained=True,
     )
 
 

@@ -174,7 +174,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: Annotated[int | None, Measure("bytes out", "bytes", "bytes staged for all sinks")]
     late: Annotated[int | None, Measure("late rows", "rows", "rows that came later than the watermark", plotted=True)]
     judged: Annotated[int | None, Measure("rows judged", "rows", "rows that gates have seen")]
-    quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have set aside", plotted=True)]
+    quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have quarantined", plotted=True)]
     released: int | None
     verdict: str | None
     """The worst of its gates'."""

@@ -182,10 +182,10 @@ class HistoryRows:
             "held": tally.get("held", 0),
             "completed": completed,
             "failed": failed,
-            "ended": ended_early,
-            "restored": restored,
+            "cancelled": ended_early,
+            "rollbacks": restored,
             "rolled_back": tally.get(UNDONE, 0),
-            "swapped": swapped,
+            "swaps": swapped,
             "replaced": tally.get(REPLACED, 0),
         }
 
@@ -206,7 +206,7 @@ class HistoryRows:
         aborted = self._matching(dataclasses.replace(criteria, states=("aborted",)), ["id", "reason"]).to_pylist()
         last = {row["reason"]: row["id"] for row in aborted}
         counted = Counter(row["reason"] for row in aborted).most_common()
-        return [{"reason": reason, "count": count, "last": last[reason]} for reason, count in counted]
+        return [{"reason": reason, "count": count, "last_checkpoint": last[reason]} for reason, count in counted]
 
     def last(self, names: Sequence[str], limit: int) -> pa.Table:
         """Return columns of the last `limit` checkpoints, oldest first."""

@@ -73,7 +73,7 @@ def _job(name: str, job: JobDetails) -> Span:
     seconds = seconds_between(job.started, job.acked)
     if seconds is not None and job.steps:
         rest = round(max(seconds - _seconds_of_any(job.steps), 0.0), 3)
-        steps.append(Span("between the steps", None, rest, job.between))
+        steps.append(Span("between the steps", None, rest, job.between_steps))
     if job.async_s:
         steps.append(Span("made durable, beside them", None, job.async_s))
     return Span(f"job {name}", job.delay, seconds, job.spark, steps)

@@ -9,6 +9,7 @@ import msgspec
 
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.row import CheckpointRow
+from tidegate.records import typed
 from tidegate.records.records import Json
 
 __all__ = ["CheckpointView", "ListedCheckpoint"]
@@ -39,8 +40,13 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
     """All that is known of one checkpoint."""
 
     details: CheckpointDetails
-    kept: bool
+    records_retained: bool
     """Whether its records are still there; else this is from the history."""
+
+    def document(self) -> Json:
+        """As JSON has it."""
+        document: Json = typed.document_of(self)
+        return document
 
     @property
     def shown_state(self) -> str:
@@ -54,7 +60,7 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
 
     @property
     def _is_pending(self) -> bool:
-        return self.kept and self.published is None and self.state in ("completed", "rollback", "swap")
+        return self.records_retained and self.published is None and self.state in ("completed", "rollback", "swap")
 
     @property
     def cause(self) -> str:

@@ -121,7 +121,7 @@ class ManualRecords(Records):
 
     def create_acted(self, key: str, acted: Acted) -> None:
         """Record the outcome of an act."""
-        masked = msgspec.structs.replace(acted, told=without_logins(acted.told))
+        masked = msgspec.structs.replace(acted, message=without_logins(acted.message))
         self._create_if_absent(f"{AUDIT}/{key}.done.json", masked)
 
     def acts(self, last: int) -> list[tuple[Act, Acted | None]]:

@@ -55,7 +55,7 @@ class RolledBack:
     report: publish.Report | None
     """None: publishing failed in a way that needs a person, as `error` says. The rollback is decided nevertheless."""
     error: TidegateError | None = None
-    ended: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
     """The open checkpoints that it aborted."""
 
 
@@ -91,7 +91,7 @@ def roll_back(
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
         proposal = _possible(pipeline, to, choices, view, drop_in_flight)
-        shown = {*proposal.undone, *proposal.open} if shown is None else shown
+        shown = {*proposal.undone, *proposal.aborted} if shown is None else shown
         _refuse_more(pipeline, shown, proposal)
         answer = rules.on_rollback(view)
         if isinstance(answer, rules.Abort):
@@ -110,7 +110,7 @@ def roll_back(
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
         if ledger.create_entry(plan).is_new and pipeline.abort_if_id_was_used(plan):
-            return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
+            return replace(_decide(pipeline, plan, proposal), aborted=tuple(sorted(aborted)))
         unpin(ledger, pinned)
 
 
@@ -219,7 +219,7 @@ def _rollback_record(
         manifest=decision.manifest,
         by=by,
         reason=reason,
-        left=sorted(change.table for change in proposal.changes if change.how == "leave"),
+        left=sorted(change.table for change in proposal.changes if change.method == "leave"),
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
         dropped=proposal.dropped,
         suspended=suspended,

@@ -45,12 +45,12 @@ class TableChange:
     """The effect on one table."""
 
     table: str
-    how: How | None
+    method: How | None
     """None: nothing was published there since."""
     way: RestorePlan = field(default_factory=RestorePlan)
     state: Payload | None = None
     """For a keyed state: its content as of the target."""
-    written_through: bool = False
+    written_directly: bool = False
     """At least once: its rows stay, so rows that are read again exist twice."""
     last_held: int | None = None
     """For a table that is let go of: the last checkpoint that it holds, as far as known."""
@@ -58,9 +58,9 @@ class TableChange:
     @property
     def restored(self) -> Restored | None:
         """The form in the records."""
-        return (
-            Restored(how=self.how, to=self.way.target_version) if self.how is not None and self.how != "leave" else None
-        )
+        if self.method is None or self.method == "leave":
+            return None
+        return Restored(how=self.method, to=self.way.target_version)
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Proposal:
     """The last completed entry, from which it rolls back."""
     undone: tuple[int, ...]
     """Completed checkpoints that would no longer count."""
-    open: tuple[int, ...]
+    aborted: tuple[int, ...]
     """Open checkpoints, which would be aborted."""
-    taken_back: tuple[tuple[int, str], ...]
+    undone_swaps: tuple[tuple[int, str], ...]
     """Swaps that would no longer count: the entry, and its backfill."""
     changes: tuple[TableChange, ...]
     problems: tuple[str, ...]
@@ -142,7 +142,7 @@ def _examined(
     changes = [] if problems else list(table_changes(pipeline, view, target, base, choices))
     lacking = []
     for change in changes:
-        if change.how == "leave":
+        if change.method == "leave":
             continue
         problems += change.way.problems
         problems += undecided_choices(change, choices)
@@ -158,8 +158,8 @@ def _examined(
         target=target,
         base=base,
         undone=tuple(entry.id for entry in above if entry.completed and entry.rollback is None),
-        taken_back=tuple((id, line.name) for id, line in swaps if line is not None),
-        open=tuple(entry.id for entry in view.still_open()),
+        undone_swaps=tuple((id, line.name) for id, line in swaps if line is not None),
+        aborted=tuple(entry.id for entry in view.still_open()),
         changes=tuple(changes),
         problems=tuple(problems),
         lacking=tuple(lacking),
@@ -344,7 +344,7 @@ def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> TableChange:
     then."""
     version = sink.head(pipeline.context(name)).version
     return TableChange(
-        name, "keep" if version is not None else None, RestorePlan(version=version), written_through=True
+        name, "keep" if version is not None else None, RestorePlan(version=version), written_directly=True
     )
 
 
@@ -356,19 +356,19 @@ def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
 
 def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterator[str]:
     """Yield the choices that a person still has to make, or that are impossible."""
-    if change.written_through and choices.get(change.table, "keep") != "keep":
+    if change.written_directly and choices.get(change.table, "keep") != "keep":
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
         return
-    if change.way.rows_stay_reason and change.how not in ("keep", None):
+    if change.way.rows_stay_reason and change.method not in ("keep", None):
         yield (
             f"table {change.table!r}: {change.way.rows_stay_reason}. Choose --keep {change.table} (its rows stay, and "
             f"what is read again is written to it once more) or --leave {change.table} (the same, and it never gets "
             "what is still owed to it)"
         )
         return
-    if change.how == "retract" and change.way.not_separable_reason:
+    if change.method == "retract" and change.way.not_separable_reason:
         yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.not_separable_reason}"
-    if change.how != "restore" or not change.way.foreign_commits:
+    if change.method != "restore" or not change.way.foreign_commits:
         return
     commits = ", ".join(change.way.foreign_commits[:10]) + (" …" if len(change.way.foreign_commits) > 10 else "")
     retract = "" if change.way.not_separable_reason else " --retract (put back this pipeline's rows only),"

@@ -38,7 +38,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -48,6 +48,7 @@ from tidegate.records.interval import Interval
 __all__ = [
     "FORMAT",
     "KINDS",
+    "RENAMED_PARAMETERS",
     "REQUEST",
     "STATES",
     "Act",
@@ -293,9 +294,9 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
 
     rows_now: int
     rows_after: int
-    taken_away: int
-    """Rows that the swap takes away. A row that it changes counts here and there."""
-    brought: int
+    rows_removed: int = msgspec.field(name="taken_away")
+    """Rows that the swap removes. A row that it changes counts as removed and as added."""
+    rows_added: int = msgspec.field(name="brought")
 
 
 class BackfillCompared(Record, frozen=True, kw_only=True):
@@ -309,9 +310,9 @@ class BackfillCompared(Record, frozen=True, kw_only=True):
     head: Annotated[int, msgspec.Meta(ge=0)]
     """The line's last completed checkpoint by then. If there is a later one, this is out of date."""
     tables: dict[str, ComparedTable]
-    left_out: list[str] = []
+    unchanged_sinks: list[str] = msgspec.field(default_factory=list, name="left_out")
     """Sinks that stay as they are."""
-    shared: list[str] = []
+    tables_with_other_writers: list[str] = msgspec.field(default_factory=list, name="shared")
     """Tables that others have written to since: whoever swaps says what becomes of that."""
     problems: list[str] = []
     """Why a swap would have been refused."""
@@ -332,12 +333,13 @@ class Pace(Struct, frozen=True, kw_only=True):
     """The unit of amounts: bytes or rows."""
     at_most: int | None
     """None: nothing is known yet, so only the source's own bounds apply."""
-    taken: int
+    planned: int = msgspec.field(name="taken")
+    """The amount that the plan reads."""
     target_s: float
     """How long a checkpoint should take."""
     fixed_s: float = 0.0
     """How long it takes regardless of its input, as far as that was ever observed."""
-    seen: list[Timed] = []
+    based_on: list[Timed] = msgspec.field(default_factory=list, name="seen")
     """The checkpoints on which the pace is based, oldest first."""
     why: str
     """For display."""
@@ -459,12 +461,12 @@ class JobStats(Struct, frozen=True, kw_only=True):
     """The duration of each step, by name."""
     steps: list[StepStats] = []
     """Each step by itself. Empty: written by a version that did not record them."""
-    between: SparkWork | None = None
+    between_steps: SparkWork | None = msgspec.field(default=None, name="between")
     """What Spark did outside of all steps."""
     aligned_s: float | None = None
     sync_s: float | None = None
     async_s: float | None = None
-    taken: dict[str, Amount] = {}
+    read: dict[str, Amount] = msgspec.field(default_factory=dict, name="taken")
     """The amount read, by source."""
     received: dict[str, Amount] = {}
     """The amount read from channels of other jobs, by stream."""
@@ -486,7 +488,7 @@ class JobStats(Struct, frozen=True, kw_only=True):
     @property
     def spark(self) -> SparkWork:
         """What Spark did in all."""
-        return work_of([*(step.spark for step in self.steps), self.between]) if self.steps else SparkWork()
+        return work_of([*(step.spark for step in self.steps), self.between_steps]) if self.steps else SparkWork()
 
     def spark_of(self, *prefixes: str) -> SparkWork:
         """Return what Spark did in the steps whose names begin with one of these prefixes, such as `state totals`."""
@@ -1171,11 +1173,11 @@ class JobNote(Record, frozen=True, kw_only=True):
     started: str
     step: str
     """The step that it is at; "": between two of them."""
-    step_s: float
+    current_step_seconds: float = msgspec.field(name="step_s")
     """For how long by then."""
-    seconds: dict[str, float]
-    """How long each step took that is over."""
-    taken: dict[str, Amount]
+    step_seconds: dict[str, float] = msgspec.field(name="seconds")
+    """How long each finished step took."""
+    read: dict[str, Amount] = msgspec.field(name="taken")
     """By source, what it reads."""
     tasks_done: int | None = None
     """Of the query that Spark works at, the tasks that are over, how many it has by now, and what they have read. Null:
@@ -1243,6 +1245,21 @@ REQUEST = "request"
 """The key in a run's conf that names the act which the run is to perform."""
 
 
+RENAMED_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "resume": {"after_end": "restart_finished"},
+    "rollback": {"undone": "expected_undone", "keep": "keep_rows_of"},
+    "release": {"shown": "expected_rows"},
+    "backfill": {
+        "to": "stop_after",
+        "larger": "batch_factor",
+        "drop_by_hand": "drop_manual_edits",
+        "pause": "pause_seconds",
+    },
+    "swap": {"keep": "keep_rows_of", "drop_by_hand": "drop_manual_edits"},
+}
+"""By action: what parameters of requests were called until 0.2, and are called now. Older acts have the old names."""
+
+
 class Act(Record, frozen=True, kw_only=True):
     """audit/<time>-<attempt>.json: an authorized person requested this action."""
 
@@ -1250,10 +1267,16 @@ class Act(Record, frozen=True, kw_only=True):
 
     action: str
     by: str
-    asked: Json
-    """The parameters of the request."""
+    request: Json = msgspec.field(name="asked")
+    """The parameters of the request, as they were sent."""
     run: str = ""
     """The ledger's name of the only DAG run that may perform it; empty: it is performed at once."""
+
+    @property
+    def parameters(self) -> Json:
+        """The parameters of the request under today's names."""
+        renamed = RENAMED_PARAMETERS.get(self.action, {})
+        return {renamed.get(name, name): value for name, value in self.request.items()}
 
     @property
     def key(self) -> str:
@@ -1266,5 +1289,5 @@ class Acted(Record, frozen=True, kw_only=True):
 
     title: ClassVar[str] = "acted"
 
-    done: bool
-    told: str
+    succeeded: bool = msgspec.field(name="done")
+    message: str = msgspec.field(name="told")

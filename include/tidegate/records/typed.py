@@ -1,4 +1,4 @@
-"""Decode values into types, from any number of threads.
+"""Decode values into types, from any number of threads, and structs into plain values.
 
 msgspec analyses a type when it is used for the first time. If a second thread uses the type meanwhile, it reads an
 analysis that is half done, and the process dies of a segmentation fault. So each type is analysed once, under a lock,
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["convert", "decode"]
+__all__ = ["convert", "decode", "document_of"]
 
 T = TypeVar("T")
 
@@ -33,6 +34,17 @@ def convert(value: Any, kind: type[T]) -> T:
     """Convert plain JSON values into a type. Raise msgspec.ValidationError if they do not fit."""
     _analyse(kind)
     return msgspec.convert(value, kind)
+
+
+def document_of(value: Any) -> Any:
+    """Return a value as plain JSON for users: fields have the names of their attributes, whatever they are on disk."""
+    if isinstance(value, msgspec.Struct):
+        return {name: document_of(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {key: document_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [document_of(each) for each in value]
+    return value
 
 
 def _analyse(kind: Any) -> None:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tidegate.history.query import MAX_LENGTH
+from tidegate.records.records import RENAMED_PARAMETERS
 
 __all__ = [
     "ActionAnswer",
     "ActionRequest",
-    "AskedAnswer",
-    "AskedBackfill",
-    "AskedDiscard",
-    "AskedRelease",
-    "AskedResume",
-    "AskedRollback",
-    "AskedRun",
-    "AskedSavepoint",
-    "AskedSwap",
+    "AnswerRequest",
+    "BackfillRequest",
+    "DiscardRequest",
+    "ReleaseRequest",
+    "ResumeRequest",
+    "RollbackRequest",
+    "RunRequest",
+    "SavepointRequest",
+    "SwapRequest",
 ]
 
 Note = Annotated[str, Field(max_length=1000, description="The reason, for the record")]
 Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 Text = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
+RestartFinished = Annotated[bool, Field(description="Resume though event time has ended: further rows are late")]
+DropManualEdits = Annotated[bool, Field(description="Lose changes that people have made to states since then")]
 
 
 class ActionRequest(BaseModel):
@@ -33,24 +37,37 @@ class ActionRequest(BaseModel):
     refuse what it would refuse. Nothing is written then, not even who has asked."""
 
     model_config = ConfigDict(extra="forbid")
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """What fields were called until 0.2, and are called now."""
+
     note: Note = ""
     preview: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_old_names(cls, values: Any) -> Any:
+        """Refuse a field's old name, and say the new one."""
+        old = [name for name in cls.renamed if isinstance(values, Mapping) and name in values]
+        if old:
+            texts = [f"{name} is called {cls.renamed[name]} since tidegate 0.3" for name in old]
+            raise ValueError("; ".join(texts))
+        return values
 
-class AskedRun(ActionRequest):
+
+class RunRequest(ActionRequest):
     """A run by hand: its checkpoint may get a name."""
 
     savepoint: Name | None = None
 
 
-class AskedSavepoint(ActionRequest):
+class SavepointRequest(ActionRequest):
     """A name for a checkpoint; by default for the last one that is on all tables."""
 
     name: Name
     checkpoint: Number | None = None
 
 
-class AskedAnswer(ActionRequest):
+class AnswerRequest(ActionRequest):
     """To what holds a checkpoint: one gate, or all. `backfill`: it is a checkpoint of this one, not the pipeline's."""
 
     checkpoint: Number
@@ -58,74 +75,89 @@ class AskedAnswer(ActionRequest):
     backfill: Name | None = None
 
 
-class AskedResume(ActionRequest):
-    """quarantine_all: what a gate would hold again is set aside."""
+class ResumeRequest(ActionRequest):
+    """`quarantine_all`: what a gate would hold again is quarantined."""
+
+    renamed = RENAMED_PARAMETERS["resume"]
 
     quarantine_all: bool = False
-    after_end: bool = False
+    restart_finished: RestartFinished = False
 
 
-class AskedRollback(ActionRequest):
-    """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done.
-    `keep`: sinks whose rows stay as they are, while what is read again is written to them once more."""
+class RollbackRequest(ActionRequest):
+    """`expected_undone`: the checkpoints that the user was shown as those that would no longer count. If others would
+    by now, nothing is done. `keep_rows_of`: sinks whose rows stay as they are, while what is read again is written to
+    them once more."""
+
+    renamed = RENAMED_PARAMETERS["rollback"]
 
     to: Number
-    undone: Annotated[list[Number], Field(max_length=100_000)] = []
-    keep: Annotated[list[Name], Field(max_length=1000)] = []
+    expected_undone: Annotated[list[Number], Field(max_length=100_000)] = []
+    keep_rows_of: Annotated[list[Name], Field(max_length=1000)] = []
     suspend: bool = False
 
 
-class AskedRelease(ActionRequest):
+class ReleaseRequest(ActionRequest):
     """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
-    as texts, that columns get on their way on; null makes one null. `shown`: how many rows the user was told that these
-    are. If they are others by now, nothing is done."""
+    as texts, that columns get on their way on; null makes one null. `expected_rows`: how many rows the user was shown.
+    If the number differs by now, nothing is done."""
+
+    renamed = RENAMED_PARAMETERS["release"]
 
     gate: Name
-    shown: Annotated[int, Field(ge=0)] | None = None
+    expected_rows: Annotated[int, Field(ge=0)] | None = None
     ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=MAX_LENGTH)] = []
     rules: list[Annotated[str, Field(max_length=200)]] = []
     correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
     discard: bool = False
 
 
-class AskedBackfill(ActionRequest):
+class BackfillRequest(ActionRequest):
     """As `tidegate backfill` takes it: without begin_after, the backfill that there is continues."""
 
+    renamed = RENAMED_PARAMETERS["backfill"]
+
     begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
-    to: Annotated[str, Field(max_length=200, description="Where to stop, for a look at a part")] = ""
-    larger: Annotated[int, Field(ge=1, le=1_000_000, description="Times as much in a checkpoint as is allowed")] = 1
+    stop_after: Annotated[
+        str, Field(max_length=200, description="The checkpoint after which to stop, for a look at a part")
+    ] = ""
+    batch_factor: Annotated[
+        int, Field(ge=1, le=1_000_000, description="How many times the sources' bounds a checkpoint reads")
+    ] = 1
     cuts: Annotated[
         Literal["", "own", "recorded"],
         Field(description="recorded: a checkpoint for each of the pipeline's, with exactly its input"),
     ] = ""
-    drop_by_hand: Annotated[bool, Field(description="Lose what was changed in states by hand since then")] = False
+    drop_manual_edits: DropManualEdits = False
     name: Name | None = None
     dry_run: bool = False
-    pause: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
+    pause_seconds: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
 
 
-class AskedSwap(ActionRequest):
-    """The swap of a backfill once it has caught up; with begin_after it begins first. `keep`, `retract`,
+class SwapRequest(ActionRequest):
+    """The swap of a backfill once it has caught up; with begin_after it begins first. `keep_rows_of`, `retract`,
     `discard_commits`: what happens to tables that others have written to since."""
+
+    renamed = RENAMED_PARAMETERS["swap"]
 
     begin_after: Annotated[str, Field(max_length=200)] = ""
     name: Name | None = None
-    drop_by_hand: Annotated[bool, Field(description="Lose what was changed in states by hand since then")] = False
-    keep: Annotated[list[Name], Field(max_length=1000)] = []
+    drop_manual_edits: DropManualEdits = False
+    keep_rows_of: Annotated[list[Name], Field(max_length=1000)] = []
     retract: Annotated[list[Name], Field(max_length=1000)] = []
     discard_commits: Annotated[list[Name], Field(max_length=1000)] = []
 
 
-class AskedDiscard(ActionRequest):
+class DiscardRequest(ActionRequest):
     """The end of a backfill: its files are removed."""
 
     name: Name
 
 
 class ActionAnswer(BaseModel):
-    """The result as a text; `run_id` if a run of the DAG does it. Of a preview: what would be done, in sentences."""
+    """The result of an action, or of its preview."""
 
-    done: bool = True
-    told: str
-    run_id: str | None = None
-    effects: list[str] = []
+    succeeded: Annotated[bool, Field(description="False: it was only a preview")] = True
+    message: Annotated[str, Field(description="The result in a sentence; empty: it was a preview")]
+    run_id: Annotated[str | None, Field(description="The DAG run that does it")] = None
+    effects: Annotated[list[str], Field(description="Of a preview: what would be done, in sentences")] = []

@@ -31,15 +31,15 @@ from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER
 from tidegate.ui.action_requests import (
     ActionAnswer,
     ActionRequest,
-    AskedAnswer,
-    AskedBackfill,
-    AskedDiscard,
-    AskedRelease,
-    AskedResume,
-    AskedRollback,
-    AskedRun,
-    AskedSavepoint,
-    AskedSwap,
+    AnswerRequest,
+    BackfillRequest,
+    DiscardRequest,
+    ReleaseRequest,
+    ResumeRequest,
+    RollbackRequest,
+    RunRequest,
+    SavepointRequest,
+    SwapRequest,
 )
 from tidegate.ui.pipelines import PipelineRef, find_pipeline
 from tidegate.ui.rows import quarantined
@@ -52,7 +52,7 @@ Of = Annotated[PipelineRef, Depends(find_pipeline)]
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
-def trigger(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
+def trigger(pipeline: Of, body: RunRequest, user: GetUserDep) -> ActionAnswer:
     """Let a run make a checkpoint now."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -63,7 +63,7 @@ def trigger(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
 
 
 @router.post("/dags/{dag_id}/actions/drain", dependencies=[*EDIT, *TRIGGER])
-def drain(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
+def drain(pipeline: Of, body: RunRequest, user: GetUserDep) -> ActionAnswer:
     """Let a run make the last checkpoint: event time comes to its end, and the pipeline is finished."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -74,29 +74,29 @@ def drain(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
-def name_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
+def name_savepoint(pipeline: Of, body: SavepointRequest, user: GetUserDep) -> ActionAnswer:
     """Give a completed checkpoint a name: retention spares it."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         created = savepoint.create(ledger, body.name, body.checkpoint, act.by, body.note)
-        return ActionAnswer(told=f"Checkpoint {created.entry} is now savepoint {created.name}.")
+        return ActionAnswer(message=f"Checkpoint {created.entry} is now savepoint {created.name}.")
 
     return _audited(pipeline, "savepoint", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/dispose", dependencies=EDIT)
-def dispose_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> ActionAnswer:
+def dispose_savepoint(pipeline: Of, body: SavepointRequest, user: GetUserDep) -> ActionAnswer:
     """Take a savepoint's name away: retention may take its checkpoint."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         savepoint.dispose(ledger, body.name)
-        return ActionAnswer(told=f"Savepoint {body.name} is disposed of.")
+        return ActionAnswer(message=f"Savepoint {body.name} is disposed of.")
 
     return _audited(pipeline, "dispose", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
-def approve(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
+def approve(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer:
     """Approve a checkpoint that a gate holds: exactly the judged rows are published."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -106,7 +106,7 @@ def approve(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
-def reject(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
+def reject(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer:
     """Abort a checkpoint that a gate holds, and suspend the pipeline; of a backfill, that ends the backfill only."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -121,30 +121,32 @@ def suspend(pipeline: Of, body: ActionRequest, user: GetUserDep) -> ActionAnswer
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         control.suspend(ledger, act.by, body.note)
-        return ActionAnswer(told="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
+        return ActionAnswer(message="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
 
     return _audited(pipeline, "suspend", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/resume", dependencies=EDIT)
-def resume(pipeline: Of, body: AskedResume, user: GetUserDep) -> ActionAnswer:
+def resume(pipeline: Of, body: ResumeRequest, user: GetUserDep) -> ActionAnswer:
     """Let runs plan checkpoints again."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        entry = control.resume(ledger, act.by, body.note, after_end=body.after_end, quarantine_all=body.quarantine_all)
+        entry = control.resume(
+            ledger, act.by, body.note, after_end=body.restart_finished, quarantine_all=body.quarantine_all
+        )
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
-        return ActionAnswer(told="The pipeline is resumed: the next run plans a checkpoint.")
+        return ActionAnswer(message="The pipeline is resumed: the next run plans a checkpoint.")
 
     return _audited(pipeline, "resume", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/rollback", dependencies=[*EDIT, *TRIGGER])
-def rollback(pipeline: Of, body: AskedRollback, user: GetUserDep) -> ActionAnswer:
+def rollback(pipeline: Of, body: RollbackRequest, user: GetUserDep) -> ActionAnswer:
     """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        _refuse_unseen(set(views.way_back(pipeline, body.to)["undone"]), set(body.undone))
+        _refuse_unseen(set(views.way_back(pipeline, body.to)["undone"]), set(body.expected_undone))
         conf = {**_words(ledger, body), REQUEST: act.key}
         return _run(pipeline, conf, user.get_name(), f"the rollback to checkpoint {body.to}", act)
 
@@ -152,38 +154,43 @@ def rollback(pipeline: Of, body: AskedRollback, user: GetUserDep) -> ActionAnswe
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
-def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
+def release(pipeline: Of, body: ReleaseRequest, user: GetUserDep) -> ActionAnswer:
     """Release rows from quarantine: they continue after their gate with the next checkpoint. Or discard them."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
-        words |= {"correct": body.correct, "shown": body.shown}
+        words |= {"correct": body.correct, "expected_rows": body.expected_rows}
         created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
         done = "discarded" if body.discard else "released"
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
-        return ActionAnswer(told=f"Request {created.number}: {rows} {done} with the next checkpoint.")
+        return ActionAnswer(message=f"Request {created.number}: {rows} {done} with the next checkpoint.")
 
     return _audited(pipeline, "release", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/backfill", dependencies=BACKFILL)
-def backfill(pipeline: Of, body: AskedBackfill, user: GetUserDep) -> ActionAnswer:
+def backfill(pipeline: Of, body: BackfillRequest, user: GetUserDep) -> ActionAnswer:
     """Compute again what the pipeline has made, or continue with that, by a run of its DAG for backfills. A checkpoint
     that is not there is refused before there is a run."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         previews.refuse_unknown(ledger, body)
-        words: dict[str, Any] = {"from": body.begin_after, "to": body.to, "name": body.name, "pause": body.pause}
-        words |= {"note": body.note, "dry_run": body.dry_run, "cuts": body.cuts, "drop_by_hand": body.drop_by_hand}
+        words: dict[str, Any] = {
+            "from": body.begin_after,
+            "to": body.stop_after,
+            "name": body.name,
+            "pause": body.pause_seconds,
+        }
+        words |= {"note": body.note, "dry_run": body.dry_run, "cuts": body.cuts, "drop_by_hand": body.drop_manual_edits}
         conf = {name: value for name, value in words.items() if value}
-        conf |= {"larger": body.larger} if body.larger > 1 else {}
+        conf |= {"larger": body.batch_factor} if body.batch_factor > 1 else {}
         return _run(pipeline, conf, user.get_name(), "the backfill", dag_id=backfill_dag(pipeline.dag_id))
 
     return _audited(pipeline, "backfill", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/swap", dependencies=[*EDIT, *BACKFILL])
-def swap(pipeline: Of, body: AskedSwap, user: GetUserDep) -> ActionAnswer:
+def swap(pipeline: Of, body: SwapRequest, user: GetUserDep) -> ActionAnswer:
     """Let a run read what a backfill has not read yet, and swap it in. It refuses what cannot be done."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -194,7 +201,7 @@ def swap(pipeline: Of, body: AskedSwap, user: GetUserDep) -> ActionAnswer:
 
 
 @router.post("/dags/{dag_id}/actions/discard-backfill", dependencies=[*EDIT, *BACKFILL])
-def discard_backfill(pipeline: Of, body: AskedDiscard, user: GetUserDep) -> ActionAnswer:
+def discard_backfill(pipeline: Of, body: DiscardRequest, user: GetUserDep) -> ActionAnswer:
     """Let a run end a backfill and remove its files. What was swapped in stays."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
@@ -222,20 +229,20 @@ def _audited(
     """
     ledger = pipeline.ledger()
     if body.preview:
-        return ActionAnswer(done=False, told="", effects=previews.preview(action, pipeline, ledger, body))
+        return ActionAnswer(succeeded=False, message="", effects=previews.preview(action, pipeline, ledger, body))
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
     words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())
     run = airflow_run(by_run, _run_id(stamped)) if by_run else ""
-    act = Act(**stamped, action=action, by=f"{user} in Airflow", asked=words, run=run)
+    act = Act(**stamped, action=action, by=f"{user} in Airflow", request=words, run=run)
     key = ledger.create_act(act)
     try:
         answer = do(ledger, act)
     except Exception as error:
         problem = getattr(error, "what", type(error).__name__)
-        ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=False, told=str(problem)[:1000]))
+        ledger.create_acted(key, Acted(**stamp(seams.new_id()), succeeded=False, message=str(problem)[:1000]))
         raise
-    ledger.create_acted(key, Acted(**stamp(seams.new_id()), done=True, told=answer.told))
+    ledger.create_acted(key, Acted(**stamp(seams.new_id()), succeeded=True, message=answer.message))
     return answer
 
 
@@ -288,10 +295,10 @@ def _run(
         raise previews.no_such_dag(dag_id) from None
     if run is None:
         raise Rejected(f"Airflow has made no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
-    return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
+    return ActionAnswer(message=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
 
 
-def _in_line(pipeline: PipelineRef, ledger: Ledger, body: AskedRun, answer: ActionAnswer) -> ActionAnswer:
+def _in_line(pipeline: PipelineRef, ledger: Ledger, body: RunRequest, answer: ActionAnswer) -> ActionAnswer:
     """Let the run come before periodic ones that wait already: Airflow may start it only when another one has ended."""
     if answer.run_id is not None:
         with contextlib.suppress(Unavailable):  # then it comes when it comes
@@ -301,7 +308,7 @@ def _in_line(pipeline: PipelineRef, ledger: Ledger, body: AskedRun, answer: Acti
     return answer
 
 
-def _answer(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
+def _answer(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest, by: str, *, yes: bool) -> ActionAnswer:
     if body.backfill is not None:
         ledger = open_backfill_ledger(ledger, body.backfill, pipeline.options)
     answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
@@ -312,4 +319,4 @@ def _answer(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer, by: str, *
             f"somebody else has answered: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
         )
     whose = f" of backfill {body.backfill}" if body.backfill is not None else ""
-    return ActionAnswer(told=f"Checkpoint {body.checkpoint}{whose}: {text}.")
+    return ActionAnswer(message=f"Checkpoint {body.checkpoint}{whose}: {text}.")

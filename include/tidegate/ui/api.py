@@ -90,14 +90,14 @@ def pipelines(readable: Readable, user: GetUserDep) -> dict[str, Any]:
     until = seams.monotonic() + BUDGET_S
     found, has_all = find_pipelines(readable, until)
     rows, is_current = list_pipelines(found, until, lambda dag_id: may_read_rows(user, dag_id))
-    told = [{"what": each.what, "help": each.help, "stops": each.stops} for each in notices()]
-    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": told}
+    listed = [{"problem": each.problem, "help": each.help, "is_blocking": each.is_blocking} for each in notices()]
+    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": listed}
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
 def overview(pipeline: Of, user: GetUserDep) -> dict[str, Any]:
     """Counts, open checkpoints, the latest of each kind, the pipeline's health, and what the user may do about it."""
-    return views.overview(pipeline) | {"may": may(user, pipeline.dag_id)}
+    return views.overview(pipeline) | {"permissions": may(user, pipeline.dag_id)}
 
 
 @router.get("/dags/{dag_id}/checkpoints", dependencies=READ, **answers(shapes.Checkpoints))
@@ -180,11 +180,13 @@ def table_changes(
     return table_samples.changes(pipeline, since, id, sink, limit)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.AsideRows))
+@router.get(
+    "/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.QuarantinedRowsAt)
+)
 def quarantined_at(
     pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20
 ) -> dict[str, Any]:
-    """Some of the rows that a gate has set aside at the checkpoint, and what has become of each since."""
+    """Some of the rows that a gate has quarantined at the checkpoint, and what has become of each since."""
     return quarantined.of_checkpoint(pipeline, id, gate, limit)
 
 
@@ -195,7 +197,7 @@ def samples_of_part(pipeline: Of, id: Id, part: str) -> dict[str, Any]:
     return stream_samples.of_part(pipeline, id, part)
 
 
-@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))
+@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.CheckpointOfRun))
 def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
     """The checkpoint that a run has made; null: none."""
     return views.row_of_run(pipeline, run_id)
@@ -254,7 +256,7 @@ def quarantine_rows(
     return quarantined.rows(pipeline, gate, rule or (), offset, limit)
 
 
-@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBackAnswer))
+@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.RollbackPlan))
 def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
     """Propose a rollback to a checkpoint: what it would do. Nothing is changed."""
     return views.way_back(pipeline, to)
@@ -264,9 +266,9 @@ def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
 def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
     """The actions that users have taken on these pages, newest first. One that a run does is done when that is."""
     acts = pipeline.ledger().acts(limit)
-    states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.done})
+    states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.succeeded})
     whole = pipeline.may_read_rows
-    return {"acts": [_act(act, acted, states.get(act.run, ""), with_values=whole) for act, acted in acts]}
+    return {"actions": [_act(act, acted, states.get(act.run, ""), with_values=whole) for act, acted in acts]}
 
 
 _AFTER_RUN = {
@@ -274,17 +276,25 @@ _AFTER_RUN = {
     "queued": (None, "It has not begun yet."),
     "running": (None, "It is at work."),
 }
-"""Whether an action is done that a run does, by the run's state, and what is told of it."""
+"""Of an action that a run does, by the run's state: whether it has succeeded, and what is said of it."""
 
 
 def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> dict[str, Any]:
     """with_values: with the values that somebody has corrected rows to."""
-    outcome: dict[str, Any] = {"done": None, "told": ""}
+    succeeded, message = None, ""
     if acted is not None:
-        done, more = _AFTER_RUN.get(run_state, (acted.done, ""))
-        outcome = {"done": done, "told": f"{acted.told} {more}".strip()}
-    asked, corrected = act.asked, act.asked.get("correct")
+        succeeded, more = _AFTER_RUN.get(run_state, (acted.succeeded, ""))
+        message = f"{acted.message} {more}".strip()
+    request = act.parameters
+    corrected = request.get("correct")
     if isinstance(corrected, Mapping) and not with_values:
-        asked = asked | {"correct": dict.fromkeys(corrected, MASK)}
-        outcome["told"] = "" if acted is None or acted.done else MASK
-    return {"at": act.created, "by": act.by, "action": act.action, "asked": asked, **outcome}
+        request = request | {"correct": dict.fromkeys(corrected, MASK)}
+        message = "" if acted is None or acted.succeeded else MASK
+    return {
+        "requested_at": act.created,
+        "requested_by": act.by,
+        "action": act.action,
+        "request": request,
+        "succeeded": succeeded,
+        "message": message,
+    }

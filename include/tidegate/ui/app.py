@@ -30,7 +30,7 @@ class ErrorDetails(BaseModel):
     """An error that says what to do."""
 
     reason: str = Field(description="A stable code", examples=["NO_SUCH_CHECKPOINT"])
-    what: str
+    message: str = Field(description="What happened, in a sentence")
     expected: str
     help: str
 
@@ -54,7 +54,7 @@ def error_answer(request: Request, error: Any) -> JSONResponse:
     """Answer with one of our errors, and what to do about it."""
     kinds = {Invalid: 400, Rejected: 409, Unavailable: 503, Corrupt: 503}
     status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
-    body = {"reason": error.reason, "what": error.what, "expected": error.expected, "help": error.help}
+    body = {"reason": error.reason, "message": error.what, "expected": error.expected, "help": error.help}
     return JSONResponse({"error": body}, status_code=status)
 
 

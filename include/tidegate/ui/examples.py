@@ -1,4 +1,4 @@
-"""An answer of each route, for the API's description: of a shop whose gate has set two orders aside."""
+"""An answer of each route, for the API's description: of a shop whose gate has quarantined two orders."""
 
 from __future__ import annotations
 
@@ -76,58 +76,58 @@ _COUNTS = {
     "held": 0,
     "completed": 7,
     "failed": 0,
-    "ended": 0,
-    "restored": 0,
+    "cancelled": 0,
+    "rollbacks": 0,
     "rolled_back": 0,
-    "swapped": 0,
+    "swaps": 0,
     "replaced": 0,
 }
 _WELL = {
     "state": "well",
-    "good": True,
-    "said": "Pipeline orders is well: checkpoint 7 is completed",
+    "needs_nothing": True,
+    "summary": "Pipeline orders is well: checkpoint 7 is completed",
     "cause": "",
     "remedy": [],
-    "entry": 7,
+    "checkpoint": 7,
     "reason": "",
     "run_id": "scheduled__2026-03-01T10:11:00+00:00",
     "task": None,
     "gates": [],
 }
-_NAMED = {
+_SAVEPOINT = {
     "name": "before-prices",
-    "id": 7,
-    "by": "mia in Airflow",
+    "checkpoint": 7,
+    "created_by": "mia in Airflow",
     "note": "last good one",
-    "at": "2026-03-01T10:15:00.000+00:00",
-    "kept": True,
+    "created_at": "2026-03-01T10:15:00.000+00:00",
+    "retained": True,
 }
 _BACKFILL = {
     "name": "new-prices",
     "origin": 3,
-    "by": "mia in Airflow",
+    "created_by": "mia in Airflow",
     "note": "prices were doubled",
-    "at": "2026-03-01T10:05:00.000+00:00",
+    "created_at": "2026-03-01T10:05:00.000+00:00",
     "state": "replaying",
-    "made": 2,
-    "reached": 6,
-    "reached_at": "2026-03-01T10:10:06.000+00:00",
+    "checkpoints": 2,
+    "caught_up_to": 6,
+    "caught_up_at": "2026-03-01T10:10:06.000+00:00",
     "pending": 1,
-    "behind_seconds": 31.5,
-    "held": None,
-    "stopped": "",
-    "swapped": None,
-    "refused": "",
-    "compared": {
-        "at": "2026-03-01T10:10:20.000+00:00",
-        "current": False,
-        "tables": {"totals": {"rows_now": 78, "rows_after": 78, "taken_away": 40, "brought": 40}},
-        "left_out": [],
-        "shared": [],
+    "oldest_pending_seconds": 31.5,
+    "held_checkpoint": None,
+    "stop_reason": "",
+    "swap": None,
+    "blocked_by": "",
+    "last_comparison": {
+        "compared_at": "2026-03-01T10:10:20.000+00:00",
+        "is_current": False,
+        "tables": {"totals": {"rows_now": 78, "rows_after": 78, "rows_removed": 40, "rows_added": 40}},
+        "unchanged_sinks": [],
+        "tables_with_other_writers": [],
         "problems": [],
     },
 }
-_WHOLE = _ROW | {"details": {"detail": "", "missing": [], "timeout_s": 600.0}, "kept": True}
+_WHOLE = _ROW | {"details": {"detail": "", "missing_acks": [], "timeout_s": 600.0}, "records_retained": True}
 _SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "p999": 5.3, "max": 5.3, "count": 7}
 
 EXAMPLES: Final[dict[str, Any]] = {
@@ -143,9 +143,9 @@ EXAMPLES: Final[dict[str, Any]] = {
         "complete": True,
         "notices": [
             {
-                "what": "LocalExecutor starts up to 32 workers of 150 MB each",
+                "problem": "LocalExecutor starts up to 32 workers of 150 MB each",
                 "help": "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), to 4 to begin with",
-                "stops": False,
+                "is_blocking": False,
             }
         ],
     },
@@ -155,26 +155,26 @@ EXAMPLES: Final[dict[str, Any]] = {
         "started": True,
         "by_interval": False,
         "gates": ["checked"],
-        "condition": _WELL,
+        "health": _WELL,
         "suspended": None,
         "counts": _COUNTS,
-        "latest": {"completed": _WHOLE, "failed": None, "restored": None, "swapped": None, "savepoint": _NAMED},
-        "open": [],
-        "savepoints": [_NAMED],
+        "latest": {"completed": _WHOLE, "failed": None, "rollback": None, "swap": None, "savepoint": _SAVEPOINT},
+        "open_checkpoints": [],
+        "savepoints": [_SAVEPOINT],
         "backfills": [_BACKFILL],
         "history_problem": "",
         "now": "2026-03-01T10:11:38.000+00:00",
-        "may": dict.fromkeys(["trigger", "edit", "answer", "rollback", "drain", "backfill", "swap"], True),
+        "permissions": dict.fromkeys(["trigger", "edit", "answer", "rollback", "drain", "backfill", "swap"], True),
     },
     "Checkpoints": {"checkpoints": [_ROW], "total": 7, "limit": 1, "offset": 0, "problem": ""},
     "Checkpoint": _WHOLE
     | {
         "progress": {},
-        "sampled": ["paid"],
+        "sampled_parts": ["paid"],
         "savepoints": ["before-prices"],
         "run_id": "scheduled__2026-03-01T10:11:00+00:00",
-        "before": 6,
-        "after": None,
+        "previous": 6,
+        "next": None,
         "tasks": {"jobs": {"main": "job_main"}, "gates": {"checked": "gate_checked"}, "complete": "complete"},
         "now": "2026-03-01T10:11:38.000+00:00",
     },
@@ -198,7 +198,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "files": ["00017.json"],
         "file_count": 1,
     },
-    "OfRun": {"checkpoint": 7, "run_id": "scheduled__2026-03-01T10:11:00+00:00"},
+    "CheckpointOfRun": {"checkpoint": 7, "run_id": "scheduled__2026-03-01T10:11:00+00:00"},
     "Summary": {"measures": {"seconds": _SPREAD, "lag_seconds": None}},
     "Configuration": {
         "pipeline": "orders",
@@ -219,7 +219,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             | {"state_delta": None, "state_files": None, "event_time": "2026-03-01T09:10:58.000+00:00"}
         ],
         "in_flight": {},
-        "sampled": [],
+        "sampled_parts": [],
     },
     "Points": {"id": [6, 7], "state": ["completed", "completed"], "seconds": [3.9, 4.225]},
     "Compared": {
@@ -282,7 +282,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "changed": 1,
         "rows": [{"before": {"customer": "17", "paid": "90.00"}, "after": {"customer": "17", "paid": "99.50"}}],
     },
-    "AsideRows": {
+    "QuarantinedRowsAt": {
         "gate": "checked",
         "checkpoint": 7,
         "columns": ["order_id", "amount"],
@@ -292,7 +292,7 @@ EXAMPLES: Final[dict[str, Any]] = {
                 "checkpoint": 7,
                 "rules": ["positive"],
                 "values": {"order_id": "81", "amount": "-5.00"},
-                "fate": "waiting",
+                "status": "waiting",
             }
         ],
     },
@@ -310,24 +310,31 @@ EXAMPLES: Final[dict[str, Any]] = {
             }
         ],
     },
-    "WayBackAnswer": {
+    "RollbackPlan": {
         "to": 6,
         "decided": "2026-03-01T10:10:06.000+00:00",
         "undone": [7],
-        "taken_back": [],
-        "ended": [],
+        "undone_swaps": [],
+        "aborted": [],
         "sources": ["orders"],
-        "tables": {"totals": {"now": 7, "back_to": 6, "uri": "/srv/data/tables/totals", "rows_stay": ""}},
+        "tables": {
+            "totals": {
+                "version": 7,
+                "restored_version": 6,
+                "uri": "/srv/data/tables/totals",
+                "rows_stay_because": "",
+            }
+        },
     },
     "Audit": {
-        "acts": [
+        "actions": [
             {
-                "at": "2026-03-01T10:15:00.000+00:00",
-                "by": "mia in Airflow",
+                "requested_at": "2026-03-01T10:15:00.000+00:00",
+                "requested_by": "mia in Airflow",
                 "action": "savepoint",
-                "asked": {"name": "before-prices", "note": "last good one"},
-                "done": True,
-                "told": "Checkpoint 7 is savepoint before-prices.",
+                "request": {"name": "before-prices", "note": "last good one"},
+                "succeeded": True,
+                "message": "Checkpoint 7 is savepoint before-prices.",
             }
         ]
     },

@@ -67,8 +67,8 @@ _STANDING = frozenset(
 """States that last until a file of the ledger changes. Others end by the clock, by a disk, or by a process."""
 _UNKNOWN: Json = {
     "state": "",
-    "good": True,
-    "said": "not looked at yet",
+    "needs_nothing": True,
+    "summary": "not looked at yet",
     "cause": "",
     "remedy": [],
     "failures": 0,
@@ -161,7 +161,7 @@ def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:
     try:
         # The web server cannot see whether a process on another machine has died.
         found = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
-        return metrics(found), found.condition.state in _STANDING
+        return metrics(found), found.health.state in _STANDING
     except Exception as error:
         _reported(pipeline, error)
         return [Metric("readable", 0)], False
@@ -225,8 +225,15 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
         return _Row(document | counted, other, decided), document["state"] in _STANDING
     except Exception as error:
         report = _reported(pipeline, error)
-        damaged = {"state": "damaged", "good": False, "said": report.what, "cause": "", "remedy": [report.help]}
-        damaged |= {"failures": 0, "in_progress": 0}
+        damaged = {
+            "state": "damaged",
+            "needs_nothing": False,
+            "summary": report.what,
+            "cause": "",
+            "remedy": [report.help],
+            "failures": 0,
+            "in_progress": 0,
+        }
         return _Row(damaged), False
 
 

@@ -141,7 +141,7 @@ _NOT_SENT = JSONResponse(
     {
         "error": {
             "reason": "BAD_REQUEST",
-            "what": "the request did not come as a whole",
+            "message": "the request did not come as a whole",
             "expected": f"at most {BODY_BYTES:,} bytes, within {BODY_S:g} seconds",
             "help": "send it again",
         }
@@ -152,7 +152,7 @@ _TOO_MANY = JSONResponse(
     {
         "error": {
             "reason": "TOO_MANY_REQUESTS",
-            "what": f"{IN_LINE} requests of yours wait for an answer",
+            "message": f"{IN_LINE} requests of yours wait for an answer",
             "expected": "fewer at once, so that Airflow's pages stay fast",
             "help": "wait for answers before you ask for more",
         }

@@ -43,9 +43,9 @@ class SetUpNotice:
     """One thing that is missing: what, and the remedy."""
 
     check: str
-    what: str
+    problem: str
     help: str
-    stops: bool
+    is_blocking: bool
     """Whether pipelines cannot run so."""
 
 
@@ -63,7 +63,7 @@ def log_notices() -> None:
         return
     try:
         for notice in notices():
-            log.warning("tidegate: %s. %s", notice.what, notice.help)
+            log.warning("tidegate: %s. %s", notice.problem, notice.help)
     except Exception as error:
         log.warning("tidegate: cannot tell whether this Airflow is set up for it: %r", error)
 
@@ -80,7 +80,7 @@ def _versions() -> Iterator[SetUpNotice]:
             "Airflow's version",
             f"this is Airflow {found}, which this version of tidegate has not been tried with",
             f"use apache-airflow {known.text}, or another version of tidegate",
-            stops=False,
+            is_blocking=False,
         )
 
 
@@ -95,7 +95,7 @@ def _plugins() -> Iterator[SetUpNotice]:
             "plugins",
             f"nothing in {folder} registers tidegate's plugins, and it is not installed as a package",
             "pip install tidegate where all of Airflow's parts run, or let [core] plugins_folder name its plugins/",
-            stops=True,
+            is_blocking=True,
         )
 
 
@@ -121,7 +121,7 @@ def _dag_files() -> Iterator[SetUpNotice]:
                 "dags_folder",
                 f"Airflow looks for DAGs in {folder}, which is no folder",
                 "let [core] dags_folder (AIRFLOW__CORE__DAGS_FOLDER) name the dags/ of your project",
-                stops=True,
+                is_blocking=True,
             )
 
 
@@ -139,14 +139,14 @@ def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
                 f"Airflow skips {name}, because the word airflow is not in it",
                 "write it into the file, or set [core] dag_discovery_safe_mode = False "
                 "(AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False)",
-                stops=True,
+                is_blocking=True,
             )
         if missing := _find_missing_modules(text, folder):
             yield SetUpNotice(
                 "PYTHONPATH",
                 f"{name} imports {', '.join(missing)}, which this Airflow does not find",
                 f"let PYTHONPATH of all of Airflow's parts hold the folder of your project, such as {folder.parent}",
-                stops=True,
+                is_blocking=True,
             )
 
 
@@ -191,14 +191,14 @@ def _workers() -> Iterator[SetUpNotice]:
             "parallelism",
             f"LocalExecutor starts up to {parallelism} workers of 150 MB each",
             "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), to 4 to begin with",
-            stops=False,
+            is_blocking=False,
         )
     if not any(known in executor for known in _KNOWN_EXECUTORS):
         yield SetUpNotice(
             "executor",
             f"tasks run by {executor}, of which docs/guides/deploying.md says nothing",
             f"nothing if it works: any task may run anywhere. What is written of: {', '.join(_KNOWN_EXECUTORS)}",
-            stops=False,
+            is_blocking=False,
         )
 
 

@@ -24,15 +24,15 @@ from tidegate.records.names import backfill_dag
 from tidegate.ui import views
 from tidegate.ui.action_requests import (
     ActionRequest,
-    AskedAnswer,
-    AskedBackfill,
-    AskedDiscard,
-    AskedRelease,
-    AskedResume,
-    AskedRollback,
-    AskedRun,
-    AskedSavepoint,
-    AskedSwap,
+    AnswerRequest,
+    BackfillRequest,
+    DiscardRequest,
+    ReleaseRequest,
+    ResumeRequest,
+    RollbackRequest,
+    RunRequest,
+    SavepointRequest,
+    SwapRequest,
 )
 from tidegate.ui.pipelines import PipelineRef, has_dag, is_paused
 from tidegate.ui.rows import quarantined
@@ -47,7 +47,7 @@ def preview(action: str, pipeline: PipelineRef, ledger: Ledger, body: ActionRequ
     return PREVIEWS[action](pipeline, ledger, body)
 
 
-def _trigger(pipeline: PipelineRef, ledger: Ledger, body: AskedRun) -> Effects:
+def _trigger(pipeline: PipelineRef, ledger: Ledger, body: RunRequest) -> Effects:
     view = ledger.view()
     suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
     if suspended is not None:
@@ -56,7 +56,7 @@ def _trigger(pipeline: PipelineRef, ledger: Ledger, body: AskedRun) -> Effects:
     return [*_planned(pipeline, view), *_named(ledger, body)]
 
 
-def _drain(pipeline: PipelineRef, ledger: Ledger, body: AskedRun) -> Effects:
+def _drain(pipeline: PipelineRef, ledger: Ledger, body: RunRequest) -> Effects:
     ends = "If it has taken all input, event time ends with it, and later runs plan nothing until somebody resumes."
     return [*_trigger(pipeline, ledger, body), ends]
 
@@ -82,7 +82,7 @@ def _open_one(entry: Entry) -> str:
     return f"Checkpoint {entry.id} is open: the run waits for it, or ends it if nobody works at it any more."
 
 
-def _named(ledger: Ledger, body: AskedRun | AskedRollback) -> Effects:
+def _named(ledger: Ledger, body: RunRequest | RollbackRequest) -> Effects:
     name = getattr(body, "savepoint", None)
     if name is None:
         return []
@@ -90,14 +90,14 @@ def _named(ledger: Ledger, body: AskedRun | AskedRollback) -> Effects:
     return [f"Once it has completed, the checkpoint is savepoint {name}: retention spares it."]
 
 
-def _savepoint(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Effects:
+def _savepoint(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) -> Effects:
     decision = savepoint.nameable(ledger, body.name, body.checkpoint)
     savepoint.check_free(ledger, body.name, decision.id)
     savepoint.check_retained(ledger, decision.id)
     return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until somebody disposes of it."]
 
 
-def _dispose(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Effects:
+def _dispose(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) -> Effects:
     found = savepoint.find(ledger, body.name)
     others = [each.name for each in savepoint.savepoints(ledger) if each.entry == found.entry and each != found]
     if others:
@@ -109,13 +109,13 @@ def _dispose(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Eff
     return [f"Retention removes checkpoint {found.entry} soon: {later} have completed since. Nobody can go back to it."]
 
 
-def _approve(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Effects:
+def _approve(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effects:
     ledger = _answered(pipeline, ledger, body)
     entry, holding = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
         others = [each.gate for each in unanswered(entry) if each not in holding]
         more = [f"First, gate {', '.join(others)} is to be answered, too."] if others else []
-        return [f"The backfill goes on with exactly the judged rows: {_staged(entry)}.", *more]
+        return [f"The backfill continues with exactly the judged rows: {_staged(entry)}.", *more]
     effects = [f"Checkpoint {entry.id} completes, and exactly the judged rows are published: {_staged(entry)}."]
     aside = sum(verdict.quarantined for acked in entry.acks.values() for verdict in acked.ack.gates.values())
     effects += [f"{_count(aside)} to quarantine."] if aside else []
@@ -123,22 +123,22 @@ def _approve(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Effect
     return effects + ([f"First, gate {', '.join(others)} is to be answered, too."] if others else [])
 
 
-def _reject(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Effects:
+def _reject(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effects:
     ledger = _answered(pipeline, ledger, body)
     entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
         return [
             f"The backfill ends with its checkpoint {entry.id}, until somebody continues or discards it.",
-            "The pipeline goes on, and its tables stay as they are.",
+            "The pipeline continues, and its tables stay as they are.",
         ]
     return [
         f"Checkpoint {entry.id} is aborted, and no table gets its rows: {_staged(entry)}.",
         "The pipeline is suspended: no run plans a checkpoint until somebody resumes it.",
-        "The next checkpoint reads the same input again. Resume can set aside what a gate would hold again.",
+        "The next checkpoint reads the same input again. Resume can quarantine what a gate would hold again.",
     ]
 
 
-def _answered(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Ledger:
+def _answered(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Ledger:
     """Return the log that has the checkpoint: the pipeline's, or that of a backfill."""
     return ledger if body.backfill is None else open_backfill_ledger(ledger, body.backfill, pipeline.options)
 
@@ -166,32 +166,32 @@ def _suspend(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effe
     return effects if planned else [*effects, "No checkpoint is open."]
 
 
-def _resume(pipeline: PipelineRef, ledger: Ledger, body: AskedResume) -> Effects:
+def _resume(pipeline: PipelineRef, ledger: Ledger, body: ResumeRequest) -> Effects:
     view = ledger.view()
-    if not control.check_resume(ledger, view, after_end=body.after_end, quarantine_all=body.quarantine_all):
+    if not control.check_resume(ledger, view, after_end=body.restart_finished, quarantine_all=body.quarantine_all):
         raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
     suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
     effects = _planned(pipeline, view)
     effects[0] = f"The next run continues: {effects[0][0].lower()}{effects[0][1:]}"
-    if suspended is not None and suspended.failed:
-        effects.append(f"The failures so far ({_listed(suspended.failed)}) do not count any more.")
+    if suspended is not None and suspended.failed_checkpoints:
+        effects.append(f"The failures so far ({_listed(suspended.failed_checkpoints)}) do not count any more.")
     if body.quarantine_all:
-        effects.append("The next checkpoint sets aside the rows that a gate would hold again.")
-    elif suspended is not None and suspended.rejected is not None:
+        effects.append("The next checkpoint quarantines the rows that a gate would hold again.")
+    elif suspended is not None and suspended.rejected_checkpoint is not None:
         effects.append("Unless its rows have changed by then, a gate holds the next checkpoint again.")
-    if body.after_end:
+    if body.restart_finished:
         effects.append("Event time has ended: rows that come now are late.")
     return effects
 
 
-def _rollback(pipeline: PipelineRef, ledger: Ledger, body: AskedRollback) -> Effects:
+def _rollback(pipeline: PipelineRef, ledger: Ledger, body: RollbackRequest) -> Effects:
     proposal = views.way_back(pipeline, body.to)
-    undone, ended, tables = proposal["undone"], proposal["ended"], proposal["tables"]
-    taken_back = [f"Taken back: the swap of backfill {each['backfill']}." for each in proposal["taken_back"]]
-    none = [] if taken_back else ["No checkpoint is undone."]
-    effects = [*taken_back, *([f"No longer counts: checkpoint {_listed(undone)}."] if undone else none)]
-    effects += [f"Aborted: checkpoint {_listed(ended)}."] if ended else []
-    stays = sorted(name for name, at in tables.items() if at["rows_stay"])
+    undone, aborted, tables = proposal["undone"], proposal["aborted"], proposal["tables"]
+    swaps = [f"Taken back: the swap of backfill {each['backfill']}." for each in proposal["undone_swaps"]]
+    none = [] if swaps else ["No checkpoint is undone."]
+    effects = [*swaps, *([f"No longer counts: checkpoint {_listed(undone)}."] if undone else none)]
+    effects += [f"Aborted: checkpoint {_listed(aborted)}."] if aborted else []
+    stays = sorted(name for name, at in tables.items() if at["rows_stay_because"])
     back = sorted(name for name in tables.keys() - set(stays) if "." not in name)
     effects += [f"{', '.join(back)}: as after checkpoint {body.to}, by one more commit each."] if back else []
     effects += [f"{', '.join(stays)}: rows stay, and what is read again is written once more."] if stays else []
@@ -202,9 +202,9 @@ def _rollback(pipeline: PipelineRef, ledger: Ledger, body: AskedRollback) -> Eff
     return [*effects, after, *wait]
 
 
-def _release(pipeline: PipelineRef, ledger: Ledger, body: AskedRelease) -> Effects:
+def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Effects:
     words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
-    words |= {"correct": body.correct, "shown": body.shown}
+    words |= {"correct": body.correct, "expected_rows": body.expected_rows}
     request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
     refuse_unknown_gate(ledger, request)
     if body.discard:
@@ -218,7 +218,7 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: AskedRelease) -> Effec
     return effects
 
 
-def _backfill(pipeline: PipelineRef, ledger: Ledger, body: AskedBackfill) -> Effects:
+def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> Effects:
     origin, last = refuse_unknown(ledger, body)
     _refuse_no_dag(pipeline)
     if not body.begin_after.strip():
@@ -230,7 +230,7 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: AskedBackfill) -> Eff
     return [*effects, "Nobody sees its tables until somebody swaps them in."]
 
 
-def _swap(pipeline: PipelineRef, ledger: Ledger, body: AskedSwap) -> Effects:
+def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
     _refuse_no_dag(pipeline)
     line = _line(pipeline, ledger, body.name)
     effects = [f"A run reads {_checkpoints(len(line.pending))} more first, while the pipeline waits."]
@@ -244,15 +244,15 @@ def _swap(pipeline: PipelineRef, ledger: Ledger, body: AskedSwap) -> Effects:
     if compared is None:
         return [*effects, "Nobody has compared its tables yet: what changes is not known."]
     for name, table in sorted(compared.tables.items()):
-        effects.append(f"{name}: {_count(table.taken_away)} taken away, {_count(table.brought)} brought.")
+        effects.append(f"{name}: {_count(table.rows_removed)} removed, {_count(table.rows_added)} added.")
     return effects
 
 
-def _discard(pipeline: PipelineRef, ledger: Ledger, body: AskedDiscard) -> Effects:
+def _discard(pipeline: PipelineRef, ledger: Ledger, body: DiscardRequest) -> Effects:
     _refuse_no_dag(pipeline)
     line = _line(pipeline, ledger, body.name)
-    if line.swapped is not None:
-        return [f"Its result is in the tables since entry {line.swapped}, and stays. Its other files are removed."]
+    if line.swap is not None:
+        return [f"Its result is in the tables since entry {line.swap}, and stays. Its other files are removed."]
     return [f"Removed: {_checkpoints(line.checkpoints)} of its own. The pipeline's tables stay as they are."]
 
 
@@ -281,12 +281,12 @@ def _listed(ids: Iterable[int]) -> str:
 _HISTORY = "the page History shows which are kept"
 
 
-def refuse_unknown(ledger: Ledger, body: AskedBackfill) -> tuple[int, int | None]:
+def refuse_unknown(ledger: Ledger, body: BackfillRequest) -> tuple[int, int | None]:
     """Return from where and up to where a backfill goes. Refuse a checkpoint that is not there. The run looks at all
     else: it has the code."""
     from tidegate.backfill.choosing import checkpoint_of, origin_of
 
-    begin_after, to = body.begin_after.strip(), body.to.strip()
+    begin_after, to = body.begin_after.strip(), body.stop_after.strip()
     origin = origin_of(ledger, begin_after) if begin_after else 0
     last = checkpoint_of(ledger, to) if to else None
     for id in filter(None, (origin, last)):

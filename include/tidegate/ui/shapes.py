@@ -33,13 +33,13 @@ Row = create_model(
 )
 
 
-class Whole(Row):  # type: ignore[valid-type,misc]
+class CheckpointWithDetails(Row):  # type: ignore[valid-type,misc]
     """A checkpoint with all that is known of it."""
 
     details: dict[str, Any] = Field(
-        description="jobs, sources, gates, states, tables, missing, behind, config, detail …, each by name"
+        description="jobs, sources, gates, states, tables, missing_acks, overtaken_jobs, config, detail …, each by name"
     )
-    kept: bool = Field(description="Whether its records are still there; else this is from the history")
+    records_retained: bool = Field(description="False: its records are deleted, and this is from the history")
 
 
 class ProgressAnswer(BaseModel):
@@ -47,21 +47,21 @@ class ProgressAnswer(BaseModel):
 
     format: int
     attempt: str
-    created: str
+    reported_at: str = Field(description="When the attempt last reported")
     age_seconds: float
     id: int
     job: str
     started: str
     step: str = Field(description="Empty: it is between two")
-    step_s: float
-    seconds: dict[str, float] = Field(description="How long each step took that is over")
-    taken: dict[str, dict[str, int | None]] = Field(description="By source, the rows, bytes and files that it reads")
+    current_step_seconds: float
+    step_seconds: dict[str, float] = Field(description="How long each finished step took")
+    read: dict[str, dict[str, int | None]] = Field(description="By source, the rows, bytes and files that it reads")
     tasks_done: int | None = Field(description="Of the query that Spark works at")
     tasks: int | None
     bytes_read: int | None
 
 
-class WithProgress(Whole):
+class CheckpointWithProgress(CheckpointWithDetails):
     """A checkpoint that is open or held."""
 
     progress: dict[str, ProgressAnswer] = Field(description="By job without an ack")
@@ -81,29 +81,29 @@ class CountsAnswer(BaseModel):
     held: int
     completed: int
     failed: int
-    ended: int = Field(description="Aborted because somebody went back or cancelled, and so no failures")
-    restored: int = Field(description="Rollbacks")
+    cancelled: int = Field(description="Aborted by a rollback or a cancel: not failures")
+    rollbacks: int
     rolled_back: int
-    swapped: int = Field(description="Backfills that were swapped in")
+    swaps: int = Field(description="Backfills that were swapped in")
     replaced: int = Field(description="Checkpoints in whose place the result of a backfill stands")
 
 
-class ConditionAnswer(BaseModel):
+class HealthAnswer(BaseModel):
     """A pipeline's health: one state, one cause, what to do in this order. `state` and `reason` are stable."""
 
     state: str = Field(examples=["well", "suspended"])
-    good: bool = Field(description="Whether nobody has to do anything")
-    said: str
+    needs_nothing: bool = Field(description="True: nobody has to do anything")
+    summary: str = Field(description="The state in a sentence")
     cause: str
     remedy: list[str]
-    entry: int | None = Field(None, description="The checkpoint that it is about")
+    checkpoint: int | None = Field(None, description="The checkpoint that the state is about")
     reason: str = Field("", examples=["GATE_FAILED"])
     run_id: str | None = Field(None, description="The DAG run whose log says more")
     task: str | None = Field(None, description="Its task")
     gates: list[str] = Field([], description="Gates whose findings are to be looked at")
 
 
-class Short(BaseModel):
+class LastCompleted(BaseModel):
     """The last completed checkpoint."""
 
     id: int
@@ -113,12 +113,12 @@ class Short(BaseModel):
     run: str
 
 
-class Listed(ConditionAnswer):
+class ListedPipeline(HealthAnswer):
     """A pipeline in the list. One whose records are damaged has no figures."""
 
     dag: str
     pipeline: str
-    last_completed: Short | None = None
+    last_completed: LastCompleted | None = None
     age_seconds: float | None = None
     lag_seconds: float | None = None
     failures: int = Field(0, description="In a row, since the last completed one")
@@ -130,49 +130,49 @@ class Listed(ConditionAnswer):
 class NoticeAnswer(BaseModel):
     """Something that is to be set up, and how."""
 
-    what: str
+    problem: str = Field(description="What is not set up")
     help: str
-    stops: bool = Field(description="Whether pipelines cannot run so")
+    is_blocking: bool = Field(description="True: pipelines cannot run so")
 
 
 class PipelinesAnswer(BaseModel):
     """All that the caller may see."""
 
-    pipelines: list[Listed]
+    pipelines: list[ListedPipeline]
     total: int
     complete: bool = Field(description="Whether each is told as it is now; if not, ask again: it continues from there")
     notices: list[NoticeAnswer] = Field(description="What this Airflow lacks for pipelines")
 
 
-class Named(BaseModel):
+class SavepointAnswer(BaseModel):
     """A savepoint."""
 
     name: str
-    id: int
-    by: str
+    checkpoint: int
+    created_by: str
     note: str
-    at: str
-    kept: bool
+    created_at: str
+    retained: bool = Field(description="Whether the checkpoint is still retained")
 
 
 class LatestAnswer(BaseModel):
     """The newest of each kind."""
 
-    completed: Whole | None
-    failed: Whole | None
-    restored: Whole | None
-    swapped: Whole | None
-    savepoint: Named | None
+    completed: CheckpointWithDetails | None
+    failed: CheckpointWithDetails | None
+    rollback: CheckpointWithDetails | None
+    swap: CheckpointWithDetails | None
+    savepoint: SavepointAnswer | None
 
 
-class HeldAnswer(BaseModel):
+class SuspensionAnswer(BaseModel):
     """Why no run plans a checkpoint."""
 
-    by: str
+    cause: str = Field(description="Who or what suspended the pipeline")
     why: str
-    failed: list[int]
+    failed_checkpoints: list[int] = Field(description="Those that failed in a row, oldest first")
     action: str
-    rejected: int | None
+    rejected_checkpoint: int | None = Field(description="The one whose rejection suspended it")
     entry: int | None
 
 
@@ -181,18 +181,20 @@ class ComparedBackfillTable(BaseModel):
 
     rows_now: int
     rows_after: int
-    taken_away: int = Field(description="Rows that the swap takes away; one that it changes counts here and there")
-    brought: int
+    rows_removed: int = Field(description="A row that the swap changes counts as removed and as added")
+    rows_added: int
 
 
 class ComparedBackfill(BaseModel):
     """What a swap would have changed when somebody last looked."""
 
-    at: str
-    current: bool = Field(description="Whether neither the backfill nor the pipeline has gone on since")
+    compared_at: str
+    is_current: bool = Field(description="True: neither the backfill nor the pipeline has continued since")
     tables: dict[str, ComparedBackfillTable]
-    left_out: list[str] = Field(description="Sinks that stay as they are")
-    shared: list[str] = Field(description="Tables that others have written to since: a swap asks what becomes of that")
+    unchanged_sinks: list[str] = Field(description="Sinks that stay as they are")
+    tables_with_other_writers: list[str] = Field(
+        description="Tables that others have written to since: a swap asks what becomes of that"
+    )
     problems: list[str] = Field(description="Why a swap would have been refused")
 
 
@@ -209,20 +211,20 @@ class BackfillAnswer(BaseModel):
 
     name: str
     origin: int = Field(description="The checkpoint after which it begins; 0: the beginning")
-    by: str
+    created_by: str
     note: str
-    at: str
-    state: str = Field(examples=["replaying", "held", "stopped", "caught up", "refused", "swapped"])
-    made: int = Field(description="Checkpoints that it has made itself")
-    reached: int = Field(description="The pipeline's checkpoint all of whose input it has read")
-    reached_at: str | None
+    created_at: str
+    state: str = Field(examples=["replaying", "held", "stopped", "caught_up", "blocked", "swapped"])
+    checkpoints: int = Field(description="How many checkpoints it has made itself")
+    caught_up_to: int = Field(description="The pipeline's checkpoint whose input it has read completely")
+    caught_up_at: str | None = Field(description="When that checkpoint was completed")
     pending: int = Field(description="The pipeline's checkpoints whose input it has not read yet")
-    behind_seconds: float | None = Field(description="The age of the oldest of these")
-    swapped: int | None = Field(description="The entry that has swapped it in")
-    refused: str = Field(description="Why it cannot go on; empty: it can")
-    held: HeldBackfill | None
-    stopped: str = Field(description="Why its last checkpoint was aborted; empty: it was not")
-    compared: ComparedBackfill | None
+    oldest_pending_seconds: float | None = Field(description="The age of the oldest of these")
+    swap: int | None = Field(description="The entry that has swapped it in")
+    blocked_by: str = Field(description="Why it cannot continue; empty: it can")
+    held_checkpoint: HeldBackfill | None
+    stop_reason: str = Field(description="Why its last checkpoint was aborted; empty: it was not")
+    last_comparison: ComparedBackfill | None
 
 
 class Overview(BaseModel):
@@ -233,16 +235,16 @@ class Overview(BaseModel):
     started: bool
     by_interval: bool
     gates: list[str]
-    condition: ConditionAnswer
-    suspended: HeldAnswer | None
+    health: HealthAnswer
+    suspended: SuspensionAnswer | None
     counts: CountsAnswer
     latest: LatestAnswer
-    open: list[WithProgress]
-    savepoints: list[Named]
+    open_checkpoints: list[CheckpointWithProgress] = Field(description="Those that are open or held")
+    savepoints: list[SavepointAnswer]
     backfills: list[BackfillAnswer]
     history_problem: str
     now: str
-    may: dict[str, bool] = Field(
+    permissions: dict[str, bool] = Field(
         description="trigger, edit, answer, rollback, drain, backfill, swap: what the caller may do"
     )
 
@@ -265,14 +267,14 @@ class Tasks(BaseModel):
     complete: str
 
 
-class Checkpoint(WithProgress):
+class Checkpoint(CheckpointWithProgress):
     """One checkpoint, however old."""
 
-    sampled: list[str] = Field(description="Stages, gates and operators of which it has kept some rows")
+    sampled_parts: list[str] = Field(description="Stages, gates and operators of which it has kept some rows")
     savepoints: list[str]
     run_id: str | None
-    before: int | None
-    after: int | None
+    previous: int | None
+    next: int | None
     tasks: Tasks
     now: str
 
@@ -307,7 +309,7 @@ class Findings(BaseModel):
     file_count: int
 
 
-class OfRun(BaseModel):
+class CheckpointOfRun(BaseModel):
     """The checkpoint that a run has made."""
 
     checkpoint: int | None
@@ -399,7 +401,9 @@ class GraphAnswer(BaseModel):
     jobs: list[str]
     parts: list[PartAnswer]
     in_flight: dict[str, InFlightAnswer] = Field(description="By job that the checkpoint went past")
-    sampled: list[str] = Field(description="Stages, gates and operators of which the checkpoint has kept some rows")
+    sampled_parts: list[str] = Field(
+        description="Stages, gates and operators of which the checkpoint has kept some rows"
+    )
 
 
 class Pair(BaseModel):
@@ -428,8 +432,8 @@ class Requested(BaseModel):
 
     number: int
     action: str
-    by: str
-    at: str
+    requested_by: str
+    requested_at: str
 
 
 class Waiting(BaseModel):
@@ -448,13 +452,13 @@ class Quarantine(BaseModel):
     gates: dict[str, Waiting]
 
 
-class AsideAnswer(BaseModel):
+class QuarantinedRow(BaseModel):
     """A row that waits. Values are texts, cut if they are long."""
 
     id: str
     checkpoint: int
     rules: list[str]
-    stays: str | None = Field(None, description="Why it was not released although somebody asked for that")
+    stays_because: str | None = Field(None, description="Why it was not released although somebody asked for that")
     values: dict[str, str | None]
 
 
@@ -465,16 +469,18 @@ class RowsAnswer(BaseModel):
     total: int
     complete: bool = Field(description="Whether all was counted; if not, there may be more: ask again")
     columns: list[str]
-    rows: list[AsideAnswer]
+    rows: list[QuarantinedRow]
 
 
 class TargetAnswer(BaseModel):
     """A table, now and behind a rollback."""
 
-    now: int | None
-    back_to: int
+    version: int | None = Field(description="The table's current version")
+    restored_version: int
     uri: str
-    rows_stay: str = Field(description="Why the target keeps its rows, whatever is rolled back; empty: it does not")
+    rows_stay_because: str = Field(
+        description="Why the target keeps its rows, whatever is rolled back; empty: it does not"
+    )
 
 
 class JudgedCheckpoint(BaseModel):
@@ -528,19 +534,19 @@ class TableChanges(BaseModel):
     rows: list[RowChangeAnswer]
 
 
-class AsideThen(AsideAnswer):
-    """A row that was set aside."""
+class QuarantinedRowStatus(QuarantinedRow):
+    """A quarantined row, and what has become of it."""
 
-    fate: str = Field(examples=["waiting", "released", "discarded"])
+    status: str = Field(examples=["waiting", "released", "discarded"])
 
 
-class AsideRows(BaseModel):
-    """Some of the rows that a gate has set aside at a checkpoint."""
+class QuarantinedRowsAt(BaseModel):
+    """Some of the rows that a gate has quarantined at a checkpoint."""
 
     gate: str
     checkpoint: int
     columns: list[str]
-    rows: list[AsideThen]
+    rows: list[QuarantinedRowStatus]
 
 
 class StreamSample(BaseModel):
@@ -562,40 +568,40 @@ class PartSamples(BaseModel):
     streams: list[StreamSample]
 
 
-class SwapTakenBack(BaseModel):
+class UndoneSwap(BaseModel):
     """A swap that a rollback undoes."""
 
     id: int
     backfill: str | None
 
 
-class WayBackAnswer(BaseModel):
+class RollbackPlan(BaseModel):
     """The effects that a rollback would have."""
 
     to: int
     decided: str
-    undone: list[int]
-    taken_back: list[SwapTakenBack]
-    ended: list[int]
+    undone: list[int] = Field(description="Checkpoints that no longer count")
+    undone_swaps: list[UndoneSwap]
+    aborted: list[int] = Field(description="Open checkpoints that the rollback aborts")
     sources: list[str]
     tables: dict[str, TargetAnswer]
 
 
 class ActedAnswer(BaseModel):
-    """An action that somebody has taken. `done` is null if its result is unknown."""
+    """An action that somebody has taken."""
 
-    at: str
-    by: str
+    requested_at: str
+    requested_by: str
     action: str
-    asked: dict[str, Any]
-    done: bool | None
-    told: str
+    request: dict[str, Any] = Field(description="Its parameters")
+    succeeded: bool | None = Field(description="Null: the result is unknown")
+    message: str = Field(description="The outcome in a sentence")
 
 
 class Audit(BaseModel):
     """Newest first."""
 
-    acts: list[ActedAnswer]
+    actions: list[ActedAnswer]
 
 
 class Points(RootModel[dict[str, list[Any]]]):

@@ -27,10 +27,11 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
+from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place, is_url
-from tidegate.records.records import Json, Verdict, sum_of
+from tidegate.records.records import JobNote, Json, Verdict, sum_of
 from tidegate.ui.pipelines import PipelineRef, is_paused
 from tidegate.ui.rows import origins, stream_samples
 
@@ -63,7 +64,7 @@ def overview(pipeline: PipelineRef) -> Json:
     ledger = history.ledger
     named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
-    observed, told = read_health(pipeline, ledger)
+    observed, health = read_health(pipeline, ledger)
     view = (observed if pipeline.may_read_rows else observed.without_rows()).view
     return {
         "dag": pipeline.dag_id,
@@ -71,17 +72,17 @@ def overview(pipeline: PipelineRef) -> Json:
         "started": ledger.identity_or_none() is not None,
         "by_interval": pipeline.card.by_interval,
         "gates": list(pipeline.card.gates),
-        "condition": told,
+        "health": health,
         "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
         "counts": history.counts(),
         "latest": {
             "completed": _document(history.last_completed()),
             "failed": _document(history.newest("aborted")),
-            "restored": _document(history.newest("rollback")),
-            "swapped": _document(history.newest("swap")),
+            "rollback": _document(history.newest("rollback")),
+            "swap": _document(history.newest("swap")),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
-        "open": [_with_progress(history, history.find(row.id)) for row in undecided],
+        "open_checkpoints": [_with_progress(history, history.find(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
         "backfills": [
             _backfill(status)
@@ -93,38 +94,38 @@ def overview(pipeline: PipelineRef) -> Json:
 
 
 def _backfill(status: BackfillStatus) -> Json:
-    """Return a line, how far it has come, and what a swap would have changed when somebody last looked."""
+    """Return a backfill, how far it has come, and what a swap would have changed when last compared."""
     record, compared = status.record, status.last_comparison
     return {
         "name": record.name,
         "origin": record.origin,
-        "by": record.by,
+        "created_by": record.by,
         "note": record.note,
-        "at": record.created,
+        "created_at": record.created,
         "state": status.state,
-        "made": status.checkpoints,
-        "reached": status.caught_up_to,
-        "reached_at": status.caught_up_at,
+        "checkpoints": status.checkpoints,
+        "caught_up_to": status.caught_up_to,
+        "caught_up_at": status.caught_up_at,
         "pending": len(status.pending),
-        "behind_seconds": age(status.oldest_pending),
-        "swapped": status.swapped,
-        "refused": status.blocked_by,
-        "held": None
+        "oldest_pending_seconds": age(status.oldest_pending),
+        "swap": status.swap,
+        "blocked_by": status.blocked_by,
+        "held_checkpoint": None
         if status.held_checkpoint is None
         else {
             "checkpoint": status.held_checkpoint.checkpoint,
             "gates": list(status.held_checkpoint.gates),
             "why": status.held_checkpoint.why,
         },
-        "stopped": status.stop_reason,
-        "compared": None
+        "stop_reason": status.stop_reason,
+        "last_comparison": None
         if compared is None
         else {
-            "at": compared.created,
-            "current": compared.head == status.head and not status.pending,
-            "tables": msgspec.to_builtins(compared.tables),
-            "left_out": compared.left_out,
-            "shared": compared.shared,
+            "compared_at": compared.created,
+            "is_current": compared.head == status.head and not status.pending,
+            "tables": typed.document_of(compared.tables),
+            "unchanged_sinks": compared.unchanged_sinks,
+            "tables_with_other_writers": compared.tables_with_other_writers,
             "problems": compared.problems,
         },
     }
@@ -136,13 +137,15 @@ def checkpoint(pipeline: PipelineRef, id: int) -> Json:
     view = _view(pipeline, history, id)
     document = _with_progress(history, view)
     document["details"]["tables"] = _tables(pipeline, history, view)
-    before, after = history.neighbours(id)
+    previous, following = history.neighbours(id)
     return document | {
-        "sampled": stream_samples.sampled_parts(history.ledger, history.ledger.entry(id) if view.kept else None),
+        "sampled_parts": stream_samples.sampled_parts(
+            history.ledger, history.ledger.entry(id) if view.records_retained else None
+        ),
         "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
         "run_id": _run_id(view.run),
-        "before": before,
-        "after": after,
+        "previous": previous,
+        "next": following,
         "tasks": _tasks(pipeline),
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
@@ -153,11 +156,17 @@ def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> J
     assert view is not None, "it is listed"
     document: Json = view.document()
     document["progress"] = {}
-    for job in view.details.missing if view.decided is None else ():
+    for job in view.details.missing_acks if view.decided is None else ():
         note = history.ledger.progress(job)
         if note is not None and note.id == view.id:
-            document["progress"][job] = msgspec.to_builtins(note) | {"age_seconds": age(note.created)}
+            document["progress"][job] = _progress(note)
     return document
+
+
+def _progress(note: JobNote) -> Json:
+    document: Json = typed.document_of(note)
+    reported_at = document.pop("created")
+    return document | {"reported_at": reported_at, "age_seconds": age(reported_at)}
 
 
 def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> CheckpointView:
@@ -260,8 +269,8 @@ def graph(pipeline: PipelineRef) -> Json:
         "checkpoint": last.id if last is not None else None,
         "jobs": pipeline.card.jobs,
         "parts": parts,
-        "in_flight": {job: {"rows": at.rows, "bytes": at.bytes} for job, at in details.behind.items()},
-        "sampled": stream_samples.sampled_parts(pipeline.ledger(), entry),
+        "in_flight": {job: {"rows": at.rows, "bytes": at.bytes} for job, at in details.overtaken_jobs.items()},
+        "sampled_parts": stream_samples.sampled_parts(pipeline.ledger(), entry),
     }
 
 
@@ -325,7 +334,7 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
 
 def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | None:
     """Rows of a source per second in which its job has worked."""
-    worked = next((job.sync_s for job in details.jobs.values() if name in job.taken), None)
+    worked = next((job.sync_s for job in details.jobs.values() if name in job.read), None)
     return round(rows / worked, 1) if rows is not None and worked else None
 
 
@@ -368,7 +377,7 @@ def way_back(pipeline: PipelineRef, to: int) -> Json:
     it."""
     history = pipeline.past()
     target, published = history.find(to), history.ledger.published(to)
-    if target is None or target.outcome not in COUNTED or not target.kept or published is None:
+    if target is None or target.outcome not in COUNTED or not target.records_retained or published is None:
         raise Rejected(
             f"nobody can go back to checkpoint {to}",
             expected="one that is completed, on all tables, and retained",
@@ -383,15 +392,15 @@ def way_back(pipeline: PipelineRef, to: int) -> Json:
         "to": to,
         "decided": target.decided,
         "undone": history.checkpoints_after(to, "completed"),
-        "taken_back": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_after(to)],
-        "ended": history.checkpoints_after(to, "open", "held"),
+        "undone_swaps": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_after(to)],
+        "aborted": history.checkpoints_after(to, "open", "held"),
         "sources": sorted(target.details.sources),
         "tables": {
             name: {
-                "now": versions.get(name),
-                "back_to": table["version"],
+                "version": versions.get(name),
+                "restored_version": table["version"],
                 "uri": table["uri"],
-                "rows_stay": pipeline.card.rows_stay.get(name, ""),
+                "rows_stay_because": pipeline.card.rows_stay.get(name, ""),
             }
             for name, table in sorted(tables.items())
         },
@@ -410,7 +419,7 @@ def _refuse_deleted_tables(pipeline: PipelineRef, tables: Json, to: int, last: C
 
 def _tables(pipeline: PipelineRef, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
-    tables: Json = msgspec.to_builtins(view.details.tables)
+    tables: Json = typed.document_of(view.details.tables)
     return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
 
 
@@ -435,8 +444,15 @@ def observe_pipeline(pipeline: PipelineRef, ledger: Ledger) -> condition.Observa
 def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> Json:
     """Return the pipeline's health as the API tells it."""
     health = condition.condition(observed, _api_remedy(pipeline.card.pipeline))
-    document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
-    document |= {"remedy": list(health.remedy), "entry": health.entry, "reason": health.reason}
+    document = {
+        "state": health.state,
+        "needs_nothing": health.needs_nothing,
+        "summary": health.summary,
+        "cause": health.cause,
+        "remedy": list(health.remedy),
+        "checkpoint": health.checkpoint,
+        "reason": health.reason,
+    }
     return document | _find_log_of(pipeline, observed, health)
 
 
@@ -444,7 +460,7 @@ def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health
     """The run and task of Airflow whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
         return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
-    entry = observed.view.get(health.entry) if health.entry is not None else None
+    entry = observed.view.get(health.checkpoint) if health.checkpoint is not None else None
     if entry is None or entry.control is not None:
         return {"run_id": None, "task": None, "gates": []}
     gates: list[str] = []
@@ -457,7 +473,7 @@ def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health
         return {"run_id": None, "task": None, "gates": gates}  # a person has done that, and no log tells of it
     failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if health.reason else None
     task = _tasks(pipeline)["jobs"].get(failed, "complete")
-    return {"run_id": _run_id(entry.plan.run), "task": None if health.good else task, "gates": gates}
+    return {"run_id": _run_id(entry.plan.run), "task": None if health.needs_nothing else task, "gates": gates}
 
 
 def _api_remedy(pipeline: str) -> condition.Command:
@@ -494,11 +510,11 @@ def _savepoint(found: savepoint.Savepoint) -> Json:
     pin = found.pin
     return {
         "name": found.name,
-        "id": found.entry,
-        "by": pin.by,
+        "checkpoint": found.entry,
+        "created_by": pin.by,
         "note": pin.note,
-        "at": pin.created,
-        "kept": found.is_retained,
+        "created_at": pin.created,
+        "retained": found.is_retained,
     }
 
 

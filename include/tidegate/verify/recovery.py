@@ -29,21 +29,21 @@ __all__ = ["Recovery", "verify_next_run"]
 class Recovery:
     """The situation that the next run will find. Without problems it continues by itself."""
 
-    last: int | None
+    continues_from: int | None
     """The checkpoint that it continues from; None: none was completed, so it starts at the beginning."""
-    dead: dict[int, str]
+    aborted: dict[int, str]
     """Open checkpoints that it aborts, and why."""
-    alive: tuple[int, ...]
+    running: tuple[int, ...]
     """Open checkpoints that somebody may still be working on."""
-    owed: dict[str, tuple[int, ...]]
+    unpublished: dict[str, tuple[int, ...]]
     """By table, the completed checkpoints that are not published to it yet."""
     problems: tuple[str, ...]
     """What is damaged of all this."""
-    instead: int | None = None
+    fallback: int | None = None
     """If there are problems: the newest older checkpoint that is whole."""
-    keep: tuple[str, ...] = ()
+    rows_stay_in: tuple[str, ...] = ()
     """The sinks whose rows would stay then: their targets cannot take rows back."""
-    lost: tuple[int, ...] = ()
+    undone: tuple[int, ...] = ()
     """The checkpoints that would no longer count then."""
 
 

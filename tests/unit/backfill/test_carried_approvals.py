@@ -159,5 +159,5 @@ def test_a_rejected_checkpoint_gives_no_approval(tmp_path: Path) -> None:
 
 
 def test_the_dry_run_says_how_many_carry(endless: Endless) -> None:
-    assert outlook(endless.coordinator(), 1, "recorded")["approvals"] == {"carry": 2, "asked_again": 0}
-    assert outlook(endless.coordinator(), 1, "own")["approvals"] == {"carry": 0, "asked_again": 2}
+    assert outlook(endless.coordinator(), 1, "recorded")["approvals"] == {"carried_over": 2, "to_repeat": 0}
+    assert outlook(endless.coordinator(), 1, "own")["approvals"] == {"carried_over": 0, "to_repeat": 2}

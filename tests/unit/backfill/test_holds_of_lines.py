@@ -133,7 +133,7 @@ def test_to_run_it_again_resumes_it_and_mended_rules_let_it_through(
     endless.gates = {"multiples": ToyGate(every=0, hold_for=DAY, unanswered="reject")}
     line = begun(endless)
     assert replayed(line) == 2
-    assert backfill_statuses(endless.ledger, {})[0].state == "caught up"
+    assert backfill_statuses(endless.ledger, {})[0].state == "caught_up"
 
 
 def test_a_suspended_line_is_refused_by_its_own_name(endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def test_a_rollback_leaves_what_was_written_and_says_so(world: ToyWorld) -> None
     for number in range(3):
         world.checkpoint(f"run {number}", 1)
     proposal = examine(world.coordinator(), 1, {})
-    assert [(each.table, each.how, each.written_through) for each in proposal.changes] == [
+    assert [(each.table, each.method, each.written_directly) for each in proposal.changes] == [
         ("a", "keep", True),
         ("b", "keep", True),
     ]

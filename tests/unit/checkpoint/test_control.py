@@ -78,7 +78,7 @@ def test_one_failure_more_than_is_tolerable_suspends(world: ToyWorld, tolerable:
     error = refused(world, "late")
     assert error.reason == "SUSPENDED"
     assert f"Checkpoint {failed[-1]}: JOB_FAILED: the disk is full" in str(error)
-    assert world.coordinator().suspended().failed == tuple(failed)
+    assert world.coordinator().suspended().failed_checkpoints == tuple(failed)
     world.coordinator().resume("mia", "more disk")
     for number in range(tolerable):
         fail(world, f"again{number}")

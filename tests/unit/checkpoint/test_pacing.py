@@ -258,8 +258,8 @@ def test_a_backlog_is_taken_in_checkpoints_that_last_as_long_as_they_should(pace
     assert all(3 + 0.1 * amount <= 33 for amount in took)
     assert 28 <= 3 + 0.1 * took[-1] <= 31
     pace = paced.pace(13)
-    assert (pace.at_most, pace.taken, pace.target_s, pace.unit) == (took[-1], took[-1], 30.0, "rows")
-    assert [each.id for each in pace.seen] == [1, *range(6, 13)], "also those whose records are gone"
+    assert (pace.at_most, pace.planned, pace.target_s, pace.unit) == (took[-1], took[-1], 30.0, "rows")
+    assert [each.id for each in pace.based_on] == [1, *range(6, 13)], "also those whose records are gone"
     assert f"at most {took[-1]:,} rows, so that a checkpoint takes about 30 s" in pace.why
     paced.exact()
 

@@ -222,7 +222,7 @@ def test_failures_before_it_still_count(world):
     world.coordinator().abort(world.trigger("two"), "JOB_FAILED", "boom", counts=True)
     world.named = {"orders": "a"}
     world.move("in", "orders")
-    assert control.suspended(world.ledger.view(), tolerable=0).failed == (2,)
+    assert control.suspended(world.ledger.view(), tolerable=0).failed_checkpoints == (2,)
 
 
 def test_an_entry_names_a_source_exactly_if_it_is_about_one(world):

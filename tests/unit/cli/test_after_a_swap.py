@@ -79,7 +79,7 @@ def test_a_rollback_tells_which_swap_it_takes_back(folder: Path, tidegate: Any) 
     told = tidegate("rollback", CODE, "--to", "before-fix", "--dry-run")
     assert "taken back         backfill fix, which entry 3 has swapped in" in told.out
     document = tidegate("rollback", CODE, "--to", "before-fix", "--dry-run", "--json").json
-    assert (document["undone"], document["taken_back"]) == ([4], [{"id": 3, "backfill": "fix"}])
+    assert (document["undone"], document["undone_swaps"]) == ([4], [{"id": 3, "backfill": "fix"}])
     assert tidegate("rollback", CODE, "--to", "before-fix", "--yes").code == 0
 
 

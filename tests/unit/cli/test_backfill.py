@@ -41,7 +41,7 @@ def test_what_stays_as_it_is_is_told_before_anything_is_done(sqlite_shop: Sqlite
     plainly = words(tidegate("backfill", CODE, "--from", "2", "--dry-run").out)
     assert TOLD in plainly
     assert "replaces, later good, by one commit each" in plainly
-    assert tidegate("backfill", CODE, "--from", "2", "--dry-run", "--json").json["left_as_they_are"] == ["copied"]
+    assert tidegate("backfill", CODE, "--from", "2", "--dry-run", "--json").json["unchanged_sinks"] == ["copied"]
     assert sqlite_shop.coordinator.ledger.lines() == [], "it was only asked about"
 
     assert words(tidegate("backfill", CODE, "--from", "2").out).startswith(TOLD)
@@ -54,7 +54,7 @@ def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
 ) -> None:
     offer = "--swap # swap it in"
     assert offer in words(tidegate("backfill", CODE, "--from", "2", "--name", "fix").out)
-    assert tidegate("backfill", CODE, "--json").json["in_the_way"] == []
+    assert tidegate("backfill", CODE, "--json").json["problems"] == []
     tidegate("backfill", CODE, "--discard", "fix")
 
     said = words(tidegate("backfill", CODE, "--from", "beginning").out)
@@ -64,7 +64,7 @@ def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
     sqlite_shop.checkpoint(publish=False)
     (log,) = (path for path in folder.rglob("_delta_log") if path.parent.name == "good")
     shutil.rmtree(log.parent)
-    (why,) = tidegate("backfill", CODE, "--json").json["in_the_way"]
+    (why,) = tidegate("backfill", CODE, "--json").json["problems"]
     assert why.startswith("table 'good'")
     assert "is gone" in why
     assert "put it back from a copy" in why
@@ -82,13 +82,13 @@ def test_what_cannot_be_begun_from_is_refused_with_the_same_words_by_the_dry_run
     for origin, reason in ((3, "NO_SUCH_CHECKPOINT"), (9, "NO_SUCH_CHECKPOINT"), (2, "DOES_NOT_COUNT")):
         said = tidegate("backfill", CODE, "--from", str(origin), "--json", *(["--dry-run"] if dry else []))
         assert (said.code, said.json["error"]["reason"]) == (1, reason)
-        assert f"checkpoint {origin}" in said.json["error"]["what"]
+        assert f"checkpoint {origin}" in said.json["error"]["message"]
 
 
 def test_it_stays_as_it_is_and_then_gets_what_is_new(sqlite_shop: SqliteShop, tidegate: Any) -> None:
     tidegate("backfill", CODE, "--from", "2")
     swapped = tidegate("backfill", CODE, "--swap", "--yes", "--json").json
-    assert (swapped["left_out"], list(swapped["tables"])) == (["copied"], ["good"])
+    assert (swapped["unchanged_sinks"], list(swapped["tables"])) == (["copied"], ["good"])
     assert sqlite_shop.copied() == [1, 2]
     id = sqlite_shop.checkpoint()
     assert sqlite_shop.copied() == [1, 2, id]

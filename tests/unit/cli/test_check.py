@@ -82,8 +82,8 @@ def refusal():
 def test_what_is_new_is_fine(shop, tidegate, what):
     change(shop, *GOES_ON[what])
     said = tidegate("check", "--no-spark", CODE, "--json")
-    assert (said.code, said.json["possible"], said.json["from"]) == (0, True, 2)
-    assert bool(said.json["new"]) is (what == "a sink is new")
+    assert (said.code, said.json["can_continue"], said.json["from"]) == (0, True, 2)
+    assert bool(said.json["new_parts"]) is (what == "a sink is new")
     assert "can continue" in tidegate("check", "--no-spark", CODE).out
     assert coordinator_of(open_target(CODE, {})).trigger("next").plan.base == 2
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_gone_on_from_is_named_with_what_to_do_and_the_trigger_sa
     assert all(told["help"] for told in reasons.values())
     assert (refused := refusal()).reason == reason
     assert isinstance(refused, Invalid), "nothing is damaged, so nothing is suspended"
-    assert refused.what == reasons[reason]["what"]
+    assert refused.what == reasons[reason]["message"]
     assert shop.coordinator.ledger.ids() == [1, 2], "nothing was planned"
 
 
@@ -132,7 +132,7 @@ def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, cap
     allowed = ("-D", "allow_non_restored_state=true")
     said = tidegate("check", "--no-spark", CODE, "--json", *allowed)
     assert said.code == 0
-    assert "state totals is left behind, as it is" in said.json["new"]
+    assert "state totals is left behind, as it is" in said.json["new_parts"]
 
     changed = Shop(shop.folder, SHOP.replace(*REMOVED))
     assert "allow_non_restored_state" in refusal().help
@@ -157,9 +157,9 @@ def test_a_hook_that_is_gone_is_named_before_the_code_is_deployed(shop, tidegate
     change(shop, "", "")
     (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == refusal().reason == "HOOK_REMOVED"
-    assert told["what"] == refusal().what
+    assert told["message"] == refusal().what
     said = tidegate("check", "--no-spark", CODE, "--json", "-D", "allow_non_restored_state=true")
-    assert (said.code, said.json["new"]) == (0, ["the state of hook cursor is left behind"])
+    assert (said.code, said.json["new_parts"]) == (0, ["the state of hook cursor is left behind"])
 
 
 def test_from_a_savepoint_or_any_other_checkpoint(shop, tidegate):
@@ -212,8 +212,8 @@ def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tid
     written(unnamed, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
     said = tidegate("check", "--no-spark", CODE, "--json")
     assert said.code == 0
-    assert "state aggregate-events-v is new: it begins with the next checkpoint" in said.json["new"]
-    assert not any("left behind" in each for each in said.json["new"])
+    assert "state aggregate-events-v is new: it begins with the next checkpoint" in said.json["new_parts"]
+    assert not any("left behind" in each for each in said.json["new_parts"])
 
 
 def test_nor_does_one_that_is_just_like_it_but_for_its_input(unnamed, tidegate):
@@ -221,8 +221,8 @@ def test_nor_does_one_that_is_just_like_it_but_for_its_input(unnamed, tidegate):
     added, kept = (each.name for each in open_target(CODE, {}).pipeline.graph().operators)
     said = tidegate("check", "--no-spark", CODE, "--json")
     assert said.code == 0
-    assert f"state {added} is new: it begins with the next checkpoint" in said.json["new"]
-    assert not any(f"state {kept} " in each for each in said.json["new"]), "it goes on with what it had"
+    assert f"state {added} is new: it begins with the next checkpoint" in said.json["new_parts"]
+    assert not any(f"state {kept} " in each for each in said.json["new_parts"]), "it goes on with what it had"
 
 
 @pytest.mark.parametrize("old", ["aggregate", "aggregate-2"])
@@ -269,7 +269,7 @@ def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
     allowed = ("-D", "allow_non_restored_state=true")
     said = tidegate("check", "--no-spark", CODE, "--json", *allowed)
     assert said.code == 0
-    assert "source events is gone: it is not known any more how far it was read" in said.json["new"]
+    assert "source events is gone: it is not known any more how far it was read" in said.json["new_parts"]
 
     changed = Shop(shop.folder, SHOP.replace(*STOPS["SOURCE_REMOVED"]))
     changed.coordinator = coordinator_of(open_target(CODE, {"allow_non_restored_state": "true"}))

@@ -67,7 +67,7 @@ def test_the_first_checkpoint_elsewhere_continues_everything(sites, tidegate, re
     run = sites.at(sites.there)
     said = tidegate(*FORK, "--json")
     assert said.code == 0, said.err
-    assert said.json["taken_over"] == {"good": str(sites.there / "tables" / "good")}
+    assert said.json["continued_tables"] == {"good": str(sites.there / "tables" / "good")}
     assert run.checkpoint() == 4
     record_property("seconds_to_the_first_checkpoint", round(seams.monotonic() - began, 2))
     assert (run.good(), run.remembered()) == ([1, 2, 3, 4], [1, 2, 3, 4])
@@ -89,9 +89,9 @@ def test_a_table_that_was_copied_later_or_not_at_all_is_refused_before_anything_
     sites.at(sites.there)
     told = refused(tidegate, *FORK)
     assert told["reason"] == "TABLE_NOT_AS_OF"
-    assert "holds checkpoint 4" in told["what"]
+    assert "holds checkpoint 4" in told["message"]
     shutil.rmtree(sites.there / "tables")
-    assert "is not there" in refused(tidegate, *FORK)["what"]
+    assert "is not there" in refused(tidegate, *FORK)["message"]
     assert not (sites.there / "ledger" / "orders").exists()
 
 

@@ -52,7 +52,7 @@ def explained(tidegate, state, reason):
     said = tidegate("explain", "orders", "--json")
     assert (said.code, said.json["state"], said.json["reason"]) == (0, state, reason)
     lines = tidegate("explain", "orders").out.splitlines()
-    assert lines[0] == said.json["said"]
+    assert lines[0] == said.json["summary"]
     assert lines[1] == f"  Cause:  {said.json['cause']}"
     assert lines[2].startswith("  Do:     ")
     return said.json["cause"], " / ".join(said.json["remedy"])

@@ -26,7 +26,7 @@ def test_every_broken_suite_is_refused_with_file_and_line(suites, tidegate):
         (suites / f"broken{number:02d}.yaml").write_text(text)
     said = tidegate("suite", "check", "--quick", "--json")
     assert (said.code, said.json["error"]["reason"]) == (2, "BAD_SUITE")
-    told = said.json["error"]["what"].splitlines()
+    told = said.json["error"]["message"].splitlines()
     for number, (_, line, message) in enumerate(BROKEN.values()):
         where = f"{suites}/broken{number:02d}.yaml:{line}: "
         assert any(each.startswith(where) and message in each for each in told), (where, message)

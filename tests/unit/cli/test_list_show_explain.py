@@ -23,7 +23,7 @@ def test_list_names_the_pipelines(history, tidegate):
     said = tidegate("list", "--json")
     assert said.code == 0
     assert said.json["root"] == str(history.folder / "ledger")
-    assert [(p["name"], p["last"], p["state"], p["last_completed"]) for p in said.json["pipelines"]] == [
+    assert [(p["name"], p["last_checkpoint"], p["state"], p["last_completed"]) for p in said.json["pipelines"]] == [
         ("orders", 5, "open", 4)
     ]
     text = tidegate("list").out
@@ -56,7 +56,7 @@ def test_list_shows_checkpoints_newest_first(history, tidegate):
         (2, "aborted"),
         (1, "completed"),
     ]
-    assert found["more"] is False
+    assert found["has_more"] is False
     assert found["checkpoints"][2]["rows"] == {"good": 3}
     assert found["checkpoints"][0]["missing_acks"] == ["main"]
     text = tidegate("list", "orders").out
@@ -67,9 +67,9 @@ def test_list_shows_checkpoints_newest_first(history, tidegate):
 
 def test_list_in_pages(history, tidegate):
     first = tidegate("list", "orders", "--limit", "2", "--json").json
-    assert ([c["id"] for c in first["checkpoints"]], first["more"]) == ([5, 4], True)
+    assert ([c["id"] for c in first["checkpoints"]], first["has_more"]) == ([5, 4], True)
     second = tidegate("list", "orders", "--limit", "3", "--before", "4", "--json").json
-    assert ([c["id"] for c in second["checkpoints"]], second["more"]) == ([3, 2, 1], False)
+    assert ([c["id"] for c in second["checkpoints"]], second["has_more"]) == ([3, 2, 1], False)
     assert "--before 4" in tidegate("list", "orders", "--limit", "2").out
 
 
@@ -101,7 +101,7 @@ def test_show_in_words(history, tidegate, id, parts):
 
 
 def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_much(project, tidegate):
-    pace = Pace(unit="bytes", at_most=900, taken=800, target_s=48.0, why="at most 900 bytes, for a reason")
+    pace = Pace(unit="bytes", at_most=900, planned=800, target_s=48.0, why="at most 900 bytes, for a reason")
     project.plan(
         1, None, summary="3 of 9 files, 800 B", pace=pace, lag=Lag(rows=4321, bytes=5000, files=1, seconds=90.0)
     )
@@ -110,7 +110,7 @@ def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_
         aligned_s=1.5,
         sync_s=2.5,
         async_s=3.5,
-        taken={"events": Amount(rows=1234, bytes=800, files=3)},
+        read={"events": Amount(rows=1234, bytes=800, files=3)},
         received={"clean": Amount(rows=77, bytes=4000, files=1)},
         sent={"totals": Amount(rows=7, bytes=600, files=1)},
         processed=Amount(rows=55, bytes=3000, files=1),

@@ -155,7 +155,7 @@ def test_each_kind_of_error_has_its_exit_code_and_no_traceback(tidegate, failing
     assert said.code == code
     assert said.err == "tidegate: it is so\n  Expected: otherwise\n  Help: do that\n"
     assert tidegate("config", "--json").json == {
-        "error": {"kind": kind.kind, "reason": "SO", "what": "it is so", "expected": "otherwise", "help": "do that"}
+        "error": {"kind": kind.kind, "reason": "SO", "message": "it is so", "expected": "otherwise", "help": "do that"}
     }
 
 

@@ -35,18 +35,18 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
     said = tidegate("plan", "--no-spark", "cut:two", "--json")
     assert said.code == 0
     first, second = said.json["jobs"]
-    assert (first["job"], first["after"], first["reads"], first["runs"]) == ("main", [], ["events"], ["checked"])
-    assert (first["takes"], first["sends"], first["remembers"]) == ([], ["checked"], [])
-    assert first["stages"][0] == "good"
+    assert (first["job"], first["after"], first["reads"], first["parts"]) == ("main", [], ["events"], ["checked"])
+    assert (first["receives"], first["sends"], first["states"]) == ([], ["checked"], [])
+    assert first["writes"][0] == "good"
     assert second == {
         "job": "totals",
         "after": ["main"],
         "reads": [],
-        "takes": ["checked"],
-        "runs": ["totals"],
-        "remembers": ["state.totals"],
+        "receives": ["checked"],
+        "parts": ["totals"],
+        "states": ["state.totals"],
         "sends": [],
-        "stages": ["totals"],
+        "writes": ["totals"],
         "settings": {},
     }
     text = tidegate("plan", "--no-spark", "cut:two").out
@@ -57,7 +57,7 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
 
 def test_without_jobs_of_its_own_it_is_one(tidegate):
     (job,) = tidegate("plan", "--no-spark", "cut:one", "--json").json["jobs"]
-    assert (job["job"], job["runs"], job["sends"]) == ("main", ["checked", "totals"], [])
+    assert (job["job"], job["parts"], job["sends"]) == ("main", ["checked", "totals"], [])
 
 
 def test_each_job_says_what_it_has_of_its_own(tidegate):
@@ -92,7 +92,7 @@ def test_the_mode_is_told_with_what_it_means(tidegate):
 
 
 def test_by_interval_operators_remember_nothing_and_it_says_so(tidegate, folder):
-    assert [job["remembers"] for job in tidegate("plan", "--no-spark", "cut:daily", "--json").json["jobs"]] == [[]]
+    assert [job["states"] for job in tidegate("plan", "--no-spark", "cut:daily", "--json").json["jobs"]] == [[]]
     said = "by interval: each operator begins with no state, and its event time ends with the interval"
     assert said in tidegate("plan", "--no-spark", "cut:daily").out
     assert said not in tidegate("plan", "--no-spark", "cut:two").out

@@ -30,7 +30,7 @@ def measured(project):
     project.plan(2, 1)
     project.abort(2)
     plan = project.plan(3, 1)
-    project.decide(plan, project.ack(3, started=plan.created, steps=STEPS, between=NONE))
+    project.decide(plan, project.ack(3, started=plan.created, steps=STEPS, between_steps=NONE))
     project.publish(3)
     return project
 

@@ -32,7 +32,7 @@ def test_what_is_dead_is_ended_and_what_is_owed_is_published(shop, tidegate):
     shop.checkpoint(publish=False)
     dead = shop.coordinator.trigger(f"process:{_host()}:{2**22 + 1}:1:x", only_if_new=False).plan
     told = tidegate("recover", CODE, "--dry-run", "--json").json
-    assert (told["goes_on_from"], told["dead"], told["owed"]) == (4, {str(dead.id): "RUN_GONE"}, {})
+    assert (told["continues_from"], told["aborted"], told["unpublished"]) == (4, {str(dead.id): "RUN_GONE"}, {})
     assert shop.coordinator.ledger.decision(dead.id) is None, "only looked at"
     assert tidegate("recover", CODE).code == 0
     assert shop.coordinator.ledger.decision(dead.id).reason == "RUN_GONE"
@@ -48,13 +48,13 @@ def _host():
 def test_what_somebody_may_be_working_at_is_left_alone(shop, tidegate):
     plan = shop.trigger()
     said = tidegate("recover", CODE, "--json")
-    assert (said.code, said.json["alive"]) == (0, [plan.id])
+    assert (said.code, said.json["running"]) == (0, [plan.id])
     assert shop.coordinator.ledger.decision(plan.id) is None
 
 
 def test_what_is_owed_is_told(shop, tidegate):
     id = shop.checkpoint(publish=False)
-    assert tidegate("recover", CODE, "--dry-run", "--json").json["owed"] == {"good": [id]}
+    assert tidegate("recover", CODE, "--dry-run", "--json").json["unpublished"] == {"good": [id]}
     assert shop.rows() == [1, 2, 3]
     assert tidegate("recover", CODE, "--json").json["published"] == {f"good {id}": 3}
     assert shop.rows() == [1, 2, 3, 4]
@@ -66,7 +66,7 @@ def test_scenario_10_staged_files_are_gone_it_falls_back_only_when_told_and_name
     shop.staged(id).unlink()
     said = tidegate("recover", CODE, "--dry-run", "--json")
     assert said.code == 1
-    assert (said.json["instead"], said.json["lost"]) == (3, [id])
+    assert (said.json["fallback"], said.json["undone"]) == (3, [id])
     assert "1 files of checkpoint 4 are gone" in said.json["problems"][0]
     refused = tidegate("recover", CODE)
     assert refused.code == 1
@@ -81,7 +81,7 @@ def test_scenario_10_staged_files_are_gone_it_falls_back_only_when_told_and_name
 def test_a_file_of_the_last_version_that_older_ones_do_not_need(shop, tidegate):
     shop.staged(3).unlink()
     told = tidegate("recover", CODE, "--dry-run", "--json").json
-    assert (told["instead"], told["lost"]) == (2, [3])
+    assert (told["fallback"], told["undone"]) == (2, [3])
     assert "files of version 2" in told["problems"][0]
     assert tidegate("recover", CODE, "--fall-back", "--yes").code == 0
     assert shop.rows() == [1, 2]
@@ -91,11 +91,11 @@ def test_a_savepoint_counts_like_any_other_unless_the_settings_prefer_those_with
     tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
     shop.staged(3).unlink()
     look = ("recover", CODE, "--dry-run", "--json")
-    assert tidegate(*look).json["instead"] == 2
+    assert tidegate(*look).json["fallback"] == 2
     told = tidegate(*look, "-D", "prefer_checkpoint_for_recovery=true").json
-    assert (told["instead"], told["lost"]) == (1, [2, 3])
+    assert (told["fallback"], told["undone"]) == (1, [2, 3])
     tidegate("savepoint", "create", "orders", "older", "--checkpoint", "1")
-    assert tidegate(*look, "-D", "prefer_checkpoint_for_recovery=true").json["instead"] == 2, "better than none"
+    assert tidegate(*look, "-D", "prefer_checkpoint_for_recovery=true").json["fallback"] == 2, "better than none"
 
 
 def test_if_none_is_whole_it_says_so(shop, tidegate):

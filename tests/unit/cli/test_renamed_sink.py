@@ -30,8 +30,8 @@ def test_its_table_continues_and_a_rollback_to_before_it_keeps_the_rows_that_wer
     sys.modules.pop("shop", None)
     renamed = Renamed(folder, RENAMED)
     said = tidegate("check", "--no-spark", CODE, "--json").json
-    assert said["possible"] is True
-    assert "sink good is gone: its table stays as it is" in said["new"]
+    assert said["can_continue"] is True
+    assert "sink good is gone: its table stays as it is" in said["new_parts"]
     renamed.checkpoint()
     assert sorted(renamed.rows()) == [1, 2, 3]
     assert tidegate("rollback", CODE, "--to", "2", "--yes").code == 0

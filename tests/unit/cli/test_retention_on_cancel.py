@@ -65,7 +65,7 @@ def test_for_good_what_nobody_has_named_is_removed_and_what_is_named_can_be_fork
         ("resume", "orders", "--after-end"),
     ):
         error = refused(tidegate, *command)
-        assert (error["reason"], "was cancelled for good" in error["what"]) == ("STOPPED", True)
+        assert (error["reason"], "was cancelled for good" in error["message"]) == ("STOPPED", True)
         assert "tidegate fork orders --from NAME" in error["help"]
     assert refused(tidegate, "rollback", CODE, "--to", "good", "--yes")["reason"] == "STOPPED"
     assert refused(tidegate, "savepoint", "create", "orders", "late")["reason"] == "RETIRED"
@@ -84,8 +84,8 @@ def test_for_good_what_nobody_has_named_is_removed_and_what_is_named_can_be_fork
 def test_it_asks_first_and_says_what_goes_and_what_stays(shop, tidegate):
     tidegate("savepoint", "create", "orders", "good")
     error = refused(tidegate, "cancel", CODE, *GONE)
-    assert error["what"].startswith("Cancel pipeline orders for good? retention is retain_on_failure (-D)")
-    assert "Savepoints stay: good." in error["what"]
+    assert error["message"].startswith("Cancel pipeline orders for good? retention is retain_on_failure (-D)")
+    assert "Savepoints stay: good." in error["message"]
     assert shop.checkpoint() == 4
 
 

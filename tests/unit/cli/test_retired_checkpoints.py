@@ -17,7 +17,7 @@ def past(long_ago):
 def ids(tidegate, *arguments):
     said = tidegate("list", "orders", "--json", *arguments)
     assert said.code == 0, said.err
-    return [row["id"] for row in said.json["checkpoints"]], said.json["more"]
+    return [row["id"] for row in said.json["checkpoints"]], said.json["has_more"]
 
 
 def test_a_plain_list_is_of_what_is_retained_and_names_the_way_to_the_rest(past, tidegate):

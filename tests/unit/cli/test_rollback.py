@@ -39,7 +39,14 @@ def test_first_it_says_what_it_would_do_and_does_nothing(shop, tidegate):
     told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
     assert (told["undone"], told["possible"]) == ([2, 3], True)
     assert told["tables"] == {
-        "good": {"how": "restore", "version": 2, "back_to": 0, "foreign": [], "rows_stay": "", "written_through": False}
+        "good": {
+            "method": "restore",
+            "version": 2,
+            "restored_version": 0,
+            "foreign_commits": [],
+            "rows_stay_because": "",
+            "written_directly": False,
+        }
     }
     assert shop.coordinator.ledger.ids() == [1, 2, 3]
     assert shop.rows() == [1, 2, 3]
@@ -87,9 +94,9 @@ def test_it_tells_what_it_has_ended_which_is_no_failure(shop, tidegate):
     first = shop.checkpoint()
     open_one = shop.trigger().id
     told = tidegate("rollback", CODE, "--to", str(first), "--yes", "--json").json
-    assert told["ended"] == [open_one]
+    assert told["aborted"] == [open_one]
     counts = tidegate("summary", CODE, "--json").json["counts"]
-    assert (counts["failed"], counts["ended"]) == (0, 1)
+    assert (counts["failed"], counts["cancelled"]) == (0, 1)
 
 
 def test_others_commits_make_it_ask_for_a_choice(shop, tidegate):
@@ -242,7 +249,7 @@ def test_a_table_that_never_takes_what_it_is_owed_is_let_go_of_by_the_command_th
     words = command.replace("MODULE:PIPELINE", CODE).split()
     said = tidegate(*words, "--yes", "--json")
     assert said.code == 0, said
-    assert (said.json["rollback"], said.json["tables"]["good"]["how"], said.json["not_yet"]) == (2, "leave", {})
+    assert (said.json["rollback"], said.json["tables"]["good"]["method"], said.json["not_yet"]) == (2, "leave", {})
     assert [row["state"] for row in tidegate("list", "orders", "--json").json["checkpoints"]] == [
         "rollback",
         "completed",

@@ -106,8 +106,8 @@ def test_a_run_that_leaves_rows_unpublished_does_not_end_well(project, tidegate,
     assert said.code == 3
     error = json.loads(said.out)["error"]
     assert error["reason"] == "STORAGE"
-    assert "rows of completed checkpoints could not be published to 'good'" in error["what"]
-    assert "no space left" in error["what"]
+    assert "rows of completed checkpoints could not be published to 'good'" in error["message"]
+    assert "no space left" in error["message"]
     assert error["help"] == "free some; nothing is lost: each later run tries again"
 
     def repaired(observer, schedule):

@@ -75,7 +75,7 @@ def test_verifying_looks_at_every_file(shop, tidegate):
     assert tidegate("savepoint", "verify", CODE, "good").code == 0
     shop.staged(1).unlink()
     said = tidegate("savepoint", "verify", CODE, "good", "--json")
-    assert (said.code, said.json["whole"]) == (1, False)
+    assert (said.code, said.json["complete"]) == (1, False)
     assert "files of version 1" in said.json["problems"][0]
 
 
@@ -116,7 +116,7 @@ def test_one_may_be_made_for_it_that_waits_for_every_job(shop, tidegate, loop):
     assert [(each.checkpoints, each.aligned) for each in asked] == [(1, True)]
     copied = tidegate("savepoint", "create", CODE, "copied", "--new", "--copy", "copies/it", "--json")
     assert (copied.code, copied.json["checkpoint"]) == (0, 5), copied.err
-    assert tidegate("savepoint", "verify", "copies/it", "--json").json["whole"]
+    assert tidegate("savepoint", "verify", "copies/it", "--json").json["complete"]
     taken = tidegate("savepoint", "create", CODE, "whole", "--new", "--json")
     assert (taken.code, taken.json["error"]["reason"], len(asked)) == (1, "NAME_TAKEN", 2), "before anything is made"
 

@@ -35,7 +35,7 @@ def test_it_is_whole_wherever_it_is_moved_to_and_needs_nothing_else(copy, shop, 
     (folder / "ledger" / "orders").rename(folder / "gone")
     (folder / "tables").rename(folder / "gone-tables")
     told = tidegate("savepoint", "verify", str(moved), "--json").json
-    assert (told["whole"], told["pipeline"], told["name"], told["checkpoint"]) == (True, "orders", "good", 2)
+    assert (told["complete"], told["pipeline"], told["name"], told["checkpoint"]) == (True, "orders", "good", 2)
     before = contents(moved)
     assert tidegate(*from_folder(moved, "--note", "from the copy")).code == 0
     trial = Run("trial")
@@ -133,7 +133,7 @@ def test_what_an_earlier_try_has_left_is_not_written_over_if_it_is_something_els
     left[0].write_bytes(left[0].read_bytes() + b" ")
     error = refused(tidegate, *COPY)
     assert error["reason"] == "NOT_EMPTY"
-    assert "is another one" in error["what"]
+    assert "is another one" in error["message"]
     assert left[0].read_bytes().endswith(b" ")
 
 

@@ -49,7 +49,7 @@ def test_read_lists_it_and_says_why_it_cannot_be_read(shop, tidegate):
     assert "none" in next(line for line in shown.out.splitlines() if "copied" in line)
     refused = tidegate("read", "orders", "copied", "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "NO_VERSIONS")
-    assert "keeps no versions: it cannot be read as of a checkpoint" in refused.json["error"]["what"]
+    assert "keeps no versions: it cannot be read as of a checkpoint" in refused.json["error"]["message"]
     assert "a client of its own" in refused.json["error"]["help"]
 
 
@@ -135,7 +135,11 @@ def test_a_rollback_says_that_its_rows_stay_and_asks_for_a_choice(shop, tidegate
     assert f"table 'copied': {WHY}. Choose --keep copied (its rows stay, and what is read again" in words
     assert "--leave copied" in words
     told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
-    assert (told["possible"], told["tables"]["copied"]["rows_stay"], told["tables"]["good"]["rows_stay"]) == (
+    assert (
+        told["possible"],
+        told["tables"]["copied"]["rows_stay_because"],
+        told["tables"]["good"]["rows_stay_because"],
+    ) == (
         False,
         WHY,
         "",
@@ -213,7 +217,7 @@ def test_the_page_shows_the_same_before_anybody_agrees(shop):
         card=card,
     )
     tables = views.way_back(known, 1)["tables"]
-    assert (tables["copied"]["rows_stay"], tables["good"]["rows_stay"]) == (WHY, "")
+    assert (tables["copied"]["rows_stay_because"], tables["good"]["rows_stay_because"]) == (WHY, "")
 
 
 # -- recovery, savepoints, forks ---------------------------------------------------------------------
@@ -231,7 +235,7 @@ def test_recover_publishes_what_is_pending(shop, tidegate):
 def test_recover_falls_back_to_an_intact_checkpoint_and_says_that_rows_stay(shop, tidegate):
     shop.staged(3).unlink()
     told = tidegate("recover", CODE, "--dry-run", "--json").json
-    assert (told["instead"], told["rows_stay"]) == (2, ["copied"])
+    assert (told["fallback"], told["rows_stay_in"]) == (2, ["copied"])
     done = tidegate("recover", CODE, "--fall-back", "--yes")
     assert done.code == 0, done.err
     assert (shop.rows(), shop.copied()) == ([1, 2], [1, 2, 3])
@@ -241,7 +245,7 @@ def test_recover_names_staged_files_that_are_gone_and_falls_back_without_them(sh
     id = shop.checkpoint(publish=False)
     shop.copied_staged(id).unlink()
     told = tidegate("recover", CODE, "--dry-run", "--json").json
-    assert (told["instead"], told["rows_stay"]) == (3, ["copied"])
+    assert (told["fallback"], told["rows_stay_in"]) == (3, ["copied"])
     assert any("table 'copied': 1 files of checkpoint 4 are gone" in problem for problem in told["problems"])
     refused = tidegate("recover", CODE)
     assert refused.code == 1
@@ -260,7 +264,7 @@ def test_a_savepoint_is_verified_by_the_mark(shop, tidegate):
     with closing(sqlite3.connect(shop.database)) as database, database:
         database.execute("UPDATE tidegate SET last = 1")
     damaged = tidegate("savepoint", "verify", CODE, "good-one", "--json")
-    assert (damaged.code, damaged.json["whole"]) == (1, False)
+    assert (damaged.code, damaged.json["complete"]) == (1, False)
     assert "was given checkpoint 3, and its mark says 1" in damaged.json["problems"][0]
 
 
@@ -280,5 +284,5 @@ def test_a_fork_may_share_the_database_but_not_the_table(shop, folder, tidegate,
     assert said.code == code, said.err
     if code:
         assert said.json["error"]["reason"] == "NOT_ITS_OWN_TABLE"
-        assert "is a table of 'orders', of its sink 'copied'" in said.json["error"]["what"]
+        assert "is a table of 'orders', of its sink 'copied'" in said.json["error"]["message"]
         assert "take_over" not in said.json["error"]["help"], "the other pipeline is there and goes on"

@@ -82,8 +82,8 @@ def test_a_backfill_does_not_begin_before_a_source_was_moved(shop, tidegate):
     dry = tidegate("backfill", CODE, "--from", "1", "--dry-run", "--json")
     refused = tidegate("backfill", CODE, "--from", "1", "--yes", "--json")
     assert "source 'events' was moved to 'happenings' after checkpoint 1" in dry.out
-    assert "source 'events' was moved to 'happenings' after checkpoint 1" in refused.json["error"]["what"]
-    assert "begin at a checkpoint that was made since" in refused.json["error"]["what"]
+    assert "source 'events' was moved to 'happenings' after checkpoint 1" in refused.json["error"]["message"]
+    assert "begin at a checkpoint that was made since" in refused.json["error"]["message"]
 
 
 def test_a_removed_source_is_dropped_by_the_command_that_the_refusal_names(shop, tidegate):

@@ -85,7 +85,7 @@ def test_cancelling_ends_what_is_open_at_once(shop, tidegate):
     assert tidegate("cancel", "orders").code == 2, "nobody can be asked here, and --yes is missing"
     assert refused(shop).reason == "CHECKPOINT_IN_PROGRESS", "nothing was done"
     said = tidegate("cancel", "orders", "--yes", "--json")
-    assert said.json["ended"] == [plan.id]
+    assert said.json["aborted"] == [plan.id]
     decision = shop.coordinator.ledger.decision(plan.id)
     assert (decision.outcome, decision.reason, decision.counts) == ("aborted", "STOPPED", False)
     assert refused(shop).reason == "STOPPED"

@@ -21,7 +21,7 @@ def test_an_airflow_that_has_ended_is_none(project, tidegate):
     home.state_file.write_text(json.dumps({"port": any_port()}))
     said = tidegate("trigger", "orders", "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, "NO_AIRFLOW")
-    assert "does not answer" in said.json["error"]["what"]
+    assert "does not answer" in said.json["error"]["message"]
 
 
 def test_a_run_that_would_be_skipped_is_not_made(project, tidegate):
@@ -29,7 +29,7 @@ def test_a_run_that_would_be_skipped_is_not_made(project, tidegate):
     tidegate("suspend", "orders", "--reason", "the feed is broken")
     said = tidegate("trigger", "orders", "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, "SUSPENDED")
-    assert "the feed is broken" in said.json["error"]["what"]
+    assert "the feed is broken" in said.json["error"]["message"]
     tidegate("resume", "orders")
     assert tidegate("trigger", "orders", "--json").json["error"]["reason"] == "NO_AIRFLOW"
 

@@ -66,7 +66,7 @@ def test_once_it_tells_counts_and_the_last_ones(shop, tidegate):
     said = tidegate("watch", "orders", "--once", "--last", "2")
     lines = said.out.splitlines()
     assert lines[0] == "Pipeline orders is well: checkpoint 3 is completed"
-    assert lines[1] == "triggered 3  completed 3  failed 0  in progress 0  held 0  restored 0"
+    assert lines[1] == "triggered 3  completed 3  failed 0  in progress 0  held 0  rollbacks 0"
     assert lines[2].startswith("durations  ")
     assert [line.split()[0] for line in lines[4:]] == ["id", "3", "2"]
     found = tidegate("watch", "orders", "--json").json
@@ -150,8 +150,8 @@ def test_a_summary_is_of_the_whole_history(long_ago, tidegate):
     assert (found["counts"]["triggered"], found["counts"]["completed"], found["counts"]["failed"]) == (10, 7, 3)
     assert found["summary"]["rows_out"]["count"] == 7
     assert found["failures"] == [
-        {"reason": "JOB_FAILED", "count": 2, "last": 8},
-        {"reason": "CANCELLED", "count": 1, "last": 2},
+        {"reason": "JOB_FAILED", "count": 2, "last_checkpoint": 8},
+        {"reason": "CANCELLED", "count": 1, "last_checkpoint": 2},
     ]
     out = tidegate("summary", "orders").out
     assert "Ever: 10 triggered, 7 completed, 3 failed" in out

@@ -101,7 +101,7 @@ def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> No
     assert first.started == "2026-03-01T00:00:05.000+00:00"
     assert (first.aligned_s, first.sync_s, first.async_s) == (0.0, 7.0, 0.0)
     assert list(first.seconds) == ["read", "share first", "stage firsts", "send first"]
-    assert (first.taken, first.received, first.processed) == ({"first": Amount(rows=2)}, {}, None)
+    assert (first.read, first.received, first.processed) == ({"first": Amount(rows=2)}, {}, None)
     assert (first.sent["first"].rows, first.sent["first"].files) == (2, 1)
 
 
@@ -144,7 +144,7 @@ def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monke
     ]
     assert stats.spark_of("read") == SparkWork(queries=2, jobs=5)
     assert stats.spark_of("stage", "send") == SparkWork(), "not known"
-    assert stats.between == SparkWork(queries=1, jobs=0)
+    assert stats.between_steps == SparkWork(queries=1, jobs=0)
 
 
 def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:
     shop.seconds += 100
     both = shop.work(id, "both", staging=2).stats
     assert both.aligned_s == 9.0, "waiting for its own turn is no alignment"
-    assert both.taken == {}
+    assert both.read == {}
     assert {name: told.rows for name, told in both.received.items()} == {"first": 2, "second": 2}
     shop.end(id)
     row = shop.row(id)
@@ -200,8 +200,8 @@ def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(sh
     shop.end(*ids)
     left = [shop.row(id) for id in ids]
     assert [row.persisted_rows for row in left] == [2, 6], "of both sources"
-    assert left[1].details.behind["both"].rows == 6
-    assert left[1].persisted_bytes == left[1].details.behind["both"].bytes != 0
+    assert left[1].details.overtaken_jobs["both"].rows == 6
+    assert left[1].persisted_bytes == left[1].details.overtaken_jobs["both"].bytes != 0
     assert left[1].processed_rows is None
 
     passed(1)
@@ -237,7 +237,7 @@ def test_a_channel_that_is_lost_hides_nothing_else(shop: Shop) -> None:
 def test_a_source_that_tells_nothing_leaves_the_sum_unknown(shop: Shop) -> None:
     with mock.patch.object(ToySource, "verify", return_value=None):
         ack = shop.work(shop.planned(2), "first")
-    assert ack.stats.taken == {"first": Amount()}
+    assert ack.stats.read == {"first": Amount()}
     row = shop.row(1)
     assert (row.rows_in, row.rate) == (None, None)
     assert sum_of([]) == Amount(rows=0, bytes=0, files=0)

@@ -49,25 +49,25 @@ def test_from_new_to_well(world):
     assert seen(world).state == "new"
     world.feed_more(1)
     id = world.trigger("first")
-    assert (seen(world).state, seen(world).entry) == ("working", id)
-    assert "job main has not acknowledged it" in seen(world).said
+    assert (seen(world).state, seen(world).checkpoint) == ("working", id)
+    assert "job main has not acknowledged it" in seen(world).summary
     world.work(id)
-    assert "it waits to be decided" in seen(world).said
+    assert "it waits to be decided" in seen(world).summary
     world.coordinator().complete(id)
-    assert (seen(world).state, seen(world).good) == ("working", True), "whoever has decided it publishes it"
-    assert "is being published" in seen(world).said
+    assert (seen(world).state, seen(world).needs_nothing) == ("working", True), "whoever has decided it publishes it"
+    assert "is being published" in seen(world).summary
     world.coordinator().publish()
-    assert (seen(world).state, seen(world).good, seen(world).cause) == ("well", True, "")
+    assert (seen(world).state, seen(world).needs_nothing, seen(world).cause) == ("well", True, "")
 
 
 def test_what_nobody_publishes_is_told_when_its_process_has_died_or_a_minute_has_passed(world, monkeypatch):
     world.decided("first", rows=1)
     assert seen(world).state == "working"
     dead = observe(world.ledger, LIMITS, lambda plan: "its process is gone")
-    assert (condition(dead).state, condition(dead).good) == ("unpublished", False)
+    assert (condition(dead).state, condition(dead).needs_nothing) == ("unpublished", False)
     later = seams.now() + timedelta(seconds=PUBLISHING_S)
     with seams.installed(replace(seams.current(), now=lambda: later)):
-        assert (seen(world).state, seen(world).good) == ("unpublished", False)
+        assert (seen(world).state, seen(world).needs_nothing) == ("unpublished", False)
 
 
 def test_an_open_checkpoint_of_a_paused_dag_waits_for_somebody_to_unpause_it(world):
@@ -77,9 +77,9 @@ def test_an_open_checkpoint_of_a_paused_dag_waits_for_somebody_to_unpause_it(wor
     world.age(id, 10_000)
     assert seen(world).state == "late"
     paused = condition(observe(world.ledger, LIMITS, lambda plan: None, paused=True))
-    assert (paused.state, paused.good, paused.entry) == ("paused", False, id)
+    assert (paused.state, paused.needs_nothing, paused.checkpoint) == ("paused", False, id)
     assert "unpause the DAG" in paused.remedy[0]
-    assert "timeout" not in paused.said
+    assert "timeout" not in paused.summary
     world.coordinator().abort(id, "CANCELLED", "by hand")
     assert condition(observe(world.ledger, LIMITS, lambda plan: None, paused=True)).state != "paused"
 
@@ -90,13 +90,13 @@ def test_a_disk_with_little_room_is_not_called_full_before_it_is(world, room, sa
     world.checkpoint("first", rows=1)
     found = replace(observe(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
     health_now = condition(found)
-    assert (health_now.state, health_now.good) == ("disk full", False)
-    assert says in health_now.said
+    assert (health_now.state, health_now.needs_nothing) == ("disk full", False)
+    assert says in health_now.summary
     assert ("4.0 MiB" in health_now.cause) is bool(room)
     trouble = Unavailable("no room", reason="DISK_FULL")
     note(world, "second", trouble)
     met = replace(observe(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
-    assert "cannot continue" in condition(met).said, "something has failed for it"
+    assert "cannot continue" in condition(met).summary, "something has failed for it"
 
 
 def with_lags(world, *amounts, unit="rows"):
@@ -115,7 +115,7 @@ def test_it_is_well_only_if_it_keeps_up(world):
         world.checkpoint(f"run {number}", rows=1)
     assert condition(with_lags(world, 0, 0, 0, 0, 0)).state == "well"
     grows = condition(with_lags(world, 5, 6, 7, 8, 1_000))
-    assert (grows.state, grows.good, grows.entry) == ("behind", True, BEHIND)
+    assert (grows.state, grows.needs_nothing, grows.checkpoint) == ("behind", True, BEHIND)
     assert "at source in 5 rows waited, and 1,000 do now" in grows.cause
     assert condition(with_lags(world, 9, 1_000, 8, 7, 6)).state == "well", "it works the backlog off"
     assert condition(with_lags(world, 7, 8, 9, 10)).state == "well", "that was not seen often enough"
@@ -132,7 +132,7 @@ def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(w
     assert seen(world).state == "well"
     world.checkpoint("one more")
     behind = seen(world)
-    assert (behind.state, behind.good) == ("behind", True), "nobody has to act: it may catch up"
+    assert (behind.state, behind.needs_nothing) == ("behind", True), "nobody has to act: it may catch up"
     assert "At source in there was more than its bound takes" in behind.cause
     world.checkpoint("the last of it")
     assert seen(world).state == "well"
@@ -158,11 +158,11 @@ def test_a_failure_that_is_tolerated_and_one_that_is_not(world):
     id = world.trigger("second")
     world.coordinator().complete(id, ("JOB_FAILED", "the disk is gone\n  Expected: a disk\n  Help: mount it"))
     found = seen(world, tolerable=1)
-    assert (found.state, found.entry, found.reason) == ("failed", id, "JOB_FAILED")
+    assert (found.state, found.checkpoint, found.reason) == ("failed", id, "JOB_FAILED")
     assert found.cause == "JOB_FAILED, one of its jobs failed for good: The disk is gone. Expected: a disk."
     assert found.remedy == ("mount it", "the next run takes its input again")
     found = seen(world)
-    assert (found.state, found.entry, found.remedy[0]) == ("suspended", id, "mount it")
+    assert (found.state, found.checkpoint, found.remedy[0]) == ("suspended", id, "mount it")
     assert "tidegate resume" in found.remedy[1]
 
 
@@ -199,7 +199,7 @@ def test_a_trouble_with_a_checkpoint_is_over_once_that_is_published(world):
     world.feed_more(1)
     id = world.trigger("first")
     assert note(world, "first", Invalid("wrong rows", help="correct them")).entry == id
-    assert (seen(world).state, seen(world).entry) == ("troubled", id)
+    assert (seen(world).state, seen(world).checkpoint) == ("troubled", id)
     world.work(id)
     world.coordinator().complete(id)
     assert seen(world).state == "troubled"
@@ -213,7 +213,7 @@ def test_what_may_pass_and_is_tried_again_asks_nobody_to_do_anything(world):
     id = world.trigger("first")
     note(world, "first", Unavailable("the server is gone", help="try again", reason="SPARK_LOST"))
     found = seen(world)
-    assert (found.state, found.good, found.entry) == ("working", True, id)
+    assert (found.state, found.needs_nothing, found.checkpoint) == ("working", True, id)
     assert found.cause == "It has met an error, and tries again. SPARK_LOST: The server is gone."
     world.age(id, 10_000)
     assert (seen(world).state, seen(world).reason) == ("troubled", "SPARK_LOST"), "nobody has brought it to its end"
@@ -240,7 +240,7 @@ def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
     with pytest.raises(KeyError), troubles.recording_errors(world.ledger, "first", "job main"):
         raise KeyError("id")
     found = seen(world)
-    assert (found.state, found.reason, found.entry) == ("troubled", "UNFORESEEN", id)
+    assert (found.state, found.reason, found.checkpoint) == ("troubled", "UNFORESEEN", id)
     assert found.cause.startswith("UNFORESEEN: KeyError (")
     assert "test_health.py, line" in found.cause
     assert "'id'" not in found.cause, "it may be a value"
@@ -277,8 +277,8 @@ def test_the_loop_leaves_word_of_what_it_meets(tmp_path):
     one.world.weather.stuck.add("b")
     one.run(checkpoints=1)
     found = seen(one.world)
-    assert (found.state, found.entry) == ("troubled", 1)
-    assert "publishing to b" in found.said
+    assert (found.state, found.checkpoint) == ("troubled", 1)
+    assert "publishing to b" in found.summary
     one.world.weather.stuck.clear()
     one.world.coordinator().publish()
     assert seen(one.world).state == "well"
@@ -296,7 +296,7 @@ def test_a_wrong_declaration_is_not_called_going_on(world):
     id = world.trigger("second")
     world.coordinator().abort(id, "BAD_DECLARATION", "operator 'totals' names 'price'")
     found = seen(world)
-    assert (found.state, found.good, found.entry) == ("failed", False, id)
-    assert "makes no checkpoints: its declaration is wrong" in found.said
-    assert "continues" not in found.said
+    assert (found.state, found.needs_nothing, found.checkpoint) == ("failed", False, id)
+    assert "makes no checkpoints: its declaration is wrong" in found.summary
+    assert "continues" not in found.summary
     assert "the first run after that is mended" in found.remedy[-1]

@@ -13,6 +13,7 @@ from tidegate.history.details import CheckpointDetails
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES, CheckpointRow
 from tidegate.history.table import live_row, remember, rows_table
+from tidegate.records.typed import document_of
 
 PACKAGE = Path(tidegate.__file__).parent
 ROW = PACKAGE / "history/row.py"
@@ -75,9 +76,21 @@ def test_rows_of_older_versions_are_read():
     assert details.staged_rows == {"good": 3}
     assert details.amounts_read["in"].rows == 3
     assert details.sources["in"].pace is not None
-    assert (details.behind, details.by_interval) == ({}, None)
+    assert (details.overtaken_jobs, details.by_interval) == ({}, None)
     assert details.gates["checked"].answer is not None
     assert msgspec.json.decode("{}", type=CheckpointDetails) == CheckpointDetails()
+
+
+def test_documents_have_the_names_of_attributes_though_older_ones_are_stored():
+    details = msgspec.json.decode(OLD, type=CheckpointDetails)
+    document = document_of(details)
+    source, job, gate = document["sources"]["in"], document["jobs"]["main"], document["gates"]["checked"]
+    assert (source["has_more"], source["is_empty"], source["pace"]["planned"]) == (True, False, 800)
+    assert job["read"] == {"in": {"rows": 3, "bytes": None, "files": 2}}
+    assert (gate["answer"]["answered_by"], gate["not_released"]) == ("mia", {})
+    assert (document["missing_acks"], document["overtaken_jobs"], document["quarantine_all"]) == ([], {}, False)
+    stored = {"missing", "behind", "set_aside", "restart"}
+    assert stored.isdisjoint(document), "these are names of the history's table only"
 
 
 def test_rows_of_newer_versions_are_read_and_no_key_is_lost_for_older_ones():

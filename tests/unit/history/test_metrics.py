@@ -73,7 +73,7 @@ def test_a_backfill_that_cannot_be_read_hides_neither_the_pipeline_nor_what_is_w
     found = numbers(world)
     assert (found["readable",], found["lastCompletedCheckpointId",]) == (1, 2)
     [status] = backfill_statuses(world.ledger, {})
-    assert status.state == "refused"
+    assert status.state == "blocked"
     assert "cannot be read" in status.blocked_by
 
 
@@ -121,7 +121,7 @@ RULE = RecordedRule(rule="positive", policy="quarantine", severity="warning", ro
 DETAILS = CheckpointDetails(
     jobs={
         "main": JobDetails(
-            taken={"orders": Amount(rows=9, bytes=800, files=2), "payments": Amount(bytes=70, files=1)},
+            read={"orders": Amount(rows=9, bytes=800, files=2), "payments": Amount(bytes=70, files=1)},
             rows={"good": 7},
             counts={"once": {"late": 2, "late-left": 3, "kept": 5}},
             watermarks={"orders": "2026-03-01T11:59:00Z", "done": "9999-12-31T00:00:00Z"},

@@ -44,8 +44,8 @@ def test_counts_and_figures_are_there_after_a_swap_of_everything(shadowed: Endle
     if written:
         remember(shadowed.ledger, {})
     counts = past(shadowed).counts()
-    assert (counts["triggered"], counts["completed"], counts["swapped"], counts["replaced"]) == (5, 4, 1, 3)
-    assert (counts["restored"], counts["rolled_back"]) == (0, 0), "nobody has gone back"
+    assert (counts["triggered"], counts["completed"], counts["swaps"], counts["replaced"]) == (5, 4, 1, 3)
+    assert (counts["rollbacks"], counts["rolled_back"]) == (0, 0), "nobody has gone back"
     assert past(shadowed).summary()["rows_in"] is not None
     assert past(shadowed).newest("completed").id == 5  # type: ignore[union-attr]
 

@@ -86,8 +86,8 @@ def test_a_checkpoint_is_told_of_when_its_records_are_gone(world):
     first = past(world).find(1)
     assert first.rows_out == 6  # three rows for each of two sinks
     assert first.details.jobs["main"].rows == {"a": 3, "b": 3}
-    assert not first.kept
-    assert past(world).find(4).kept
+    assert not first.records_retained
+    assert past(world).find(4).records_retained
 
 
 def test_a_ledger_that_is_older_than_its_history_is_read_in_parts(world, monkeypatch):
@@ -234,10 +234,10 @@ def test_pages_are_sorted_filtered_and_counted(world):
         "held": 0,
         "completed": 5,
         "failed": 1,
-        "ended": 0,
-        "restored": 0,
+        "cancelled": 0,
+        "rollbacks": 0,
         "rolled_back": 0,
-        "swapped": 0,
+        "swaps": 0,
         "replaced": 0,
     }
 

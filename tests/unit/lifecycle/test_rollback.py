@@ -62,7 +62,7 @@ def test_scenario_12_what_is_open_is_aborted_first_and_its_zombie_changes_nothin
     id = world.trigger("hanging")
     zombie = world.half_work(id)
     done = back(world, 2)
-    assert (done.id, done.proposal.open, world.state(id)) == (6, (), "aborted")
+    assert (done.id, done.proposal.aborted, world.state(id)) == (6, (), "aborted")
     assert quietly(lambda: zombie.refuse_ended()).kind == "fenced"
     world.checkpoint("run 5")
     assert shown(world, "a") == [1, 2, 3, 4, 5, 6, 7]
@@ -167,7 +167,7 @@ def test_whoever_slept_does_not_undo_what_was_never_shown(world):
     seen = rollback_proposal.examine(coordinator, 2, {})
     world.checkpoint("run 5", rows=2)
     with pytest.raises(Rejected, match="checkpoint 5 .* completed meanwhile"):
-        back(world, 2, shown={*seen.undone, *seen.open})
+        back(world, 2, shown={*seen.undone, *seen.aborted})
     assert shown(world, "a") == list(range(1, 11))
 
 

@@ -72,7 +72,7 @@ def ack(payload: Payload) -> Ack:
     stats = JobStats(
         steps=steps,
         seconds={step.name: 100.123 for step in steps},
-        taken={"files": Amount(rows=1, bytes=1, files=1)},
+        read={"files": Amount(rows=1, bytes=1, files=1)},
         rows=numbers,
         bytes=numbers,
         files=numbers,

@@ -78,7 +78,7 @@ def _sources(before: Entry, after: Entry) -> dict[str, Any]:
     old = {name: msgspec.to_builtins(part.end) for name, part in before.plan.sources.items()}
     new = {name: msgspec.to_builtins(part.end) for name, part in after.plan.sources.items()}
     return {
-        name: {"before": old.get(name), "after": new.get(name), "moved": old.get(name) != new.get(name)}
+        name: {"before": old.get(name), "after": new.get(name), "changed": old.get(name) != new.get(name)}
         for name in sorted(old.keys() | new.keys())
     }
 
@@ -123,9 +123,9 @@ def _pairs(before: dict[str, State], after: dict[str, State]) -> dict[str, Pair]
 
 
 def _state(target: Target, before: State | None, after: State | None) -> dict[str, int]:
-    """Count the keys that are new, changed, or gone."""
+    """Count the keys that were added, changed or removed."""
     counted = _ask(target, before, after, "SELECT change, count(*) AS n FROM changes GROUP BY change")
-    return {"added": 0, "changed": 0, "gone": 0} | {row["change"]: row["n"] for row in counted}
+    return {"added": 0, "changed": 0, "removed": 0} | {row["change"]: row["n"] for row in counted}
 
 
 def _ask(target: Target, before: State | None, after: State | None, sql: str) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
         "old AS (SELECT *, 1 AS _there FROM (SELECT * FROM before_rows EXCEPT SELECT * FROM after_rows) AS x)",
         "new AS (SELECT *, 1 AS _there FROM (SELECT * FROM after_rows EXCEPT SELECT * FROM before_rows) AS x)",
     ]
-    became = "CASE WHEN old._there IS NULL THEN 'added' WHEN new._there IS NULL THEN 'gone' ELSE 'changed' END"
+    became = "CASE WHEN old._there IS NULL THEN 'added' WHEN new._there IS NULL THEN 'removed' ELSE 'changed' END"
     chosen = [f"{became} AS change", *(f"coalesce(old.{key}, new.{key}) AS {key}" for key in keys)]
     for name in values:
         chosen += [
@@ -202,7 +202,7 @@ def _print(target: Target, document: dict[str, Any], out: Output) -> None:
     out.line(f"{target.name} from checkpoint {before} to {after}", "bold")
     _print_figures(document, out)
     for name, source in document["sources"].items():
-        out.line(f"  source {name}: " + ("read on" if source["moved"] else "stood still"))
+        out.line(f"  source {name}: " + ("read on" if source["changed"] else "stood still"))
     for name, table in document["tables"].items():
         out.line(f"  table {name}: {_table_text(*table['versions'], *table['rows'])}")
     for name, counts in document["states"].items():

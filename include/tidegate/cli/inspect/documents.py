@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from tidegate.cli.targets import Target
 from tidegate.errors import TidegateError
 from tidegate.gates.examples import examples_of
@@ -15,6 +13,7 @@ from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import checkpoint_not_there
 from tidegate.protocol.view import Entry
+from tidegate.records import typed
 from tidegate.records.records import Json, Lag
 
 __all__ = [
@@ -83,12 +82,12 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
         "decided": view.decided,
         "seconds": view.seconds,
         "sources": {name: source.text for name, source in details.sources.items()},
-        "jobs": msgspec.to_builtins(details.jobs),
+        "jobs": typed.document_of(details.jobs),
         "gates": {name: _gate(gate, examples.get(name, {})) for name, gate in details.gates.items()},
-        "missing_acks": details.missing,
-        "behind": msgspec.to_builtins(details.behind),
+        "missing_acks": details.missing_acks,
+        "overtaken_jobs": typed.document_of(details.overtaken_jobs),
         "rows": details.staged_rows,
-        "tables": msgspec.to_builtins(details.tables),
+        "tables": typed.document_of(details.tables),
     }
 
 
@@ -103,7 +102,7 @@ def act_text(view: CheckpointView) -> str:
 
 
 def _gate(gate: GateDetails, examples: dict[str, list[str]]) -> Json:
-    document: Json = msgspec.to_builtins(gate)
+    document: Json = typed.document_of(gate)
     for rule in document["broken"]:
         rule["examples"] = examples.get(rule["rule"], [])
     return document

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         _print(story, out)
         return 0
     health = health_of(target)
-    entry = target.ledger.entry(health.entry) if health.entry is not None else None
+    entry = target.ledger.entry(health.checkpoint) if health.checkpoint is not None else None
     about = explain(target, entry.id) if entry is not None else None
     document = {"pipeline": target.name, **health_document(health)}
     out.document(document | {"checkpoint": about.document() if about is not None else None})
@@ -112,7 +112,7 @@ class Story:
 def explain(target: Target, id: int) -> Story:
     """The whole story, however old the checkpoint is. Rejected: there never was one."""
     view, entry = find_view(target, id)
-    events = [] if view.kept else ["Its records are retired: this is what the history has of it."]
+    events = [] if view.records_retained else ["Its records are retired: this is what the history has of it."]
     if view.details.control is not None:
         events += _act(view, view.details.control)
         return Story(target.name, id, view.shown_state, events)
@@ -233,14 +233,14 @@ def _planned(view: CheckpointView) -> Iterator[str]:
     if details.quarantine_all:
         yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
     for name, source in details.sources.items():
-        if source.empty and source.more and source.summary:
+        if source.is_empty and source.has_more and source.summary:
             yield f"Source {name} is not read: it {source.summary}."
-        elif source.empty and not name.startswith(QUARANTINE):
+        elif source.is_empty and not name.startswith(QUARANTINE):
             yield f"Source {name} had nothing new."
-        elif not source.empty and name.startswith(QUARANTINE):
+        elif not source.is_empty and name.startswith(QUARANTINE):
             yield f"It takes up {source.summary} of gate {name.removeprefix(QUARANTINE)}."
-        elif not source.empty:
-            more = " More was waiting already, for a bound of the source or its min_age." if source.more else ""
+        elif not source.is_empty:
+            more = " More was waiting already, for a bound of the source or its min_age." if source.has_more else ""
             text = source.summary or "a range"
             yield f"Source {name} reads {text}, exactly that, however often it is tried.{more}"
 
@@ -271,23 +271,25 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
         yield from _event_time(job)
     for name, gate in details.gates.items():
         yield from _judged(name, gate, examples.get(name, {}))
-    for name, behind in details.behind.items():
-        position = f"stands as of checkpoint {behind.at}" if behind.at else "has taken nothing yet"
+    for name, behind in details.overtaken_jobs.items():
+        position = (
+            f"stands as of checkpoint {behind.last_checkpoint}" if behind.last_checkpoint else "has taken nothing yet"
+        )
         ids = ", ".join(map(str, behind.in_flight))
         yield f"It did not wait for job {name}, which {position}: what it had yet to take of {ids} is in flight."
     for name, gate in details.gates.items():
         if (answer := gate.answer) is not None:
             verb, note = "approved" if answer.approve else "rejected", f": {answer.note}" if answer.note else ""
-            yield f"At {clock(answer.at)} UTC {answer.by} {verb} it at gate {name}{note}."
+            yield f"At {clock(answer.answered_at)} UTC {answer.answered_by} {verb} it at gate {name}{note}."
 
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
     """Explain a gate's verdict."""
-    quarantined = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
+    quarantined = f", quarantined {gate.quarantined:,}" if gate.quarantined and gate.outcome != "abort" else ""
     released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
     yield f"Gate {name} judged {gate.rows:,} rows{quarantined}{released}; its verdict is {gate.outcome}{why}."
-    for reason, rows in gate.stays.items():
+    for reason, rows in gate.not_released.items():
         yield f"Gate {name}: of the rows to be released {rows:,} stay there: {reason}."
     for broken in gate.broken:
         values = examples_text(examples.get(broken.rule, []))

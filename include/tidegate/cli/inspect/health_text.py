@@ -21,7 +21,7 @@ def health_document(health: Health) -> dict[str, Any]:
     """For scripts: `state` and `reason` are stable, the texts are not."""
     return {
         "state": health.state,
-        "said": health.said,
+        "summary": health.summary,
         "cause": health.cause,
         "remedy": list(health.remedy),
         "reason": health.reason,
@@ -30,7 +30,7 @@ def health_document(health: Health) -> dict[str, Any]:
 
 def print_health(health: Health, out: Output) -> None:
     """Print the state, the cause, and what to do, in that order."""
-    out.line(health.said, "bold" if health.good else "bold red")
+    out.line(health.summary, "bold" if health.needs_nothing else "bold red")
     if health.cause:
         out.line(f"  Cause:  {health.cause}")
     for number, step in enumerate(health.remedy, 1):

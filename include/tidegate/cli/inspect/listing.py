@@ -77,7 +77,7 @@ def _pipelines(settings: Settings, out: Output) -> int:
         return 0
     out.table(
         ["pipeline", "last", "state", "planned (UTC)", "last completed"],
-        [[p["name"], p["last"], p["state"], clock(p["planned"]), p["last_completed"]] for p in rows],
+        [[p["name"], p["last_checkpoint"], p["state"], clock(p["planned"]), p["last_completed"]] for p in rows],
         right=["last", "last completed"],
         title=settings.root,
     )
@@ -94,14 +94,14 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
         completed = view.last_completed
         return {
             "name": name,
-            "last": last.id if last else None,
+            "last_checkpoint": last.id if last else None,
             "state": _state(suspended(view, settings.tolerable_failed_checkpoints), last),
             "planned": last.plan.created if last else None,
             "last_completed": completed.id if completed else None,
         }
     except Exception as error:
         kind = reported_error(error, "").kind
-        return {"name": name, "last": None, "state": kind, "planned": None, "last_completed": None}
+        return {"name": name, "last_checkpoint": None, "state": kind, "planned": None, "last_completed": None}
 
 
 def _state(suspension: SuspensionState | None, last: Entry | None) -> str:
@@ -147,7 +147,7 @@ def _print_documents(
         document = checkpoint_document(view, find_examples(target.ledger, entry))
         document["tables"] = tables_now(view.id, document["tables"], target.ledger, place, graph)
         documents.append(document)
-    out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": documents, "more": more})
+    out.document({"pipeline": target.name, "root": target.settings.root, "checkpoints": documents, "has_more": more})
 
 
 def _row(view: CheckpointView, with_interval: bool) -> list[object]:
@@ -173,13 +173,13 @@ HEADS = {
     "rows_out": "rows",
     "bytes_out": "written",
     "late": "late",
-    "quarantined": "aside",
+    "quarantined": "quarantined",
     "state_bytes": "state size",
     "lag_seconds": "lag",
     "reason": "why",
 }
 """The columns of the table, and what they are called there."""
-RIGHT = ("id", "seconds", "rows", "written", "late", "aside", "state size", "lag")
+RIGHT = ("id", "seconds", "rows", "written", "late", "quarantined", "state size", "lag")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +232,7 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
             "root": target.settings.root,
             "checkpoints": [row.document() for row in page.rows],
             "total": page.total,
-            "more": more,
+            "has_more": more,
             "history": history.problem or "ok",
         }
     )

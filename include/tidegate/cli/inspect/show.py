@@ -152,7 +152,7 @@ def _print_times(view: CheckpointView, out: Output) -> None:
 def _print_sources(details: CheckpointDetails, out: Output) -> None:
     rows = []
     for name, source in details.sources.items():
-        more = "yes" if source.more else "no"
+        more = "yes" if source.has_more else "no"
         more = lag_text(source.lag) or more
         positions = _short(source.start), _short(source.end)
         rows.append([name, source.kind, source.text, *amount_cells(details.amounts_read.get(name)), *positions, more])
@@ -188,9 +188,9 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
         jobs.append([name, job.attempt, *times, f"{longest} {seconds:.1f} s"])
         for sink, rows in job.rows.items():
             sinks.append([sink, name, f"{rows:,}", job.files.get(sink, 0), size_text(job.bytes.get(sink, 0))])
-    jobs += [[name, "no ack yet", "", "", "", "", "", ""] for name in details.missing]
-    for name, behind in details.behind.items():
-        jobs.append([name, f"not waited for, at checkpoint {behind.at}", "", "", "", "", "", ""])
+    jobs += [[name, "no ack yet", "", "", "", "", "", ""] for name in details.missing_acks]
+    for name, behind in details.overtaken_jobs.items():
+        jobs.append([name, f"not waited for, at checkpoint {behind.last_checkpoint}", "", "", "", "", "", ""])
     columns = ["begun after", "acked after", "aligned", "sync", "async"]
     if jobs:
         out.table(["job", "attempt", *columns, "longest step"], jobs, right=columns)
@@ -221,7 +221,7 @@ def _print_between_jobs(details: CheckpointDetails, out: Output) -> None:
         if job.processed is not None:
             rows.append([name, "  of it in flight before", *amount_cells(job.processed)])
         rows += [[name, f"sent {stream}", *amount_cells(amount)] for stream, amount in job.sent.items()]
-    for name, behind in details.behind.items():
+    for name, behind in details.overtaken_jobs.items():
         ids = ", ".join(map(str, behind.in_flight))
         amount = Amount(rows=behind.rows, bytes=behind.bytes)
         rows.append([name, f"has yet to take what is in flight of {ids}", *amount_cells(amount)])

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if rows:
         out.table(["of completed ones", "n", *COLUMNS.values()], rows, right=["n", *COLUMNS.values()])
     if reasons:
-        failures = [[reason["reason"], reason["count"], reason["last"]] for reason in reasons]
+        failures = [[reason["reason"], reason["count"], reason["last_checkpoint"]] for reason in reasons]
         out.table(["aborted because", "n", "last"], failures, right=["n", "last"])
-        out.line(f"One of them:  {target.command('explain', reasons[0]['last'])}", "dim")
+        out.line(f"One of them:  {target.command('explain', reasons[0]['last_checkpoint'])}", "dim")
     return 0

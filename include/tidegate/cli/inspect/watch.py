@@ -194,7 +194,7 @@ def _in_flight(ledger: Ledger, entry: Entry, orphaned: bool) -> dict[str, Any]:
         "sources": {name: source.text for name, source in view.details.sources.items()},
         "jobs": {name: _job(view, jobs[name]) if name in jobs else None for name in entry.plan.acks},
         "overtaken": sorted(entry.overtaken),
-        "held": [holding.gate for holding in unanswered(entry)] if entry.open else [],
+        "held_by": [holding.gate for holding in unanswered(entry)] if entry.open else [],
     }
 
 
@@ -215,12 +215,12 @@ def _job(view: CheckpointView, job: JobDetails) -> dict[str, Any]:
 def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
     """The frame as text. Without ages, only what a change of the pipeline changes."""
     health = frame.health
-    yield health["said"], "bold red" if health["remedy"] else "bold"
+    yield health["summary"], "bold red" if health["remedy"] else "bold"
     if health["cause"]:
         yield f"  Cause:  {health['cause']}", ""
     for number, step in enumerate(health["remedy"]):
         yield f"  {'Do:' if number == 0 else '':<6}  {step}", "yellow"
-    names = ("triggered", "completed", "failed", "in_progress", "held", "restored")
+    names = ("triggered", "completed", "failed", "in_progress", "held", "rollbacks")
     yield "  ".join(f"{name.replace('_', ' ')} {frame.counts[name]:,}" for name in names), ""
     if frame.durations:
         yield f"durations  {_bars(frame.durations)}  {frame.durations[-1]:.1f} s", "cyan"
@@ -254,8 +254,8 @@ def _flight_lines(checkpoint: dict[str, Any], ages: bool) -> Iterator[Line]:
         else:
             dead = ", and its process is gone" if checkpoint["orphaned"] else ""
             yield f"  · job {job}: no ack yet{dead}", "yellow"
-    if checkpoint["held"]:
-        yield f"  ! held by gate {', '.join(checkpoint['held'])}", "bold yellow"
+    if checkpoint["held_by"]:
+        yield f"  ! held by gate {', '.join(checkpoint['held_by'])}", "bold yellow"
 
 
 COLUMNS = {
@@ -266,7 +266,7 @@ COLUMNS = {
     "rows_out": "rows",
     "bytes_out": "written",
     "late": "late",
-    "quarantined": "aside",
+    "quarantined": "quarantined",
 }
 
 

@@ -75,6 +75,8 @@ def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Ou
         out.line(f"Checkpoint {args.id} of backfill {name} continues as soon as its run sees it. If none is at work:")
         out.line(f"tidegate backfill MODULE:PIPELINE --name {name}", "dim")
         return
-    out.line(f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill ends there. The pipeline goes on.")
+    out.line(
+        f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill ends there. The pipeline continues."
+    )
     out.line(f"With mended code or rules:  tidegate backfill MODULE:PIPELINE --name {name}", "dim")
     out.line(f"Or not:  tidegate backfill MODULE:PIPELINE --discard {name}", "dim")

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import msgspec
-
 from tidegate import seams
 from tidegate.backfill.choosing import (
     BEGINNING,
@@ -39,6 +37,7 @@ from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.lines import Swapped
+from tidegate.records import typed
 from tidegate.records.records import ComparedTable
 from tidegate.spark.session import reused_session
 
@@ -52,9 +51,9 @@ def add_parser(subparsers: Any) -> None:
         "backfill",
         help="compute again what a pipeline has made since a checkpoint, and swap it in",
         description="Compute again, with today's code, what a pipeline has made since a checkpoint. It reads the same "
-        "input beside the pipeline, which goes on, into tables that nobody sees yet. With --swap, every table gets the "
-        "result by one commit, and positions and state with it; until then nothing has changed. If it is interrupted, "
-        "run the same command again.",
+        "input beside the pipeline, which continues, into tables that nobody sees yet. With --swap, every table gets "
+        "the result by one commit, and positions and state with it; until then nothing has changed. If it is "
+        "interrupted, run the same command again.",
         epilog="examples:\n  tidegate backfill jobs.orders:pipeline --from 41 --dry-run\n"
         "  tidegate backfill jobs.orders:pipeline --from 2026-03-01 --name new-prices --cuts recorded\n"
         "  tidegate backfill jobs.orders:pipeline --diff revenue\n"
@@ -145,8 +144,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         | {
             "checkpoints": made,
             "stopped": stopped,
-            "tables": msgspec.to_builtins(differences),
-            "in_the_way": in_the_way,
+            "tables": typed.document_of(differences),
+            "problems": in_the_way,
         }
     )
     if stopped:
@@ -248,9 +247,9 @@ def _swap(
         _document(target, line)
         | {
             "checkpoints": made,
-            "swapped": swapped.id,
+            "swap": swapped.id,
             "savepoint": swapped.savepoint,
-            "tables": msgspec.to_builtins(differences),
+            "tables": typed.document_of(differences),
         }
     )
     return _print_swapped(target, line, swapped, out)
@@ -291,7 +290,7 @@ def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -
         out.line(f"Backfill {name} is over.")
         out.document({"pipeline": target.name, "backfill": name, "discarded": True})
         return 0
-    out.document({"pipeline": target.name, "backfill": name, "discarded": True, "swapped": swapped})
+    out.document({"pipeline": target.name, "backfill": name, "discarded": True, "swap": swapped})
     out.line(f"Backfill {name} is discarded" + (f"; entry {swapped} had swapped it in before." if swapped else "."))
     return 0
 
@@ -317,7 +316,7 @@ def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
 
 def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
     found = outlook(coordinator, origin, args.cuts or "own", drops_by_hand=args.drop_by_hand)
-    problems, kept = found["problems"], found["left_as_they_are"]
+    problems, kept = found["problems"], found["unchanged_sinks"]
     out.document(found)
     since = f"checkpoint {origin}" if origin else "the beginning"
     out.line(f"A backfill of {target.name} from {since}", "bold")
@@ -331,15 +330,18 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     _print_left_out(kept, out)
     for text in approvals_text(found["approvals"]):
         out.line(f"  approvals          {text}")
-    for text in found["in_place"]:
+    for text in found["released_in_place"]:
         out.line(f"  quarantine         {text}")
     for text in found["may_differ"]:
         out.line(f"May differ from what it was by the same code: {text}", "yellow")
     for text in found["changed_results"]:
         out.line(f"Is computed in another way: {text}", "yellow")
     if args.drop_by_hand:
-        for change in found["by_hand"]:
-            out.line(f"Is lost: what {change['by']} has changed by hand in checkpoint {change['checkpoint']}", "yellow")
+        for change in found["manual_edits"]:
+            out.line(
+                f"Is lost: what {change['changed_by']} has changed by hand in checkpoint {change['checkpoint']}",
+                "yellow",
+            )
     for problem in problems:
         out.line(f"Not possible: {problem}", "red")
     return NO if problems else 0
@@ -353,7 +355,7 @@ def _document(target: Target, line: OpenBackfill) -> dict[str, Any]:
         "pipeline": target.name,
         "backfill": line.name,
         "from": line.record.origin,
-        "left_out": line.sinks_without_shadow(),
+        "unchanged_sinks": line.sinks_without_shadow(),
     }
 
 
@@ -385,7 +387,10 @@ def _print_differences(
     before, after = ("rows now", "rows after the swap") if until is None else ("rows then", "rows computed again")
     out.table(
         ["table", before, after, "taken away", "brought"],
-        [[table, each.rows_now, each.rows_after, each.taken_away, each.brought] for table, each in differences.items()],
+        [
+            [table, each.rows_now, each.rows_after, each.rows_removed, each.rows_added]
+            for table, each in differences.items()
+        ],
         right=[before, after, "taken away", "brought"],
     )
     _print_left_out(line.sinks_without_shadow(), out)

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if not args.dry_run:
         fork(snapshot, coordinator, copied, claims=args.claim)
     tables = {name: table.uri for name, table in taken.items()}
-    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(snapshot), "taken_over": tables})
+    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(snapshot), "continued_tables": tables})
     _print_result(new, snapshot, tables, out, forked=not args.dry_run)
     return 0
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _print_findings(target, findings, out)
     if findings.problems:
         return _recover_from_damage(target, coordinator, findings, args, out)
-    for id, reason in findings.dead.items():
+    for id, reason in findings.aborted.items():
         coordinator.abort(id, reason, "ended by `tidegate recover`")
     report = coordinator.publish()
     remember(coordinator.ledger, coordinator.place.options)
@@ -82,28 +82,30 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
     """Continue from the last completed checkpoint without the rows that were in flight then: a rollback to it."""
-    if findings.last is None:
+    if findings.continues_from is None:
         raise Invalid(
             f"pipeline {target.name!r} has no completed checkpoint",
             expected="a checkpoint that went past a busy job",
             help="leave out --drop-in-flight",
             reason="NOTHING_IN_FLIGHT",
         )
-    proposal = examine(coordinator, findings.last, {}, drop_in_flight=True)
+    proposal = examine(coordinator, findings.continues_from, {}, drop_in_flight=True)
     print_proposal(target, proposal, out)
     if args.dry_run:
         out.document(proposal_document(target, proposal) | {"possible": not proposal.problems})
         return NO if proposal.problems else 0
-    question = f"Continue from checkpoint {findings.last} without them? {dropped_text(proposal)} never processed."
+    question = (
+        f"Continue from checkpoint {findings.continues_from} without them? {dropped_text(proposal)} never processed."
+    )
     confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
         coordinator,
-        findings.last,
+        findings.continues_from,
         run=new_run(),
         by=user_and_host(),
         reason="recovered without what was in flight",
         choices={},
-        shown={*proposal.undone, *proposal.open},
+        shown={*proposal.undone, *proposal.aborted},
         drop_in_flight=True,
     )
     return report_rollback(target, rolled_back, out)
@@ -111,9 +113,12 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
 
 def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
     damage = "\n    ".join(
-        [f"checkpoint {findings.last} of pipeline {target.name!r} cannot be continued from:", *findings.problems]
+        [
+            f"checkpoint {findings.continues_from} of pipeline {target.name!r} cannot be continued from:",
+            *findings.problems,
+        ]
     )
-    if findings.instead is None:
+    if findings.fallback is None:
         raise Corrupt(
             damage,
             expected="every record and file as it was written, or an older intact checkpoint",
@@ -125,58 +130,59 @@ def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Rec
             damage,
             expected="every record and file as it was written",
             help="restore them from a backup of the storage; or add --fall-back to roll back to checkpoint "
-            f"{findings.instead}: {_loss_text(findings)}, and their input is read again{_stay_text(findings)}",
+            f"{findings.fallback}: {_loss_text(findings)}, and their input is read again{_stay_text(findings)}",
             reason="DAMAGED",
         )
-    question = f"Roll back to checkpoint {findings.instead}? {_loss_text(findings)}{_stay_text(findings)}."
+    question = f"Roll back to checkpoint {findings.fallback}? {_loss_text(findings)}{_stay_text(findings)}."
     confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
         coordinator,
-        findings.instead,
+        findings.fallback,
         run=new_run(),
         by=user_and_host(),
-        choices=dict.fromkeys(findings.keep, "keep"),
+        choices=dict.fromkeys(findings.rows_stay_in, "keep"),
         reason="; ".join(findings.problems)[:500],
     )
     return report_rollback(target, rolled_back, out)
 
 
 def _loss_text(findings: Recovery) -> str:
-    return f"checkpoint {', '.join(map(str, findings.lost)) or 'none'} will no longer count"
+    return f"checkpoint {', '.join(map(str, findings.undone)) or 'none'} will no longer count"
 
 
 def _stay_text(findings: Recovery) -> str:
-    if not findings.keep:
+    if not findings.rows_stay_in:
         return ""
-    return f"; rows stay in {', '.join(findings.keep)}, and what is read again is written there once more"
+    return f"; rows stay in {', '.join(findings.rows_stay_in)}, and what is read again is written there once more"
 
 
 def _document(target: Target, findings: Recovery) -> dict[str, Any]:
     return {
         "pipeline": target.name,
-        "goes_on_from": findings.last,
-        "dead": {str(id): why for id, why in findings.dead.items()},
-        "alive": list(findings.alive),
-        "owed": {name: list(ids) for name, ids in findings.owed.items()},
+        "continues_from": findings.continues_from,
+        "aborted": {str(id): why for id, why in findings.aborted.items()},
+        "running": list(findings.running),
+        "unpublished": {name: list(ids) for name, ids in findings.unpublished.items()},
         "problems": list(findings.problems),
-        "instead": findings.instead,
-        "rows_stay": list(findings.keep),
-        "lost": list(findings.lost),
+        "fallback": findings.fallback,
+        "rows_stay_in": list(findings.rows_stay_in),
+        "undone": list(findings.undone),
     }
 
 
 def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
-    start = f"checkpoint {findings.last}" if findings.last is not None else "the beginning: none was completed"
+    base = findings.continues_from
+    start = f"checkpoint {base}" if base is not None else "the beginning: none was completed"
     out.line(f"Pipeline {target.name} continues from {start}", "bold")
-    for id, why in findings.dead.items():
+    for id, why in findings.aborted.items():
         out.line(f"- Checkpoint {id} is open and dead ({why}): it is aborted; its input is read again.")
-    for id in findings.alive:
+    for id in findings.running:
         out.line(f"- Checkpoint {id} is open, and somebody may be working on it: it stays.")
-    for name, ids in findings.owed.items():
+    for name, ids in findings.unpublished.items():
         out.line(f"- Table {name} still lacks checkpoint {', '.join(map(str, ids))}.")
     for problem in findings.problems:
         out.line(f"- Damaged: {problem}", "red")
-    if findings.problems and findings.instead is not None:
-        out.line(f"The newest intact checkpoint is {findings.instead}: {_loss_text(findings)}{_stay_text(findings)}.")
+    if findings.problems and findings.fallback is not None:
+        out.line(f"The newest intact checkpoint is {findings.fallback}: {_loss_text(findings)}{_stay_text(findings)}.")
     elif not findings.problems:
         out.line("- All records and files that it rests on are intact.")

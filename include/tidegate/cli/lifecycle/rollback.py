@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         choices=choices,
         reason=args.reason,
         suspend=why if args.suspend else "",
-        shown={*proposal.undone, *proposal.open},
+        shown={*proposal.undone, *proposal.aborted},
         drop_in_flight=args.drop_in_flight,
     )
     return report_rollback(target, rolled_back, out)
@@ -143,8 +143,8 @@ def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
         "pipeline": target.name,
         "to": proposal.target.id,
         "undone": list(proposal.undone),
-        "taken_back": [{"id": id, "backfill": name} for id, name in proposal.taken_back],
-        "ended": list(proposal.open),
+        "undone_swaps": [{"id": id, "backfill": name} for id, name in proposal.undone_swaps],
+        "aborted": list(proposal.aborted),
         "sources": sorted(proposal.target.plan.sources),
         "tables": {change.table: _table(change) for change in proposal.changes},
         "in_flight": [asdict(part) for part in proposal.in_flight],
@@ -156,12 +156,12 @@ def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
 def _table(change: TableChange) -> dict[str, Any]:
     to = change.way.target_version
     return {
-        "how": change.how,
+        "method": change.method,
         "version": change.way.version,
-        "back_to": to.version if to is not None else None,
-        "foreign": list(change.way.foreign_commits),
-        "rows_stay": change.way.rows_stay_reason,
-        "written_through": change.written_through,
+        "restored_version": to.version if to is not None else None,
+        "foreign_commits": list(change.way.foreign_commits),
+        "rows_stay_because": change.way.rows_stay_reason,
+        "written_directly": change.written_directly,
     }
 
 
@@ -171,10 +171,10 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
     at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
     out.line(f"  no longer count    checkpoint {_listed(proposal.undone) or 'none'}")
-    for id, name in proposal.taken_back:
+    for id, name in proposal.undone_swaps:
         out.line(f"  taken back         backfill {name}, which entry {id} has swapped in")
-    if proposal.open:
-        out.line(f"  aborted            checkpoint {_listed(proposal.open)}, which is open")
+    if proposal.aborted:
+        out.line(f"  aborted            checkpoint {_listed(proposal.aborted)}, which is open")
     out.line(
         f"  read again         {', '.join(sorted(proposal.target.plan.sources))}, from where checkpoint {to} ended"
     )
@@ -190,21 +190,21 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
                 _now(change),
                 _goal(change),
                 len(change.way.foreign_commits) or "",
-                change.how or "nothing was ever written",
+                change.method or "nothing was ever written",
             ]
             for change in proposal.changes
         ],
         right=["now at version"],
     )
     for change in proposal.changes:
-        if change.way.rows_stay_reason and change.how == "keep":
+        if change.way.rows_stay_reason and change.method == "keep":
             out.line(
                 f"Rows stay in {change.table}: {change.way.rows_stay_reason}. What is read again is written to it once "
                 "more."
             )
     if proposal.lacking:
         out.line(f"Published first, because they lack a checkpoint: {', '.join(proposal.lacking)}.")
-    if stays := [change.table for change in proposal.changes if change.written_through]:
+    if stays := [change.table for change in proposal.changes if change.written_directly]:
         out.line(f"Rows that jobs wrote at once stay, and rows that are read again are added: {', '.join(stays)}.")
     out.line("Readers see each table change by one commit, one table after the other. No file is removed.", "dim")
     for problem in proposal.problems:
@@ -229,11 +229,11 @@ def _now(change: TableChange) -> str:
 
 
 def _goal(change: TableChange) -> str:
-    if change.written_through:
+    if change.written_directly:
         return "stays: it was written to at least once"
-    if change.how == "leave":
+    if change.method == "leave":
         return "stays, without its pending rows"
-    if change.how is None or change.how == "keep" or change.way.rows_stay_reason:
+    if change.method is None or change.method == "keep" or change.way.rows_stay_reason:
         return "stays"
     if change.state is not None:
         return "the state then"
@@ -253,14 +253,14 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
         if id == rolled_back.id
     }
     versions = {name: table.version for name, table in tables.items() if table.is_delta}
-    document = proposal_document(target, rolled_back.proposal) | {"ended": list(rolled_back.ended)}
+    document = proposal_document(target, rolled_back.proposal) | {"aborted": list(rolled_back.aborted)}
     out.document(document | {"rollback": rolled_back.id, "tables_at": versions, "not_yet": stuck})
     out.line(
         f"Rollback {rolled_back.id} is decided: the next checkpoint continues from {rolled_back.proposal.target.id}.",
         "bold",
     )
-    if rolled_back.ended:
-        out.line(f"  checkpoint {_listed(rolled_back.ended)} was open, and is aborted")
+    if rolled_back.aborted:
+        out.line(f"  checkpoint {_listed(rolled_back.aborted)} was open, and is aborted")
     for name, table in tables.items():
         by = f", by version {table.version}" if table.is_delta else ""
         kept = _how(rolled_back.proposal, name) == "keep"
@@ -275,7 +275,7 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
 
 
 def _how(proposal: Proposal, table: str) -> How | None:
-    return next((change.how for change in proposal.changes if change.table == table), None)
+    return next((change.method for change in proposal.changes if change.table == table), None)
 
 
 def _listed(ids: tuple[int, ...]) -> str:

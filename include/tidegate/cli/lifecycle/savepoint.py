@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.verb == "create":
         created = savepoint.create(target.ledger, args.name, args.checkpoint, user_and_host(), args.note)
         behind = savepoint.jobs_with_input_in_flight(target.ledger, created.entry)
-        out.document({"pipeline": target.name, **_document(created), "behind": behind})
+        out.document({"pipeline": target.name, **_document(created), "overtaken": behind})
         out.line(
             f"Savepoint {created.name} is checkpoint {created.entry} of {target.name}. "
             "It stays until you dispose of it."
@@ -138,8 +138,13 @@ def _make_checkpoint(target: Target, name: str, out: Output) -> int:
 
 def _document(item: Savepoint) -> dict[str, Any]:
     pin = item.pin
-    return {"name": item.name, "checkpoint": pin.entry, "by": pin.by, "created": pin.created, "note": pin.note} | {
-        "there": item.is_retained
+    return {
+        "name": item.name,
+        "checkpoint": pin.entry,
+        "created_by": pin.by,
+        "created_at": pin.created,
+        "note": pin.note,
+        "retained": item.is_retained,
     }
 
 
@@ -189,7 +194,7 @@ def _verify_copy(args: argparse.Namespace, out: Output) -> int:
     copied = open_copy(args.pipeline, load_settings(args.settings).storage_options)
     problems, copy = verify(copied), copied.copy
     document = {"pipeline": copy.origin.pipeline, "name": copy.name, "checkpoint": copy.origin.entry}
-    out.document({**document, "whole": not problems, "problems": problems})
+    out.document({**document, "complete": not problems, "problems": problems})
     for problem in problems:
         out.line(f"Damaged: {problem}", "red")
     if not problems:
@@ -204,7 +209,7 @@ def _verify(target: Target, name: str | None, out: Output) -> int:
             "no savepoint was named", expected="its name", help="`tidegate savepoint list`", reason="BAD_NAME"
         )
     problems = verify_savepoint(coordinator_of(target), name)
-    out.document({"pipeline": target.name, "name": name, "whole": not problems, "problems": problems})
+    out.document({"pipeline": target.name, "name": name, "complete": not problems, "problems": problems})
     for problem in problems:
         out.line(f"Damaged: {problem}", "red")
     if not problems:

@@ -40,11 +40,11 @@ def add_parser(subparsers: Any) -> None:
     )
     accept = verbs.add_parser(
         "accept",
-        help="go on in a database that a standby took over, or that was restored",
+        help="continue in a database that a standby took over, or that was restored",
         description="A source of PostgreSQL says of which history of the database its position is, and refuses another "
         "one (OTHER_TIMELINE). This looks whether what was read last is in the database as it is now, and lets the "
-        "source go on after that. If it is not there, nothing is accepted: roll back to a checkpoint that the database "
-        "still has, and accept then.",
+        "source continue after that. If it is not there, nothing is accepted: roll back to a checkpoint that the "
+        "database still has, and accept then.",
     )
     for each in (move, drop):
         each.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the changed code")

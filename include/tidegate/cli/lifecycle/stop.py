@@ -139,7 +139,7 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
     elif open_ids:
         confirm(f"Abort checkpoint {', '.join(map(str, open_ids))}, which is open?", out, yes=args.yes)
     id, aborted = control.cancel(target.ledger, user_and_host(), args.reason, final=final)
-    out.document({"pipeline": target.name, "entry": id, "stopped": True, "ended": list(aborted), "final": final})
+    out.document({"pipeline": target.name, "entry": id, "stopped": True, "aborted": list(aborted), "final": final})
     out.line(f"Pipeline {target.name} is cancelled{' for good' if final else ''}, by entry {id} of its log.")
     if aborted:
         out.line(f"Checkpoint {', '.join(map(str, aborted))} was aborted; none of its rows become visible.")

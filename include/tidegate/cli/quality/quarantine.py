@@ -123,7 +123,7 @@ def _list(target: Target, out: Output) -> int:
     )
     for gate, summary in gates.items():
         for request in summary["requests"]:
-            number, action, rows, by = request["number"], request["action"], request["rows"], request["by"]
+            number, action, rows, by = request["number"], request["action"], request["rows"], request["requested_by"]
             out.line(f"Gate {gate}: request {number} to {action} {rows:,} rows, by {by},")
             withdraw = target.command("quarantine withdraw", gate, number)
             waits_for = "a backfill with --cuts recorded" if request["in_place"] else "the next checkpoint"
@@ -141,7 +141,7 @@ def _summarize(target: Target, quarantine: QuarantinedRows) -> dict[str, Any]:
             "number": request.number,
             "action": request.action,
             "rows": count,
-            "by": request.by,
+            "requested_by": request.by,
             "in_place": request.in_place,
         }
         for request in _pending(target, quarantine.gate)

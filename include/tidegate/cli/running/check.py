@@ -61,9 +61,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         warnings += unknown_deletes(coordinator.graph, target.ledger, base)
     if not errors and not args.no_spark and args.base is None and target.ledger.declined() is not None:
         target.ledger.forget_declined()  # triggers need not refuse it any more
-    document: dict[str, Any] = {"from": base.id if base is not None else None, "possible": not errors}
+    document: dict[str, Any] = {"from": base.id if base is not None else None, "can_continue": not errors}
     reasons = [error_document(error) for error in errors]
-    out.document({"pipeline": target.name, **document, "reasons": reasons, "new": new, "warnings": warnings})
+    out.document({"pipeline": target.name, **document, "reasons": reasons, "new_parts": new, "warnings": warnings})
     for error in errors:
         out.error(error)
     for text in new:

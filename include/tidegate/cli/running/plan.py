@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line()
         after = f", after {', '.join(job['after'])}" if job["after"] else ""
         out.line(f"job {job['job']}{after}", "bold")
-        for key in ("reads", "takes", "runs", "remembers", "sends", "stages"):
+        for key in ("reads", "receives", "parts", "states", "sends", "writes"):
             if job[key]:
                 out.line(f"  {key:<10} {', '.join(job[key])}")
         for key, value in job["settings"].items():
@@ -73,10 +73,10 @@ def _job_document(graph: Graph, job: Job, own: Mapping[str, str]) -> Json:
         "job": job.name,
         "after": list(job.after),
         "reads": [source.name for source in job.sources],
-        "takes": list(job.takes),
-        "runs": [stage.name for stage in job.stages],
-        "remembers": [name for stage in job.operators for name in stage.states],
+        "receives": list(job.takes),
+        "parts": [stage.name for stage in job.stages],
+        "states": [name for stage in job.operators for name in stage.states],
         "sends": list(job.gives),
-        "stages": [*(sink.name for sink in job.sinks), *(name for gated in job.gates for name in gated.quarantine)],
+        "writes": [*(sink.name for sink in job.sinks), *(name for gated in job.gates for name in gated.quarantine)],
         "settings": dict(own),
     }

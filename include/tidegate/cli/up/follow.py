@@ -76,10 +76,10 @@ class Followed:
         """Resume the pipeline if too many failures suspended it, as `tidegate run` does, because a user has started it;
         not if a user suspended it. Return the notice for the user, or ""."""
         suspension = self.suspended()
-        if suspension is None or not suspension.failed:
+        if suspension is None or not suspension.failed_checkpoints:
             return ""
         resume(self.ledger, "tidegate up", "started again")
-        failed = ", ".join(map(str, suspension.failed))
+        failed = ", ".join(map(str, suspension.failed_checkpoints))
         return f"{self.dag.pipeline} is resumed: it was suspended because checkpoint {failed} failed"
 
     def failed(self, runs: list[DagRun]) -> list[DagRun]:

@@ -395,7 +395,7 @@ class Up:
 
 def _suspended(followed: Followed, suspension: SuspensionState) -> Rejected:
     name = followed.dag.pipeline
-    failed = ", ".join(map(str, suspension.failed))
+    failed = ", ".join(map(str, suspension.failed_checkpoints))
     cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.cause}"
     return Rejected(
         f"pipeline {name!r} is suspended ({cause}: {suspension.why or 'no reason given'}): its runs make no checkpoint "

@@ -13,12 +13,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tidegate import seams
 from tidegate.dag.run_params import requested
 from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.records import typed
 from tidegate.records.names import BACKFILL
 from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
@@ -111,7 +110,7 @@ class BackfillStep(PipelineTask):
 
         act = requested(task, ASKED_FOR)
         params = dict(task.context["params"])
-        asked = act.asked if act is not None else {"name": params.get("name"), "begin_after": params.get("from")}
+        asked = act.parameters if act is not None else {"name": params.get("name"), "begin_after": params.get("from")}
         name, origin = str(asked.get("name") or ""), str(asked.get("begin_after") or "").strip()
         if not name and origin:
             # The same one whenever the run is tried, so that it continues what it has begun.
@@ -224,7 +223,7 @@ class CompareStep(BackfillStep):
             shown = [{name: None if value is None else str(value) for name, value in row.items()} for row in rows]
             task.context["ti"].xcom_push("rows", shown)
             log.info("%s rows of %s that differ are in this task's XCom `rows`", len(shown), table)
-        return {"backfill": line.name, "tables": msgspec.to_builtins(differences)}
+        return {"backfill": line.name, "tables": typed.document_of(differences)}
 
 
 class SwapStep(BackfillStep):
@@ -278,7 +277,7 @@ class SwapStep(BackfillStep):
             if not done and not examine_swap(line, choices).problems:  # else `swap` refuses it, with all of them
                 pause_pipeline(line, wait, task.run)
                 read_on(self, task, line, 0.0)
-            note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
+            note = str(wanted.act.parameters.get("note") or "") if wanted.act is not None else ""
             return swap(line, by=wanted.requester, choices=choices, reason=note, wait=wait, run=task.run)
 
 
@@ -322,14 +321,18 @@ def _cuts(wanted: RequestedBackfill) -> Cuts | None:
 
 def _drops_manual_edits(wanted: RequestedBackfill) -> bool:
     """Return whether changes by hand are to be lost: by the form, or by the request for a swap."""
-    asked = wanted.act.asked if wanted.act is not None else {}
-    return bool(wanted.params.get("drop_by_hand") or asked.get("drop_by_hand"))
+    asked = wanted.act.parameters if wanted.act is not None else {}
+    return bool(wanted.params.get("drop_by_hand") or asked.get("drop_manual_edits"))
 
 
 def _choices(wanted: RequestedBackfill) -> dict[str, How]:
-    asked = wanted.act.asked if wanted.act is not None else {}
+    asked = wanted.act.parameters if wanted.act is not None else {}
     choices: dict[str, How] = {}
-    ways: tuple[tuple[How, str], ...] = (("keep", "keep"), ("retract", "retract"), ("discard", "discard_commits"))
+    ways: tuple[tuple[How, str], ...] = (
+        ("keep", "keep_rows_of"),
+        ("retract", "retract"),
+        ("discard", "discard_commits"),
+    )
     for how, key in ways:
         choices |= dict.fromkeys(map(str, asked.get(key, ())), how)
     return choices
@@ -354,11 +357,11 @@ def _log_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) -
     log.info("Backfill %s of %s from %s %s", name, found["pipeline"], since, "continues" if begun else "can begin")
     log.info("  reads again        %s", ", ".join(task.coordinator.graph.sources))
     log.info("  replaces, later    %s, by one commit each", ", ".join(found["tables"]) or "no table")
-    if found["left_as_they_are"]:
-        log.info("  leaves as it is    %s", ", ".join(found["left_as_they_are"]))
+    if found["unchanged_sinks"]:
+        log.info("  leaves as it is    %s", ", ".join(found["unchanged_sinks"]))
     for text in approvals_text(found["approvals"]):
         log.info("  approvals          %s", text)
-    for text in found["in_place"]:
+    for text in found["released_in_place"]:
         log.info("  quarantine         %s", text)
     for text in found["may_differ"]:
         log.info("  may differ from what it was by the same code: %s", text)
@@ -374,6 +377,6 @@ def _log_difference(table: str, difference: ComparedTable) -> None:
         table,
         f"{difference.rows_now:,}",
         f"{difference.rows_after:,}",
-        f"{difference.taken_away:,}",
-        f"{difference.brought:,}",
+        f"{difference.rows_removed:,}",
+        f"{difference.rows_added:,}",
     )

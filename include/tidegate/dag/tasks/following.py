@@ -57,7 +57,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
     record = ledger.line(name)
     status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
     wanted = _completed_by(task)
-    if status is not None and (status.swapped is not None or _has_caught_up(status, wanted)):
+    if status is not None and (status.swap is not None or _has_caught_up(status, wanted)):
         raise task.skip(
             f"backfill {name} has read all that the pipeline had completed by then. It goes on to now, whatever the"
             f" last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or `tidegate"

@@ -55,7 +55,7 @@ class GateOperator(PipelineTask):
             _log_verdict(self.gate, entry.id, verdict)
             if verdict.quarantined and verdict.outcome != "abort":
                 where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"
-                log.info("The rows that were set aside:  tidegate quarantine show %s", where)
+                log.info("The quarantined rows:  tidegate quarantine show %s", where)
             if verdict.outcome == "abort":
                 raise AirflowFailException(_failed(self.gate, entry.id, verdict))
             if verdict.outcome == "hold":
@@ -102,7 +102,7 @@ class GateOperator(PipelineTask):
             raise AirflowFailException(
                 f"{REJECTED}: gate {self.gate!r}: checkpoint {entry.id} was rejected by {said.by}{note}\n  Nothing of "
                 f"it is published.\n  Help: correct the input or the rules, then: tidegate resume {self.pipeline.name};"
-                " with --quarantine-all, what is held is set aside"
+                " with --quarantine-all, what is held is quarantined"
             )
 
     def _ask(self, task: Task, entry: Entry, verdict: Verdict) -> None:
@@ -172,8 +172,8 @@ def _poll_again(verdict: Verdict) -> float:
 
 def _log_verdict(gate: str, id: int, verdict: Verdict) -> None:
     """The verdict, in the task's log."""
-    aside = f"{verdict.quarantined:,} set aside" if verdict.outcome != "abort" else "none set aside"
-    counted = f"{verdict.rows:,} rows judged, {aside}, {verdict.released:,} let back in"
+    quarantined = f"{verdict.quarantined:,} quarantined" if verdict.outcome != "abort" else "none quarantined"
+    counted = f"{verdict.rows:,} rows judged, {quarantined}, {verdict.released:,} let back in"
     log.info("Gate %s of checkpoint %s: %s. %s", gate, id, verdict.outcome.upper(), counted)
     for each in verdict.broken:
         log.warning("  %s", _rule(each))
@@ -207,12 +207,12 @@ def question(gate: str, id: int, verdict: Verdict, pipeline: str) -> str:
     default = verdict.hold.default if verdict.hold is not None else "reject"
     until = "It waits until somebody answers." if limit is None else f"After {limit:g} s without an answer: {default}."
     parts = [
-        f"**{verdict.rows:,}** rows judged, **{verdict.quarantined:,}** to be set aside.",
+        f"**{verdict.rows:,}** rows judged, **{verdict.quarantined:,}** to be quarantined.",
         f"| rule | severity | rows | what was found | policy |\n| --- | --- | --- | --- | --- |\n{rows}",
         f"Some of the values that broke them are on the page of checkpoint {id}.",
         f"**Approve**: exactly what was judged is published. **Reject**: checkpoint {id} is aborted and pipeline "
-        f"{pipeline} is suspended until `tidegate resume {pipeline}`, or, with all of these rows set aside, `tidegate "
-        f"resume {pipeline} --quarantine-all`. {until}",
+        f"{pipeline} is suspended until `tidegate resume {pipeline}`, or, with all of these rows quarantined, "
+        f"`tidegate resume {pipeline} --quarantine-all`. {until}",
     ]
     return "\n\n".join(filter(None, parts))
 

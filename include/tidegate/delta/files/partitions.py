@@ -76,7 +76,7 @@ def _unfit(what: str, quoted: str = "") -> Invalid:
     return Invalid(
         f"a row cannot be written: {what}",
         expected="values that every reader of the files takes for what they are",
-        help="change such values in a stage before the sink, set the rows aside with a gate, or declare the sink in "
+        help="change such values in a stage before the sink, quarantine the rows with a gate, or declare the sink in "
         "another way",
         reason="BAD_ROWS",
         quoted=quoted,

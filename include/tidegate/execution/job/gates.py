@@ -368,7 +368,7 @@ class GateRunner:
         if outcome == "abort":
             pass  # its rules say why
         elif chosen:
-            outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
+            outcome, why = "quarantine", "it would be held again: somebody chose to quarantine all of it"
         elif set_aside > exact_share(gate.at_most, judgement.rows):
             most = f"{100 * gate.at_most:.4g} %"
             outcome, why = "abort", f"{set_aside:,} of {judgement.rows:,} rows are bad, and at most {most} may be"

@@ -95,11 +95,11 @@ class JobMeter:
                 msgspec.structs.replace(step, spark=spark.get(number, SparkWork()) if spark else None)
                 for number, step in enumerate(self._steps)
             ],
-            between=spark.get(None),
+            between_steps=spark.get(None),
             aligned_s=exchange.aligned_s,
             sync_s=round(seams.monotonic() - self._began - waited, 3),
             async_s=round(overlapping_seconds(beside), 3),
-            taken=self._count_missing_rows(operating, verdicts),
+            read=self._count_missing_rows(operating, verdicts),
             received=exchange.received,
             sent=exchange.amounts,
             processed=exchange.processed,

@@ -46,7 +46,7 @@ class Forecast:
 
     def document(self) -> Json:
         """For scripts."""
-        return {"counts": self.counts, "stays": dict(self.stays), "operators": list(self.operators)}
+        return {"counts": self.counts, "not_released": dict(self.stays), "operators": list(self.operators)}
 
     def lines(self) -> Iterator[str]:
         """Yield it as text."""

@@ -119,7 +119,7 @@ def _refusals(snapshot: Snapshot) -> Iterator[None]:
             f"{snapshot.location.url} refuses rows that are decided: they break {rule}",
             expected="no rule of the table that these rows break",
             help="drop the rule, then run again: the pending checkpoints are published then. To keep it, let a gate in "
-            "front of the sink set such rows aside from then on",
+            "front of the sink quarantine such rows from then on",
             reason="COMMIT_REFUSED",
         ) from None
 

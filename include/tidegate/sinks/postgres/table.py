@@ -215,7 +215,7 @@ class PostgresSink(TransactionalSink):
             raise Invalid(
                 f"sink {context.sink}: {self.table_name} cannot take a row: {refusal}",
                 expected="rows that the table takes: what is decided must load",
-                help="put a gate before the sink that sets such rows aside, or a stage that changes them",
+                help="put a gate before the sink that quarantines such rows, or a stage that changes them",
                 reason="BAD_ROWS",
             ) from None
 

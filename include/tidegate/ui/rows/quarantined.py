@@ -1,4 +1,4 @@
-"""Rows that gates have set aside: how many wait, which ones, and what is to become of them."""
+"""Rows that gates have quarantined: how many wait, which ones, and what is to become of them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,22 @@ def waiting(pipeline: PipelineRef) -> Json:
             "settled": dict(counts.settled),
             "rules": dict(counts.rules),
             "complete": counts.complete,
-            "requests": [{"number": r.number, "action": r.action, "by": r.by, "at": r.created} for r in pending],
+            "requests": [_request_answer(request) for request in pending],
         }
     return by_gate
 
 
+def _request_answer(request: Request) -> Json:
+    return {
+        "number": request.number,
+        "action": request.action,
+        "requested_by": request.by,
+        "requested_at": request.created,
+    }
+
+
 def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
-    """Rows that wait, a page of them, as they were when they were set aside."""
+    """Rows that wait, a page of them, as they were when they were quarantined."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     if reader is None:
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
@@ -65,20 +74,20 @@ def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, li
 
 
 def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json:
-    """Some of the rows that a gate has set aside at a checkpoint, and what has become of each since."""
+    """Some of the rows that a gate has quarantined at a checkpoint, and what has become of each since."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     found: list[Json] = []
     if reader is not None:
         with alone():
             found = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
-    documents = [_describe_row(row, columns) | {"fate": row[q.SETTLED] or "waiting"} for row in found]
+    documents = [_describe_row(row, columns) | {"status": row[q.SETTLED] or "waiting"} for row in found]
     return {"gate": gate, "checkpoint": id, "columns": columns, "rows": documents}
 
 
 def _describe_row(row: Json, columns: Sequence[str]) -> Json:
     answer = {"id": row[q.ID], "checkpoint": row[q.CHECKPOINT], "rules": row[q.RULES] or []}
-    return answer | {"stays": row.get(q.STAYS), "values": {name: cut(row[name]) for name in columns}}
+    return answer | {"stays_because": row.get(q.STAYS), "values": {name: cut(row[name]) for name in columns}}
 
 
 _reading = threading.Semaphore(1)
@@ -109,11 +118,11 @@ def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> t
 
 
 def chosen(
-    pipeline: PipelineRef, ledger: Ledger, gate: str, *, shown: int | None = None, **words: Any
+    pipeline: PipelineRef, ledger: Ledger, gate: str, *, expected_rows: int | None = None, **words: Any
 ) -> tuple[Request, int]:
     """Return a request that nobody has made yet, and how many rows it is about. Refuse one that cannot be made.
 
-    shown: how many the user was told that there are. Rows may have come since, which nobody has looked at.
+    expected_rows: how many the user was shown. Rows may have come since, which nobody has looked at.
     """
     reader = open_quarantine(ledger.home, _gate(pipeline, gate), pipeline.options)
     created, count = None, 0
@@ -128,9 +137,9 @@ def chosen(
             help="the page Quarantine shows them",
             reason="NO_ROWS",
         )
-    if shown is not None and shown != count:
+    if expected_rows is not None and expected_rows != count:
         raise Rejected(
-            f"{count:,} rows are meant by now, and you were shown {shown:,}: some have come since, or have left",
+            f"{count:,} rows are meant by now, and you were shown {expected_rows:,}: some have come since or left",
             expected="the rows that you were shown",
             help="look at them again, then decide",
             reason="MORE_SINCE",
@@ -187,7 +196,7 @@ def _gate(pipeline: PipelineRef, gate: str) -> str:
     if gate not in pipeline.card.gates or pipeline.card.by_interval:
         raise Invalid(
             f"the pipeline has no gate {gate!r} whose rows could be released",
-            expected=" or ".join(pipeline.card.gates) or "a pipeline with gates that set rows aside",
+            expected=" or ".join(pipeline.card.gates) or "a pipeline with gates that quarantine rows",
             help="in a pipeline that reads by data interval, make the interval again",
             reason="NO_SUCH_GATE",
         )

@@ -40,7 +40,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
     const asked = JSON.stringify(values());
     if (![...inputs.values()].every((element) => element.checkValidity())) return;
     let error = null;
-    const told = await Promise.resolve()
+    const answer = await Promise.resolve()
       .then(() => post(path, { ...make(values()), preview: true }))
       .catch((caught) => {
         error = caught;
@@ -52,12 +52,12 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
     if (error) refused(error);
     replace(
       effects,
-      told && [
+      answer && [
         h("b", {}, "What it will do"),
         h(
           "ul",
           {},
-          told.effects.map((effect) => h("li", {}, effect)),
+          answer.effects.map((effect) => h("li", {}, effect)),
         ),
       ],
     );
@@ -79,7 +79,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
         try {
           const answer = await post(path, make(values()));
           dialog.close();
-          toast(answer.told);
+          toast(answer.message);
           changed();
         } catch (error) {
           sending = false;
@@ -147,13 +147,13 @@ export const path = (dag, action) => `${dagPath(dag)}/actions/${action}`;
 const named = ({ savepoint, note }) => ({ note, ...(savepoint ? { savepoint } : {}) });
 
 export function buttons(dag, about) {
-  const { may } = about;
+  const { permissions } = about;
   const stopped = about.suspended !== null;
   const button = (id, text, onclick, kind = "") => h("button", { id, onclick, class: kind }, text);
   return h(
     "div",
     { class: "bar" },
-    may.edit &&
+    permissions.edit &&
       stopped &&
       button(
         "act-resume",
@@ -163,9 +163,9 @@ export function buttons(dag, about) {
             title: "Let runs plan checkpoints again?",
             verb: "Resume",
             path: path(dag, "resume"),
-            body: h("p", {}, `It is ${about.condition.state}. ${about.suspended.why || about.suspended.by || ""}`),
+            body: h("p", {}, `It is ${about.health.state}. ${about.suspended.why || about.suspended.cause || ""}`),
             fields: [
-              ...(about.suspended.rejected
+              ...(about.suspended.rejected_checkpoint
                 ? [
                     {
                       name: "quarantine_all",
@@ -177,7 +177,7 @@ export function buttons(dag, about) {
               ...(about.suspended.action === "drain"
                 ? [
                     {
-                      name: "after_end",
+                      name: "restart_finished",
                       label: "Resume although it is finished: all further rows are late",
                       kind: "checkbox",
                     },
@@ -189,7 +189,7 @@ export function buttons(dag, about) {
           }),
         "main",
       ),
-    may.edit &&
+    permissions.edit &&
       !stopped &&
       about.started &&
       button("act-suspend", "Suspend", () =>
@@ -206,7 +206,7 @@ export function buttons(dag, about) {
           make: (values) => values,
         }),
       ),
-    may.trigger &&
+    permissions.trigger &&
       button(
         "act-trigger",
         "Trigger",
@@ -222,7 +222,7 @@ export function buttons(dag, about) {
         stopped ? "" : "main",
       ),
     backfillButton(dag, about),
-    may.drain &&
+    permissions.drain &&
       !stopped &&
       about.started &&
       !about.by_interval &&
@@ -277,7 +277,7 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
         rules,
         discard,
         note,
-        shown: ids.length ? ids.length : page.complete ? page.total : null,
+        expected_rows: ids.length ? ids.length : page.complete ? page.total : null,
         correct: column ? { [column]: isNull ? null : value } : {},
       };
     },
@@ -286,7 +286,7 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
 
 export function disposeOf(dag, name, about) {
   return (
-    about.may.edit &&
+    about.permissions.edit &&
     h(
       "button",
       {
@@ -309,7 +309,7 @@ export function disposeOf(dag, name, about) {
 }
 
 export function nameIt(dag, row, about) {
-  if (!about.may.edit || !COUNTED.includes(row.outcome) || !row.kept || !row.published) return null;
+  if (!about.permissions.edit || !COUNTED.includes(row.outcome) || !row.records_retained || !row.published) return null;
   return h(
     "button",
     {
@@ -331,14 +331,14 @@ export function nameIt(dag, row, about) {
 const COUNTED = ["completed", "rollback", "swap"];
 
 export function goBack(dag, row, about) {
-  const possible = COUNTED.includes(row.outcome) && row.kept && row.published && !about.by_interval;
-  return about.may.rollback && possible ? goBackTo(dag, row.id, "act-rollback", "Roll back to here") : null;
+  const possible = COUNTED.includes(row.outcome) && row.records_retained && row.published && !about.by_interval;
+  return about.permissions.rollback && possible ? goBackTo(dag, row.id, "act-rollback", "Roll back to here") : null;
 }
 
 // The checkpoint before a swap has a name, so it is there as long as nobody disposes of that.
 export function takeBack(dag, row, about) {
   const possible = row.state === "swap" && row.base && row.published;
-  return about.may.rollback && possible ? goBackTo(dag, row.base, "act-take-back", "Take the swap back") : null;
+  return about.permissions.rollback && possible ? goBackTo(dag, row.base, "act-take-back", "Take the swap back") : null;
 }
 
 function goBackTo(dag, to, id, text) {
@@ -355,7 +355,7 @@ function goBackTo(dag, to, id, text) {
           toast(error.message);
           return;
         }
-        const staying = Object.entries(preview.tables).filter(([, at]) => at.rows_stay);
+        const staying = Object.entries(preview.tables).filter(([, at]) => at.rows_stay_because);
         confirmAndPost({
           title: `Roll back to checkpoint #${to}?`,
           verb: "Roll back",
@@ -363,25 +363,29 @@ function goBackTo(dag, to, id, text) {
           path: path(dag, "rollback"),
           body: [
             facts([
-              ["Taken back", preview.taken_back.map((each) => `backfill ${each.backfill} (#${each.id})`).join(", ")],
+              ["Taken back", preview.undone_swaps.map((each) => `backfill ${each.backfill} (#${each.id})`).join(", ")],
               ["No longer count", preview.undone.map((id) => `#${id}`).join(", ") || "none"],
-              ["Aborted", preview.ended.map((id) => `#${id}`).join(", ")],
+              ["Aborted", preview.aborted.map((id) => `#${id}`).join(", ")],
               ["Read again", `${preview.sources.join(", ")}, from where #${to} ended`],
             ]),
             table(
               [
                 { head: "Table", cell: ([name]) => name },
-                { head: "Now at version", right: true, cell: ([, at]) => (at.rows_stay ? "" : (at.now ?? "?")) },
+                {
+                  head: "Now at version",
+                  right: true,
+                  cell: ([, at]) => (at.rows_stay_because ? "" : (at.version ?? "?")),
+                },
                 {
                   head: "Returns to",
                   right: true,
-                  cell: ([, at]) => (at.rows_stay ? "its rows stay" : at.back_to),
+                  cell: ([, at]) => (at.rows_stay_because ? "its rows stay" : at.restored_version),
                 },
               ],
               Object.entries(preview.tables),
             ),
             ...staying.map(([name, at]) =>
-              h("p", {}, `${name}: ${at.rows_stay}. What is read again is written to it once more.`),
+              h("p", {}, `${name}: ${at.rows_stay_because}. What is read again is written to it once more.`),
             ),
             h(
               "p",
@@ -395,8 +399,8 @@ function goBackTo(dag, to, id, text) {
           ],
           make: ({ suspend, note }) => ({
             to,
-            undone: preview.undone,
-            keep: staying.map(([name]) => name),
+            expected_undone: preview.undone,
+            keep_rows_of: staying.map(([name]) => name),
             suspend,
             note,
           }),
@@ -434,11 +438,11 @@ export function answers(dag, row, about, brokenRules) {
     "div",
     { class: "banner wait" },
     h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for approval."),
-    about.condition.state === "held" &&
-      about.condition.entry === row.id &&
-      h("p", { class: "cause" }, about.condition.cause),
+    about.health.state === "held" &&
+      about.health.checkpoint === row.id &&
+      h("p", { class: "cause" }, about.health.cause),
     examples(brokenRules),
-    about.may.answer &&
+    about.permissions.answer &&
       h(
         "div",
         { class: "bar" },

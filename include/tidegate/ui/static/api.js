@@ -7,7 +7,7 @@ const airflow = base.replace(/\/tidegate$/, "");
 export class Refused extends Error {
   constructor(status, body) {
     const details = body?.error ?? {};
-    super(details.what || (typeof body?.detail === "string" ? body.detail : `the server answered ${status}`));
+    super(details.message || (typeof body?.detail === "string" ? body.detail : `the server answered ${status}`));
     this.status = status;
     this.expected = details.expected ?? "";
     this.help = details.help ?? "";
@@ -63,7 +63,7 @@ function login() {
   const { pathname, search, hash } = (outer ?? window).location;
   const address = `${airflow}/api/v2/auth/login?next=${encodeURIComponent(pathname + search + hash)}`;
   if (Date.now() - Number(sessionStorage.getItem(TRIED)) < LOGIN_PAUSE_MS)
-    throw new Refused(401, { error: { what: "Your login has expired.", help: `log in again: ${address}` } });
+    throw new Refused(401, { error: { message: "Your login has expired.", help: `log in again: ${address}` } });
   sessionStorage.setItem(TRIED, String(Date.now()));
   (outer ?? window).location.assign(address);
   leaving = new Promise(() => {});

@@ -156,11 +156,11 @@ async function ofDag(dag) {
 
 // A run that has made no checkpoint: if something is wrong, show the cause and the remedy.
 async function withoutCheckpoint(dag, run) {
-  const { condition } = await get(`${dagPath(dag)}/overview`);
-  const notice = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
-  const isCause = condition.run_id === run;
+  const { health } = await get(`${dagPath(dag)}/overview`);
+  const notice = health.needs_nothing ? h("p", {}, health.summary) : banner(dag, health);
+  const isCause = health.run_id === run;
   return {
-    key: condition,
+    key: health,
     wait: 3000,
     draw: () => [
       h(
@@ -177,7 +177,7 @@ async function withoutCheckpoint(dag, run) {
 const ageless = (about) => ({
   ...about,
   now: null,
-  backfills: about.backfills.map((line) => ({ ...line, behind_seconds: null })),
+  backfills: about.backfills.map((line) => ({ ...line, oldest_pending_seconds: null })),
 });
 
 function frame(dag, at, about) {
@@ -197,7 +197,7 @@ function frame(dag, at, about) {
       "header",
       {},
       h("h1", {}, about.pipeline),
-      badge(about.condition.state),
+      badge(about.health.state),
       h("span", { class: "grow" }),
       buttons(dag, about),
     ),

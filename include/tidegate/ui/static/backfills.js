@@ -11,21 +11,20 @@ const FROM = {
 };
 const named = () => ({ name: "name", label: "Name (optional)", pattern: NAME }); // actions.js may be read after this file
 const PAUSE = {
-  name: "pause",
+  name: "pause_seconds",
   label: "Pause between two of its checkpoints, in seconds",
   kind: "number",
   value: "0",
   min: "0",
   step: "any",
 };
-const TO = {
-  name: "to",
-  label:
-    "Stop at (optional): when it has read what this checkpoint had, for a look at a part; the next run reads the rest",
+const STOP_AFTER = {
+  name: "stop_after",
+  label: "Stop after checkpoint (optional), to inspect a partial result; the next run reads the rest",
 };
-const LARGER = {
-  name: "larger",
-  label: "Read so many times as much in a checkpoint as the sources' bounds allow",
+const BATCH_FACTOR = {
+  name: "batch_factor",
+  label: "Read N times as much in a checkpoint as the sources' bounds allow",
   kind: "number",
   value: "1",
   min: "1",
@@ -37,14 +36,14 @@ const CUTS = {
     "One checkpoint for each that the pipeline has made, with exactly its input: the same code gives the same rows",
   kind: "checkbox",
 };
-const DROP_BY_HAND = {
-  name: "drop_by_hand",
+const DROP_MANUAL_EDITS = {
+  name: "drop_manual_edits",
   label: "Lose what somebody has changed in states by hand since then",
   kind: "checkbox",
 };
 
 export function backfillButton(dag, about) {
-  if (!about.may.backfill || !about.started || about.backfills.length) return null;
+  if (!about.permissions.backfill || !about.started || about.backfills.length) return null;
   return h(
     "button",
     {
@@ -62,22 +61,32 @@ export function backfillButton(dag, about) {
           ),
           fields: [
             FROM,
-            TO,
-            LARGER,
+            STOP_AFTER,
+            BATCH_FACTOR,
             CUTS,
-            DROP_BY_HAND,
+            DROP_MANUAL_EDITS,
             named(),
             PAUSE,
             { name: "dry_run", label: "Dry run: only tell what it would read and change", kind: "checkbox" },
             NOTE,
           ],
-          make: ({ begin_after, to, larger, cuts, drop_by_hand, name, pause, dry_run, note }) => ({
+          make: ({
             begin_after,
-            to,
-            larger: Number(larger),
+            stop_after,
+            batch_factor,
+            cuts,
+            drop_manual_edits,
+            name,
+            pause_seconds,
+            dry_run,
+            note,
+          }) => ({
+            begin_after,
+            stop_after,
+            batch_factor: Number(batch_factor),
             cuts: cuts ? "recorded" : "own",
-            drop_by_hand,
-            pause: Number(pause),
+            drop_manual_edits,
+            pause_seconds: Number(pause_seconds),
             dry_run,
             note,
             ...(name ? { name } : {}),
@@ -91,30 +100,33 @@ export function backfillButton(dag, about) {
 export function backfills(dag, about) {
   return about.backfills.map((line) =>
     card(
-      ["Backfill ", line.name, " ", badge(line.state)],
+      ["Backfill ", line.name, " ", badge(line.state.replace("_", " "))],
       facts([
         ["Begins after", placeOf(line.origin)],
-        ["By", [line.by, line.note && `: ${line.note}`]],
-        ["Since", `${time(line.at)} UTC`],
-        ["Checkpoints made", count(line.made)],
+        ["By", [line.created_by, line.note && `: ${line.note}`]],
+        ["Since", `${time(line.created_at)} UTC`],
+        ["Checkpoints made", count(line.checkpoints)],
         [
           "Has read up to",
-          line.reached
-            ? [h("a", { href: `#/checkpoint/${line.reached}` }, `#${line.reached}`), ` of ${time(line.reached_at)} UTC`]
+          line.caught_up_to
+            ? [
+                h("a", { href: `#/checkpoint/${line.caught_up_to}` }, `#${line.caught_up_to}`),
+                ` of ${time(line.caught_up_at)} UTC`,
+              ]
             : "",
         ],
         [
           "Behind",
           line.pending
-            ? `${count(line.pending)} checkpoint${line.pending === 1 ? "" : "s"}, for ${seconds(line.behind_seconds)}`
+            ? `${count(line.pending)} checkpoint${line.pending === 1 ? "" : "s"}, for ${seconds(line.oldest_pending_seconds)}`
             : "",
         ],
-        ["Cannot go on", line.refused],
-        ["Stopped", line.stopped],
-        ["Swapped in by", line.swapped && [`entry #${line.swapped}; its files are still to be cleaned up`]],
+        ["Cannot continue", line.blocked_by],
+        ["Stopped", line.stop_reason],
+        ["Swapped in by", line.swap && [`entry #${line.swap}; its files are still to be cleaned up`]],
         ["Runs", outside(dagRunsPath(`${dag}__backfill`), `${dag}__backfill`)],
       ]),
-      line.held && heldBy(dag, line, about),
+      line.held_checkpoint && heldBy(dag, line, about),
       change(line),
       actions(dag, line, about),
     ),
@@ -122,7 +134,7 @@ export function backfills(dag, about) {
 }
 
 // The line's own: the pipeline's button would answer a checkpoint of the pipeline.
-function heldBy(dag, { name, held }, about) {
+function heldBy(dag, { name, held_checkpoint: held }, about) {
   const button = (action, title, text) =>
     h(
       "button",
@@ -147,39 +159,39 @@ function heldBy(dag, { name, held }, about) {
     { class: "banner wait" },
     h("p", {}, h("b", {}, `Its checkpoint ${held.checkpoint} is held by gate ${held.gates.join(", ")}.`)),
     h("p", { class: "cause" }, held.why),
-    about.may.answer &&
+    about.permissions.answer &&
       h(
         "div",
         { class: "bar" },
-        button("approve", "Approve", "The backfill goes on with exactly the judged rows."),
+        button("approve", "Approve", "The backfill continues with exactly the judged rows."),
         button("reject", "Reject", "The backfill ends there. The pipeline never notices."),
       ),
   );
 }
 
 // What a swap would change, as of the last time that somebody compared.
-function change({ compared, swapped }) {
-  if (swapped) return null;
+function change({ last_comparison: compared, swap }) {
+  if (swap) return null;
   if (!compared)
     return h("p", { class: "quiet" }, "Nobody has compared its tables yet: that is done once it has caught up.");
   return [
     h(
       "h3",
       {},
-      `What a swap would change, as of ${time(compared.at)} UTC${compared.current ? "" : ", before its latest input"}`,
+      `What a swap would change, as of ${time(compared.compared_at)} UTC${compared.is_current ? "" : ", before its latest input"}`,
     ),
     table(
       [
         { head: "Table", cell: ([name]) => name },
         { head: "Rows now", right: true, cell: ([, each]) => count(each.rows_now) },
         { head: "Rows after", right: true, cell: ([, each]) => count(each.rows_after) },
-        { head: "Taken away", right: true, cell: ([, each]) => count(each.taken_away) },
-        { head: "Brought", right: true, cell: ([, each]) => count(each.brought) },
+        { head: "Rows removed", right: true, cell: ([, each]) => count(each.rows_removed) },
+        { head: "Rows added", right: true, cell: ([, each]) => count(each.rows_added) },
       ],
       Object.entries(compared.tables),
       { label: "", empty: "No table." },
     ),
-    compared.left_out.map((name) => h("p", {}, `${name} stays as it is: rows cannot be taken out there again.`)),
+    compared.unchanged_sinks.map((name) => h("p", {}, `${name} stays as it is: rows cannot be taken out there again.`)),
     compared.problems.map((problem) => h("p", { class: "said" }, problem)),
   ];
 }
@@ -189,10 +201,10 @@ function actions(dag, line, about) {
   return h(
     "div",
     { class: "bar" },
-    about.may.swap && !line.refused && !line.swapped && swapIn(dag, line),
-    about.may.backfill &&
-      !line.refused &&
-      !line.swapped &&
+    about.permissions.swap && !line.blocked_by && !line.swap && swapIn(dag, line),
+    about.permissions.backfill &&
+      !line.blocked_by &&
+      !line.swap &&
       h(
         "button",
         {
@@ -203,20 +215,20 @@ function actions(dag, line, about) {
               verb: "Continue",
               path: path(dag, "backfill"),
               body: h("p", {}, "A run reads what it has not read yet, and compares its tables."),
-              fields: [TO, LARGER, DROP_BY_HAND, PAUSE, NOTE],
-              make: ({ to, larger, drop_by_hand, pause, note }) => ({
+              fields: [STOP_AFTER, BATCH_FACTOR, DROP_MANUAL_EDITS, PAUSE, NOTE],
+              make: ({ stop_after, batch_factor, drop_manual_edits, pause_seconds, note }) => ({
                 name,
-                to,
-                larger: Number(larger),
-                drop_by_hand,
-                pause: Number(pause),
+                stop_after,
+                batch_factor: Number(batch_factor),
+                drop_manual_edits,
+                pause_seconds: Number(pause_seconds),
                 note,
               }),
             }),
         },
         "Continue",
       ),
-    about.may.swap &&
+    about.permissions.swap &&
       h(
         "button",
         {
@@ -231,7 +243,7 @@ function actions(dag, line, about) {
               body: h(
                 "p",
                 {},
-                line.swapped
+                line.swap
                   ? "What it has computed is in the tables, and stays there. Its other files are removed."
                   : "What it has computed is removed. The pipeline and its tables stay as they are.",
               ),
@@ -247,7 +259,7 @@ function actions(dag, line, about) {
 const WAYS = {
   "nothing yet: the swap is refused": null,
   "their rows stay, this pipeline's are replaced": "retract",
-  "these tables stay as they are": "keep",
+  "these tables stay as they are": "keep_rows_of",
   "their commits are lost": "discard_commits",
 };
 const othersHave = (shared) => ({
@@ -257,8 +269,8 @@ const othersHave = (shared) => ({
 });
 
 function swapIn(dag, line) {
-  const { name, compared } = line;
-  const shared = compared?.shared ?? [];
+  const { name, last_comparison: compared } = line;
+  const shared = compared?.tables_with_other_writers ?? [];
   return h(
     "button",
     {
@@ -279,11 +291,11 @@ function swapIn(dag, line) {
                 "The checkpoint before it gets a name: a rollback to it takes the swap back, here, by command, or by the API.",
             ),
           ],
-          fields: [...(shared.length ? [othersHave(shared)] : []), DROP_BY_HAND, NOTE],
-          make: ({ others, drop_by_hand, note }) => ({
+          fields: [...(shared.length ? [othersHave(shared)] : []), DROP_MANUAL_EDITS, NOTE],
+          make: ({ others, drop_manual_edits, note }) => ({
             name,
             note,
-            drop_by_hand,
+            drop_manual_edits,
             ...(WAYS[others] ? { [WAYS[others]]: shared } : {}),
           }),
         }),

@@ -11,9 +11,9 @@ export async function checkpoint({ dag, at }) {
   const row = await get(`${dagPath(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
   const open = row.decided === null;
   const gates = Object.entries(row.details.gates)
-    .filter(([, verdict]) => row.kept && ["hold", "abort"].includes(verdict.outcome))
+    .filter(([, verdict]) => row.records_retained && ["hold", "abort"].includes(verdict.outcome))
     .map(([name]) => name);
-  const brokenRules = await findings(dag, { entry: row.id, gates });
+  const brokenRules = await findings(dag, { checkpoint: row.id, gates });
   return {
     key: [open ? row : { ...row, now: null }, brokenRules],
     wait: open ? 1500 : 8000,
@@ -24,9 +24,9 @@ export async function checkpoint({ dag, at }) {
 // Why it has this state. If it is what blocks the pipeline, also the remedy.
 function why(dag, row, about, brokenRules) {
   if (row.state === "held") return answers(dag, row, about, brokenRules);
-  const { condition } = about;
-  const isCause = condition.entry === row.id && (row.state !== "completed" || condition.state === "unpublished");
-  if (isCause && !condition.good) return banner(dag, condition, brokenRules);
+  const { health } = about;
+  const isCause = health.checkpoint === row.id && (row.state !== "completed" || health.state === "unpublished");
+  if (isCause && !health.needs_nothing) return banner(dag, health, brokenRules);
   const { detail } = row.details;
   return (
     (row.reason || detail) &&
@@ -43,7 +43,7 @@ function why(dag, row, about, brokenRules) {
 
 // The checkpoint before a swap, and the name that keeps it.
 function wayBack(row, about) {
-  const named = about.savepoints.filter(({ id }) => id === row.base).map(({ name }) => name);
+  const named = about.savepoints.filter(({ checkpoint: id }) => id === row.base).map(({ name }) => name);
   return [placeOf(row.base), named.length > 0 && `, savepoint ${named.join(", ")}`];
 }
 
@@ -63,9 +63,10 @@ function drawn(dag, row, about, brokenRules) {
         disposeOf(dag, name, about),
       ]),
       h("span", { class: "grow" }),
-      step(row.before, "‹ before"),
-      step(row.after, "after ›"),
-      row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the previous one"),
+      step(row.previous, "‹ before"),
+      step(row.next, "after ›"),
+      row.previous &&
+        h("a", { href: `#/compare?before=${row.previous}&after=${row.id}` }, "compare with the previous one"),
       nameIt(dag, row, about),
       goBack(dag, row, about),
       takeBack(dag, row, about),
@@ -91,7 +92,7 @@ function drawn(dag, row, about, brokenRules) {
           ["Taken back by a rollback to", row.backfill && row.base && wayBack(row, about)],
           ["By", row.by],
           ["Interval", row.interval],
-          ["Records", row.kept ? "in the ledger" : "deleted by retention: this is from the history"],
+          ["Records", row.records_retained ? "in the ledger" : "deleted by retention: this is from the history"],
         ]),
       ),
       section("Durations", facts([...durations(row), ["Timeout", seconds(d.timeout_s)]])),
@@ -130,12 +131,12 @@ function drawn(dag, row, about, brokenRules) {
             head: "Read",
             text: true,
             cell: ([, part]) => [
-              part.summary || (part.empty ? "nothing new" : ""),
+              part.summary || (part.is_empty ? "nothing new" : ""),
               part.pace && h("div", { class: "quiet small" }, part.pace.why),
             ],
           },
-          { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) },
-          { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) },
+          { head: "Rows", right: true, cell: ([name]) => count(amountRead(d, name)?.rows) },
+          { head: "Bytes", right: true, cell: ([name]) => bytes(amountRead(d, name)?.bytes) },
           { head: "Waits still", text: true, cell: ([, part]) => waiting(part) },
         ],
         Object.entries(d.sources),
@@ -176,7 +177,7 @@ function drawn(dag, row, about, brokenRules) {
           {
             head: "Its rows",
             cell: ([name, at]) =>
-              row.kept &&
+              row.records_retained &&
               at.log_hash && [tableRows(dag, row, name), row.base && tableChanges(dag, row.base, row, name)],
           },
         ],
@@ -187,9 +188,13 @@ function drawn(dag, row, about, brokenRules) {
     ),
     section(
       "What went through",
-      row.sampled.length > 0
-        ? row.sampled.map((part) => partSamples(dag, row.id, part, row.sampled))
-        : h("p", { class: "quiet" }, row.kept ? NO_SAMPLES : "Samples are kept as long as the checkpoint is."),
+      row.sampled_parts.length > 0
+        ? row.sampled_parts.map((part) => partSamples(dag, row.id, part, row.sampled_parts))
+        : h(
+            "p",
+            { class: "quiet" },
+            row.records_retained ? NO_SAMPLES : "Samples are kept as long as the checkpoint is.",
+          ),
     ),
     section(
       "Manifest",
@@ -227,7 +232,7 @@ function positions(d) {
 }
 
 // What lay at a source when the checkpoint was planned, beyond what it took.
-function waiting({ lag, more }) {
+function waiting({ lag, has_more: more }) {
   const texts = [
     lag?.files && `${count(lag.files)} ${lag.files === 1 ? "file" : "files"}`,
     lag?.rows && `up to ${rowsText(lag.rows)}`,
@@ -251,9 +256,9 @@ function ownTables(d) {
   );
 }
 
-const taken = (d, name) =>
+const amountRead = (d, name) =>
   Object.values(d.jobs)
-    .map((job) => job.taken?.[name])
+    .map((job) => job.read?.[name])
     .find((size) => size !== undefined);
 const amount = (size) => (size ? `${count(size.rows)} rows, ${bytes(size.bytes)}` : none);
 const staged = (d, name) =>
@@ -262,19 +267,19 @@ const staged = (d, name) =>
     .find((rows) => rows !== undefined);
 
 function jobs(d, row, log) {
-  const passed = Object.entries(d.behind ?? {})
+  const passed = Object.entries(d.overtaken_jobs ?? {})
     .filter(([name]) => !(name in d.jobs))
     .map(([name, at]) => [name, null, at]);
-  const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
+  const rows = [...Object.entries(d.jobs), ...d.missing_acks.map((name) => [name, null]), ...passed];
   const state = ([, ack, at]) =>
     ack ? badge("acked") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
   const inFlight = ([name]) => {
-    const at = d.behind?.[name];
+    const at = d.overtaken_jobs?.[name];
     return at
-      ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.at ? `#${at.at}` : "nothing"}`
+      ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.last_checkpoint ? `#${at.last_checkpoint}` : "nothing"}`
       : none;
   };
-  const inputRows = ([, ack]) => Object.values({ ...ack?.taken, ...ack?.received }).map((size) => size.rows);
+  const inputRows = ([, ack]) => Object.values({ ...ack?.read, ...ack?.received }).map((size) => size.rows);
   const rowsIn = (row) =>
     inputRows(row).length && inputRows(row).every((rows) => rows !== null) ? sum(inputRows(row)) : null;
   return table(
@@ -297,7 +302,7 @@ function jobs(d, row, log) {
         : []),
       { head: "Rows out", right: true, cell: ([, ack]) => count(ack && sum(ack.rows)) },
       { head: "Bytes out", right: true, cell: ([, ack]) => bytes(ack && sum(ack.bytes)) },
-      ...(Object.keys(d.behind ?? {}).length
+      ...(Object.keys(d.overtaken_jobs ?? {}).length
         ? [{ head: "In flight", title: "the checkpoints whose rows it has yet to take", cell: inFlight }]
         : []),
       { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
@@ -453,7 +458,7 @@ function gate(dag, row, [name, verdict], log) {
       " ",
       log,
       verdict.answer &&
-        ` ${verdict.answer.approve ? "approved" : "rejected"} by ${verdict.answer.by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
+        ` ${verdict.answer.approve ? "approved" : "rejected"} by ${verdict.answer.answered_by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
     ),
     h(
       "p",

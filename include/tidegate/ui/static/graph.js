@@ -56,7 +56,7 @@ export async function graph({ dag, at, go }) {
 const keyOf = (part) => `${part.role === "sink" ? "sink " : ""}${part.name}`;
 
 // One part: all its figures, and some rows of the checkpoint.
-function closeUp(dag, { checkpoint, parts, sampled }, part, close) {
+function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close) {
   const gives = given(part, parts);
   const row = { id: checkpoint };
   return card(

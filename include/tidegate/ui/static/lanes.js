@@ -44,7 +44,7 @@ export function lanes(row, now, usual = null) {
       note && doing(note, now),
     ];
   };
-  const passed = Object.keys(row.details.behind ?? {})
+  const passed = Object.keys(row.details.overtaken_jobs ?? {})
     .filter((name) => !(name in row.details.jobs))
     .map((name) => lane(`${name} (passed)`, false, part(begin, until, "wait-part", "the checkpoint has overtaken it")));
   const decided = moment(row.decided);
@@ -52,7 +52,7 @@ export function lanes(row, now, usual = null) {
     "div",
     { class: "lanes" },
     Object.entries(row.details.jobs).map(job),
-    row.details.missing.map(missing),
+    row.details.missing_acks.map(missing),
     passed,
     decided &&
       lane(
@@ -82,20 +82,22 @@ export function lanes(row, now, usual = null) {
 
 // What a job was doing when it last said so.
 function doing(note, now) {
-  const heard = moment(now) - moment(note.created);
-  const sizes = Object.values(note.taken);
+  const heard = moment(now) - moment(note.reported_at);
+  const sizes = Object.values(note.read);
   const total = (figure) => {
     const known = sizes.map((size) => size[figure]).filter((value) => value !== null);
     return known.length ? known.reduce((sum, value) => sum + value, 0) : null;
   };
   const share = note.tasks ? ` (${Math.floor((100 * note.tasks_done) / note.tasks)} %)` : "";
   const texts = [
-    note.step ? `at "${note.step}" for ${seconds(note.step_s + Math.max(heard, 0))}` : "between two steps",
+    note.step
+      ? `at "${note.step}" for ${seconds(note.current_step_seconds + Math.max(heard, 0))}`
+      : "between two steps",
     note.tasks !== null && `${count(note.tasks_done)} of ${count(note.tasks)} tasks${share}`,
     note.bytes_read ? `${bytes(note.bytes_read)} read` : null,
     total("rows") !== null && `${count(total("rows"))} rows in`,
     total("bytes") !== null && `${bytes(total("bytes"))} in`,
-    Object.keys(note.seconds).length > 0 && `${count(Object.keys(note.seconds).length)} steps done`,
+    Object.keys(note.step_seconds).length > 0 && `${count(Object.keys(note.step_seconds).length)} steps done`,
   ];
   return h(
     "p",

@@ -8,20 +8,20 @@ import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
   const [about, quarantine] = await Promise.all([get(`${dagPath(dag)}/overview`), get(`${dagPath(dag)}/quarantine`)]);
-  const brokenRules = await findings(dag, about.condition);
-  const wait = about.open.length ? 1500 : 4000;
+  const brokenRules = await findings(dag, about.health);
+  const wait = about.open_checkpoints.length ? 1500 : 4000;
   return {
-    key: [about, about.open.length ? about.now : null, quarantine, brokenRules],
+    key: [about, about.open_checkpoints.length ? about.now : null, quarantine, brokenRules],
     wait,
     draw: () => drawn(dag, about, quarantine, brokenRules),
   };
 }
 
 // Values that broke a rule say most. Users who may not see rows get the rule alone.
-export async function findings(dag, { entry, gates }) {
+export async function findings(dag, { checkpoint, gates }) {
   const all = await Promise.all(
     (gates ?? []).map((gate) =>
-      get(`${dagPath(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch((error) => {
+      get(`${dagPath(dag)}/checkpoints/${checkpoint}/gates/${encodeURIComponent(gate)}`).catch((error) => {
         if (error instanceof Unreachable) throw error;
         return { rules: [] };
       }),
@@ -71,37 +71,34 @@ export function origin(rule) {
 
 const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "paused", "unpublished"];
 
-export function banner(dag, condition, broken = []) {
-  const kind = condition.good ? "" : WAITS.includes(condition.state) ? "wait" : "wrong";
+export function banner(dag, health, broken = []) {
+  const kind = health.needs_nothing ? "" : WAITS.includes(health.state) ? "wait" : "wrong";
   const log =
-    condition.run_id &&
-    condition.task &&
-    !condition.good &&
-    outside(
-      `${runPath(dag, condition.run_id)}/tasks/${encodeURIComponent(condition.task)}`,
-      `the log of ${condition.task}`,
-    );
+    health.run_id &&
+    health.task &&
+    !health.needs_nothing &&
+    outside(`${runPath(dag, health.run_id)}/tasks/${encodeURIComponent(health.task)}`, `the log of ${health.task}`);
   return h(
     "div",
     { class: `banner ${kind}`, role: "status" },
     h(
       "div",
       {},
-      h("b", {}, condition.said),
-      condition.entry && [
+      h("b", {}, health.summary),
+      health.checkpoint && [
         " · ",
-        h("a", { href: `#/checkpoint/${condition.entry}` }, `show checkpoint #${condition.entry}`),
+        h("a", { href: `#/checkpoint/${health.checkpoint}` }, `show checkpoint #${health.checkpoint}`),
       ],
       log && [" · ", log],
     ),
-    condition.cause && h("p", { class: "cause" }, condition.cause),
+    health.cause && h("p", { class: "cause" }, health.cause),
     examples(broken),
-    condition.remedy.length > 0 && [
+    health.remedy.length > 0 && [
       h("b", {}, "What to do"),
       h(
         "ol",
         {},
-        condition.remedy.map((step) => h("li", {}, step)),
+        health.remedy.map((step) => h("li", {}, step)),
       ),
     ],
   );
@@ -113,19 +110,19 @@ function drawn(dag, about, quarantine, brokenRules) {
     ["in_progress", "In progress"],
     ["completed", "Completed"],
     ["failed", "Failed"],
-    ["ended", "Ended by users"],
-    ["restored", "Restored"],
+    ["cancelled", "Ended by users"],
+    ["rollbacks", "Rollbacks"],
     ["rolled_back", "Rolled back"],
-    ...(about.counts.swapped
+    ...(about.counts.swaps
       ? [
-          ["swapped", "Swaps"],
+          ["swaps", "Swaps"],
           ["replaced", "Replaced by backfills"],
         ]
       : []),
   ];
   const waiting = Object.entries(quarantine.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
   return [
-    banner(dag, about.condition, brokenRules),
+    banner(dag, about.health, brokenRules),
     about.history_problem &&
       h(
         "div",
@@ -137,7 +134,7 @@ function drawn(dag, about, quarantine, brokenRules) {
       { class: "counts" },
       counters.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title)),
     ),
-    about.open.map((row) =>
+    about.open_checkpoints.map((row) =>
       card(
         ["Checkpoint ", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", badge(row.state)],
         row.state === "held" && answers(dag, row, about, []),
@@ -150,8 +147,8 @@ function drawn(dag, about, quarantine, brokenRules) {
       { class: "grid" },
       latest("Latest completed", about.latest.completed),
       latest("Latest failed", about.latest.failed),
-      restored(about.latest.restored),
-      swapped(dag, about.latest.swapped, about),
+      latestRollback(about.latest.rollback),
+      latestSwap(dag, about.latest.swap, about),
       savepoints(dag, about),
       waiting.length > 0 &&
         card(
@@ -169,7 +166,9 @@ function drawn(dag, about, quarantine, brokenRules) {
               ["Rows", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "show them")],
               [
                 "Requests",
-                gate.requests.map((request) => `${request.number}: ${request.action}, by ${request.by}`).join("; "),
+                gate.requests
+                  .map((request) => `${request.number}: ${request.action}, by ${request.requested_by}`)
+                  .join("; "),
               ],
             ]),
           ),
@@ -193,7 +192,7 @@ function latest(title, row) {
   );
 }
 
-function restored(row) {
+function latestRollback(row) {
   if (!row) return card("Latest rollback", h("p", { class: "quiet" }, "No rollback yet."));
   return card(
     "Latest rollback",
@@ -207,7 +206,7 @@ function restored(row) {
   );
 }
 
-function swapped(dag, row, about) {
+function latestSwap(dag, row, about) {
   return (
     row &&
     card(
@@ -237,8 +236,8 @@ function savepoints(dag, about) {
         .map((row) => [
           row.name,
           [
-            h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`),
-            ` by ${row.by}`,
+            h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
+            ` by ${row.created_by}`,
             row.note && `: ${row.note}`,
             " ",
             disposeOf(dag, row.name, about),

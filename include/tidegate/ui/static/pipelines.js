@@ -20,7 +20,7 @@ const TROUBLE = [
 ];
 const rank = (row) => {
   const place = TROUBLE.indexOf(row.state);
-  return place >= 0 && !row.good ? place : row.good ? TROUBLE.length + 1 : TROUBLE.length;
+  return place >= 0 && !row.needs_nothing ? place : row.needs_nothing ? TROUBLE.length + 1 : TROUBLE.length;
 };
 const lag = (row) => row.lag_seconds ?? -1;
 const ORDERS = {
@@ -39,7 +39,7 @@ export function pipelines(data, { query, go }) {
     .filter((row) => words.every((word) => about(row).includes(word)))
     .sort((a, b) => compare(a, b) || a.pipeline.localeCompare(b.pipeline));
   const change = (parameters) => go("pipelines", { ...filters, ...parameters });
-  const troubled = data.pipelines.filter((row) => !row.good).length;
+  const troubled = data.pipelines.filter((row) => !row.needs_nothing).length;
   return [
     ...data.notices.map(notice),
     h(
@@ -72,12 +72,12 @@ export function pipelines(data, { query, go }) {
 }
 
 // Something that this Airflow lacks.
-function notice(told) {
+function notice({ problem, help, is_blocking }) {
   return h(
     "div",
-    { class: told.stops ? "banner wrong" : "banner wait", "data-key": `notice ${told.what}` },
-    h("strong", {}, told.what),
-    h("div", { class: "quiet small" }, told.help),
+    { class: is_blocking ? "banner wrong" : "banner wait", "data-key": `notice ${problem}` },
+    h("strong", {}, problem),
+    h("div", { class: "quiet small" }, help),
   );
 }
 
@@ -92,8 +92,8 @@ function listed(rows) {
         head: "Summary",
         text: true,
         cell: (row) => [
-          h("div", { class: "brief" }, row.good ? row.said : row.cause || row.said),
-          !row.good && row.remedy[0] && h("div", { class: "quiet small brief" }, row.remedy[0]),
+          h("div", { class: "brief" }, row.needs_nothing ? row.summary : row.cause || row.summary),
+          !row.needs_nothing && row.remedy[0] && h("div", { class: "quiet small brief" }, row.remedy[0]),
         ],
       },
       {

@@ -85,16 +85,18 @@ function drawn(dag, about, gates, page, filters, change) {
         { class: "quiet" },
         page.complete && complete ? `${rows(page.total)} here` : `${rows(page.total)} so far; still counting`,
       ),
-      Object.entries(settled).map(([fate, many]) => h("span", { class: "quiet" }, `${count(many)} ${fate}`)),
+      Object.entries(settled).map(([status, many]) => h("span", { class: "quiet" }, `${count(many)} ${status}`)),
       h("span", { class: "grow" }),
-      about.may.edit && page.total > 0 && [release, discardButton],
+      about.permissions.edit && page.total > 0 && [release, discardButton],
     ),
     requests.length > 0 &&
       h(
         "div",
         { class: "banner wait" },
         "The next checkpoint processes: ",
-        requests.map((request) => `request ${request.number}, to ${request.action}, by ${request.by}`).join("; "),
+        requests
+          .map((request) => `request ${request.number}, to ${request.action}, by ${request.requested_by}`)
+          .join("; "),
         ".",
       ),
     card(
@@ -110,7 +112,9 @@ function drawn(dag, about, gates, page, filters, change) {
             cell: (row) => h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
           },
           { head: "Broke", cell: (row) => row.rules.join(", ") },
-          ...(page.rows.some((row) => row.stays) ? [{ head: "Not released", cell: (row) => row.stays ?? "" }] : []),
+          ...(page.rows.some((row) => row.stays_because)
+            ? [{ head: "Not released", cell: (row) => row.stays_because ?? "" }]
+            : []),
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,

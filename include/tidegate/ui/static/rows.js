@@ -113,19 +113,19 @@ export function later(key, title, make) {
   return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
 }
 
-// Some of the rows that a gate has set aside at a checkpoint.
+// Some of the rows that a gate has quarantined at a checkpoint.
 export const quarantinedRows = (dag, id, gate) =>
-  later(`aside ${id} ${gate}`, "Show rows that it set aside", async () => {
+  later(`quarantined ${id} ${gate}`, "Show rows that it quarantined", async () => {
     const { columns, rows } = await get(
       `${dagPath(dag)}/checkpoints/${id}/quarantined/${encodeURIComponent(gate)}?limit=${SHOWN}`,
     );
     return table(
       [
         { head: "Broke", cell: (each) => each.rules.join(", ") },
-        { head: "Since then", cell: (each) => each.fate },
+        { head: "Since then", cell: (each) => each.status },
         ...columns.map((name) => ({ head: name, cell: ({ values }) => valueOf(values[name]) })),
       ],
       rows,
-      { empty: "None of them are kept.", label: `Rows that gate ${gate} set aside` },
+      { empty: "None of them are kept.", label: `Rows that gate ${gate} quarantined` },
     );
   });

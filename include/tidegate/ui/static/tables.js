@@ -103,31 +103,35 @@ export async function configuration({ dag }) {
   };
 }
 
-const LATEST_ACTS = 10;
+const LATEST_ACTIONS = 10;
 
 export async function audit({ dag }) {
   const data = await get(`${dagPath(dag)}/audit`);
-  const listed = (acts) =>
+  const listed = (actions) =>
     table(
       [
-        { head: "At (UTC)", cell: (row) => time(row.at) },
-        { head: "User", cell: (row) => row.by },
+        { head: "At (UTC)", cell: (row) => time(row.requested_at) },
+        { head: "User", cell: (row) => row.requested_by },
         { head: "Action", cell: (row) => row.action },
-        { head: "Parameters", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
+        { head: "Parameters", cell: (row) => h("code", {}, JSON.stringify(row.request)) },
         {
           head: "Result",
-          cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told],
+          cell: (row) => [
+            badge(row.succeeded === null ? "open" : row.succeeded ? "completed" : "failed"),
+            " ",
+            row.message,
+          ],
         },
       ],
-      acts,
+      actions,
       { empty: "No actions yet.", stack: true },
     );
-  const older = data.acts.slice(LATEST_ACTS);
+  const older = data.actions.slice(LATEST_ACTIONS);
   return {
     key: data,
     wait: 5000,
     draw: () => [
-      card("Actions from these pages", listed(data.acts.slice(0, LATEST_ACTS))),
+      card("Actions from these pages", listed(data.actions.slice(0, LATEST_ACTIONS))),
       older.length > 0 && h("div", { class: "card" }, folded(`Earlier actions (${older.length})`, listed(older))),
     ],
   };
@@ -201,7 +205,7 @@ function compared(dag, data) {
   // Tables of sinks whose versions differ, if both checkpoints are kept: those of state and quarantine have a dot.
   const sinks = Object.entries(data.tables)
     .filter(([name, { before, after }]) => !name.includes(".") && before?.log_hash && after?.log_hash)
-    .filter((entry) => changed(entry) && data.before.kept && data.after.kept)
+    .filter((entry) => changed(entry) && data.before.records_retained && data.after.records_retained)
     .map(([name]) => name);
   const text = (value) =>
     value === null || value === undefined ? none : typeof value === "string" ? value : JSON.stringify(value);
