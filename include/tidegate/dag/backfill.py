@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from tidegate.dag import document, run_params
-from tidegate.dag.names import POOL
+from tidegate.dag.assets import AssetEvents
+from tidegate.dag.names import POOL, SWAP
 from tidegate.dag.tasks.backfill import CheckStep, CompareStep, DiscardStep, ReplayStep, SwapStep
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.graph import Graph
@@ -21,7 +22,16 @@ _RUNS = 4
 """While one reads, others wait for the pool; one that discards need not."""
 
 
-def build_backfill_dag(beside: DAG, pipeline: Pipeline, folder: str, graph: Graph, retries: dict[str, Any]) -> DAG:
+def build_backfill_dag(
+    beside: DAG,
+    pipeline: Pipeline,
+    folder: str,
+    graph: Graph,
+    retries: dict[str, Any],
+    *,
+    outlets: list[Asset],
+    asset_events: AssetEvents,
+) -> DAG:
     """Return the DAG, registered with Airflow as that of the file which is being read."""
     dag = DAG(
         dag_id=backfill_dag(beside.dag_id),
@@ -42,7 +52,7 @@ def build_backfill_dag(beside: DAG, pipeline: Pipeline, folder: str, graph: Grap
     check = CheckStep(task_id="check", doc_md=document.CHECK, **shared)
     replay = ReplayStep(task_id="replay", doc_md=document.REPLAY, **heavy, **shared)
     compare = CompareStep(task_id="compare", doc_md=document.COMPARE, **heavy, **shared)
-    swap = SwapStep(task_id="swap", doc_md=document.SWAP, **heavy, **shared)
+    swap = SwapStep(task_id=SWAP, doc_md=document.SWAP, outlets=outlets, asset_events=asset_events, **heavy, **shared)
     discard = DiscardStep(task_id="discard", doc_md=document.DISCARD, **shared)
     replay.set_upstream(check)
     compare.set_upstream(replay)

@@ -6,22 +6,23 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.dag import document, run_params
-from tidegate.dag.assets import asset
+from tidegate.dag.assets import AssetEvents, inlets_of, outlets_of
 from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import EPOCH_START, Every
+from tidegate.errors import Invalid
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.versions.airflow import DOUBLING
+from tidegate.versions.airflow import DOUBLING, HAS_PARTITION_KEYS, VERSION
 
 __all__ = ["build_dag", "for_control", "for_jobs"]
 
@@ -51,7 +52,14 @@ def _arguments(retries: Retries) -> dict[str, Any]:
 
 
 def build_dag(
-    pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, backfill: bool = True, **dag_kwargs: Any
+    pipeline: Pipeline,
+    *,
+    schedule: Any = None,
+    project: str | None = None,
+    backfill: bool = True,
+    asset_events: AssetEvents = "rows",
+    asset_partitions: bool = False,
+    **dag_kwargs: Any,
 ) -> DAG:
     """Return the DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
 
@@ -59,18 +67,47 @@ def build_dag(
     project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
     backfill: have Airflow find a DAG `<id>__backfill` beside it, which computes again what the pipeline has made.
     Interval pipelines have none: Airflow's own backfill does that for them. Nor have those that run at least once.
+    asset_events: when a completed checkpoint sends an event of a sink's assets: "rows": if the sink has got rows;
+    "always": in any case. A rollback and a swap send one of each table that they change.
+    asset_partitions: for interval pipelines: each event is about one partition, whose key is the start of the interval,
+    such as 2026-01-01T00:00:00 (UTC). Only DAGs that are scheduled on partitions, by a PartitionedAssetTimetable, then
+    run on it. Needs Airflow 3.3.
     dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
     file = sys._getframe(1).f_code.co_filename
     folder = project or _project(Path(file))
     settings = load_settings(code=pipeline.settings, start=Path(folder))
     graph = pipeline.graph(settings.place(), settings.mode)
+    _check_asset_arguments(graph, asset_events, asset_partitions)
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs))
     dag.fileloc = file
-    _add_tasks(dag, pipeline, folder, graph, settings)
+    outlets = outlets_of(graph.name, graph.sinks, settings.place())
+    events = {"asset_events": asset_events, "by_partition": asset_partitions, "outlets": outlets}
+    _add_tasks(dag, pipeline, folder, graph, settings, events)
     if backfill and not graph.by_interval and not graph.at_least_once:
-        build_backfill_dag(dag, pipeline, folder, graph, for_control(settings)).fileloc = file
+        build_backfill_dag(
+            dag, pipeline, folder, graph, for_control(settings), outlets=outlets, asset_events=asset_events
+        ).fileloc = file
     return dag
+
+
+def _check_asset_arguments(graph: Graph, asset_events: object, asset_partitions: object) -> None:
+    if asset_events not in get_args(AssetEvents):
+        raise Invalid(
+            f"build_dag: asset_events is {asset_events!r}",
+            expected=" or ".join(map(repr, get_args(AssetEvents))),
+            help="correct it in the DAG file",
+            reason="BAD_ARGUMENT",
+        )
+    if not isinstance(asset_partitions, bool) or (asset_partitions and not (graph.by_interval and HAS_PARTITION_KEYS)):
+        kind = "an interval pipeline" if graph.by_interval else "a pipeline that reads whatever is new"
+        raise Invalid(
+            f"build_dag: asset_partitions is {asset_partitions!r}, for {kind} under Airflow "
+            f"{'.'.join(map(str, VERSION))}",
+            expected="True for an interval pipeline under Airflow 3.3 or later, otherwise False",
+            help="leave asset_partitions out: then DAGs that are scheduled on the assets themselves run",
+            reason="BAD_ARGUMENT",
+        )
 
 
 def _project(file: Path) -> str:
@@ -112,7 +149,9 @@ def _catching_up(graph: Graph, schedule: Any, dag_kwargs: dict[str, Any]) -> dic
     return {"catchup": True, "start_date": EPOCH_START}
 
 
-def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
+def _add_tasks(
+    dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings, events: dict[str, Any]
+) -> None:
     shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder}
     control = for_control(settings)
     card = card_of(graph, settings, folder)
@@ -122,6 +161,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
         jobs[job.name] = JobOperator(
             task_id=job_task(job.name),
             job=job.name,
+            inlets=inlets_of(job.sources, settings.place()),
             task_display_name=f"job {job.name}",
             doc_md=document.job_text(job, settings.job_display_rows(job.name), at_least_once=graph.at_least_once),
             **for_jobs(settings),
@@ -131,8 +171,8 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
     complete = CompleteOperator(
         task_id=COMPLETE,
         trigger_rule="all_done",  # a failure is aborted here, and makes the run red
-        outlets=[asset(pipeline, sink) for sink in graph.sinks],
         doc_md=document.COMPLETE,
+        **events,
         **control,
         **shared,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "CONF_BACKFILL", "POOL", "TRIGGER", "job_task"]
+__all__ = ["COMPLETE", "CONF_BACKFILL", "POOL", "SWAP", "TRIGGER", "job_task"]
 
 TRIGGER = "trigger"
 COMPLETE = "complete"
+SWAP = "swap"
 
 CONF_BACKFILL = "backfill"
 """The key in the conf of a run of Airflow's own backfill: which backfill it is, and its first date."""

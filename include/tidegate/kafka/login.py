@@ -73,6 +73,11 @@ class KafkaLogin:
         """The brokers to ask first."""
         return self.options[SERVERS]
 
+    def shared_uri(self, topic: str) -> str:
+        """Return the topic's address as others write it: that of the first broker, and the topic."""
+        first = self.servers.partition(",")[0].strip().rpartition("://")[2]
+        return f"kafka://{first if ':' in first else f'{first}:9092'}/{topic}"
+
     def masked(self, text: str) -> str:
         """Return a text without the values of options that may be secret."""
         secrets = [value for key, value in self.options.items() if key not in _HARMLESS and len(value) > 1]

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.postgres.table import TableName
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
 
@@ -60,6 +61,14 @@ class Database:
     def of(cls, place: Place, connection: str) -> Database:
         """Look the connection up. Raise Invalid if there is none of this name."""
         return cls(connection, _DEFAULTS | place.connection(connection))
+
+    def shared_uri(self, table: TableName) -> str | None:
+        """Return the table's address as others write it. None: the options do not say which server or database."""
+        host, port = (self.options.get(name, "").split(",")[0] for name in ("host", "port"))
+        database = self.options.get("dbname")
+        if not host or host.startswith(("/", "@")) or not database:
+            return None
+        return f"postgres://{host}:{port or 5432}/{database}/{table.schema}/{table.name}"
 
     @contextlib.contextmanager
     def session(self, doing: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:

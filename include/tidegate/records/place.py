@@ -12,6 +12,7 @@ from tidegate.records.masking import has_login, without_logins
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _FILE = re.compile(r"^file://", re.IGNORECASE)
+_S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 
 LOCAL_WRITES = "spark.tidegate.localWrites"
 """A session's setting: the Hadoop class that writes local files there, if it has a better one than Hadoop's own."""
@@ -86,6 +87,11 @@ def is_relative(path: str) -> bool:
 def is_url(path: str) -> bool:
     """Return whether `path` names an object store, not a local folder."""
     return bool(_SCHEME.match(path)) and not _FILE.match(path)
+
+
+def shared_uri(url: str) -> str:
+    """Return an absolute path or URL as others write it: file:///tables/revenue, and s3:// for each of its names."""
+    return _S3.sub("s3://", url) if is_url(url) else f"file://{url}"
 
 
 def store_of(url: str) -> str:

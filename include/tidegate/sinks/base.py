@@ -217,6 +217,11 @@ class Sink(ABC):
     def target(self, place: Place) -> str:
         """Return the target as one absolute string. Two sinks on one target are refused."""
 
+    def shared_uri(self, place: Place) -> str | None:
+        """Return the target's address as others write it, such as s3://bucket/tables/revenue, without asking the
+        target. None: it has none that all write alike."""
+        return None
+
     def shadow(self, folder: str) -> Sink | None:
         """Return this sink with a table of its own in a folder inside the real target, for a backfill. None: it cannot
         have one, so backfills leave its target as it is.

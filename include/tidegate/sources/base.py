@@ -151,6 +151,11 @@ class Source(ABC):
     def describe(self) -> Json:
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
+    def shared_uri(self, place: Place) -> str | None:
+        """Return the address of what it reads as others write it, such as kafka://broker:9092/orders, without asking
+        there. None: it has none that all write alike."""
+        return None
+
     def columns_depend_on(self) -> str | None:
         """Return everything that the columns of its rows depend on, if the declaration tells: they are then looked up
         once. None: they may be others in each range."""

@@ -19,6 +19,7 @@ else:
 
 __all__ = [
     "DOUBLING",
+    "HAS_PARTITION_KEYS",
     "HAS_QUESTIONS",
     "HAS_VIEWS",
     "VERSION",
@@ -39,6 +40,9 @@ HAS_QUESTIONS: Final = VERSION >= (3, 1)
 
 DOUBLING: Final = 2.0 if VERSION >= (3, 2) else True
 """For `retry_exponential_backoff`: each delay is twice the one before. Earlier versions know no other factor."""
+
+HAS_PARTITION_KEYS: Final = VERSION >= (3, 3)
+"""Whether a task can say which partition of an asset its event is about. In 3.2 only a run's timetable can."""
 
 HAS_VIEWS: Final = VERSION >= (3, 1)
 """Whether plugins can add tabs and entries of the navigation. Otherwise our pages are reached by their address."""

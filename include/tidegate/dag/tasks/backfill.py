@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
+from tidegate.dag.assets import AssetEvents
 from tidegate.dag.run_params import requested
+from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records import typed
@@ -231,6 +233,10 @@ class SwapStep(BackfillStep):
 
     ui_color = "#f9e79f"
 
+    def __init__(self, *, asset_events: AssetEvents = "rows", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asset_events = asset_events
+
     def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill import discard
         from tidegate.protocol.lines import Swapped
@@ -259,6 +265,7 @@ class SwapStep(BackfillStep):
                 quoted=error.quoted,
             ) from error
         discard(line, wanted.requester)
+        send_events(self, task, swapped.id, self.asset_events, by_partition=False)
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _swapped(self, task: Task, line: OpenBackfill, wanted: RequestedBackfill, *, done: bool) -> CompletedSwap:

@@ -18,10 +18,11 @@ from airflow.sdk import BaseOperator
 
 from tidegate.checkpoint import troubles
 from tidegate.dag import run_params
-from tidegate.dag.assets import asset, event_extra
+from tidegate.dag.assets import AssetEvents
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
+from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.following import follow, followed
 from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
@@ -31,6 +32,8 @@ from tidegate.records.records import Ack, Plan
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from tidegate.coordinator import Triggered
     from tidegate.execution.finish import Finished
     from tidegate.pipeline import Pipeline
@@ -92,6 +95,12 @@ class PipelineTask(BaseOperator):
         self.project = project
         self._cancel: Callable[[], None] = _skip_job
         self._over: threading.Event | None = None
+
+    def prepare_for_execution(self) -> Self:
+        """Return the copy that runs, without assets: see `asset_events`."""
+        task = super().prepare_for_execution()
+        task.inlets, task.outlets = [], []
+        return task
 
     def resume(self, context: Any, event: Any = None) -> Any:
         """Go on after waiting: by asking again. Whatever made the trigger fire may have changed since."""
@@ -339,6 +348,11 @@ class CompleteOperator(PipelineTask):
 
     ui_color = "#d5f5e3"
 
+    def __init__(self, *, asset_events: AssetEvents = "rows", by_partition: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.asset_events = asset_events
+        self.by_partition = by_partition
+
     def execute(self, context: Any) -> dict[str, Any]:
         """Runs whatever became of the other tasks."""
         with self.at_work(context) as task:
@@ -397,10 +411,7 @@ class CompleteOperator(PipelineTask):
         came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
-        published = task.coordinator.ledger.published(id)
-        for sink in task.coordinator.graph.sinks:
-            extra = event_extra(task.coordinator, id, sink, published)
-            task.context["outlet_events"][asset(self.pipeline, sink)].extra = extra
+        send_events(self, task, id, self.asset_events, by_partition=self.by_partition)
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
 

@@ -101,6 +101,14 @@ class Lineage:
             self._sources[stream] = sorted({name for input in stage.inputs for name in self.sources(input)})
         return self._sources[stream]
 
+    def gates(self, stream: str) -> frozenset[str]:
+        """Return all gates upstream, through stages, gates and operators."""
+        stage = self._makers.get(stream)
+        if stage is None:
+            return frozenset()
+        own = {stage.name} if isinstance(stage, GateNode) else set()
+        return frozenset(own.union(*(self.gates(name) for name in stage.inputs)))
+
     def path_hash(self, stream: str) -> str:
         """Return a hash of the path from those origins to the stream: of what stages do, not of how they are written.
 

@@ -38,7 +38,7 @@ from tidegate.delta.log.schema import Difference, columns, differences, render
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.names import listed
-from tidegate.records.place import Place, is_relative
+from tidegate.records.place import Place, is_relative, shared_uri
 from tidegate.records.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
     STAGED_FILES_GONE,
@@ -113,6 +113,10 @@ class DeltaSink(ExactlyOnceSink):
 
     def target(self, place: Place) -> str:
         return locate(place, self.path).url
+
+    def shared_uri(self, place: Place) -> str:
+        """See Sink."""
+        return shared_uri(self.target(place))
 
     def relative_path(self) -> str | None:
         return self.path if is_relative(self.path) else None

@@ -13,7 +13,7 @@ from tidegate.delta.files.access import unavailable
 from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.names import listed, quoted
-from tidegate.records.place import Place, is_relative
+from tidegate.records.place import Place, is_relative, shared_uri
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.declaring import column_problems
@@ -118,6 +118,10 @@ class FileExport(TransactionalSink):
 
     def target(self, place: Place) -> str:
         return locate(place, self.path).url
+
+    def shared_uri(self, place: Place) -> str:
+        """See Sink."""
+        return shared_uri(self.target(place))
 
     def relative_path(self) -> str | None:
         return self.path if is_relative(self.path) else None

@@ -144,6 +144,10 @@ class KafkaTopic(TransactionalSink):
             servers = place.connection(self.connection).get(SERVERS)
         return f"kafka:{','.join(sorted((servers or '').split(',')))}/{self.topic}"
 
+    def shared_uri(self, place: Place) -> str:
+        """See Sink."""
+        return KafkaLogin.of(self.servers, self.connection, place).shared_uri(self.topic)
+
     def describe(self) -> Json:
         return {
             "kind": self.kind,

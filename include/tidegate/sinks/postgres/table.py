@@ -82,6 +82,10 @@ class PostgresSink(TransactionalSink):
     def target(self, place: Place) -> str:
         return f"postgres:{self.connection}/{self.table_name}"
 
+    def shared_uri(self, place: Place) -> str | None:
+        """See Sink."""
+        return Database.of(place, self.connection).shared_uri(self.table_name)
+
     def describe(self) -> Json:
         return {
             "kind": self.kind,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.delta import Commit, DataFile, TableLayout, TableLog, locate
 from tidegate.errors import Invalid
+from tidegate.records.place import Place, shared_uri
 from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.delta import errors
@@ -81,6 +82,10 @@ class DeltaTable(Source):
     def describe(self) -> Json:
         """See Source."""
         return {"kind": self.kind, **vars(self)}
+
+    def shared_uri(self, place: Place) -> str:
+        """See Source."""
+        return shared_uri(place.url(self.path))
 
     def problems(self) -> list[str]:
         """See Source."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tidegate import seams
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
-from tidegate.records.place import is_url
+from tidegate.records.place import Place, is_url, shared_uri
 from tidegate.records.records import Amount, Json, Lag, Unread
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError, parse_ddl
@@ -145,6 +145,12 @@ class Files(Source):
             "required": self.required,
             **({"moved_from": self.moved_from} if self.moved_from is not None else {}),
         }
+
+    def shared_uri(self, place: Place) -> str:
+        """See Source: that of the folder below which all its files are."""
+        return shared_uri(
+            place.url(fixed_folder(self.pattern) if self.by_interval else Pattern.of(self.pattern).folder)
+        )
 
     def problems(self) -> list[str]:
         """See Source."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tidegate import seams
 from tidegate.kafka import KafkaLogin
 from tidegate.records.masking import has_login
+from tidegate.records.place import Place
 from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError
@@ -120,6 +121,10 @@ class Kafka(Source):
         elif isinstance(self.start, Mapping):
             start = {str(partition): offset for partition, offset in self.start.items()}
         return {"kind": self.kind, **vars(self), "start": start, "metadata": list(self.metadata)}
+
+    def shared_uri(self, place: Place) -> str:
+        """See Source."""
+        return KafkaLogin.of(self.servers, self.connection, place).shared_uri(self.topic)
 
     def columns_depend_on(self) -> str:
         """See Source."""

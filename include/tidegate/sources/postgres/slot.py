@@ -32,6 +32,7 @@ from tidegate.postgres import (
     quoted_name,
     table_problems,
 )
+from tidegate.records.place import Place
 from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext, is_at_least
 from tidegate.sources.postgres.columns import (
@@ -166,6 +167,9 @@ class PostgresChanges(Source):
 
     def describe(self) -> Json:
         return {"kind": self.kind, **vars(self)}
+
+    def shared_uri(self, place: Place) -> str | None:
+        return Database.of(place, self.connection).shared_uri(self.table_name)
 
     def problems(self) -> list[str]:
         problems = table_problems(self.table) + connection_problems(self.connection)
