@@ -249,7 +249,7 @@ def _version(spark: SparkSession, table: PublishedTable) -> DataFrame:
 
 
 def _ledger(pipeline: str, settings: Settings) -> Ledger:
-    ledger = open_ledger(settings.root, check_name("pipeline", pipeline), dict(settings.storage_options))
+    ledger = open_ledger(settings.root, check_name("pipeline", pipeline), settings.storage_options)
     if ledger.identity() is None:
         raise Invalid(
             f"there is no pipeline {pipeline!r} in {settings.root}",

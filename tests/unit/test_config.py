@@ -181,7 +181,7 @@ def test_the_record_is_json_and_gives_the_same_settings_again(project):
         cli={"interval": "never", "timeout": "90", "min_pause": "1.5 s", "spark.conf.spark.a": "1", "data": "x"},
     )
     record = json.loads(json.dumps(settings.record()))
-    assert set(record) == set(KEYS) - {"spark.remote"}
+    assert set(record) == set(KEYS) - {"spark.remote", "storage"}, "what is not set is left out"
     assert load(project, code=record) == load(project, code=settings.record())
     again = load(project, code=record)
     assert (again.timeout, again.min_pause, again.interval, again.data) == (90.0, 1.5, None, f"{project}/x")

@@ -151,7 +151,7 @@ class _Place:
         settings = self.load()
         if name not in pipeline_names(settings):
             return None
-        return open_ledger(settings.root, name, dict(settings.storage_options))
+        return open_ledger(settings.root, name, settings.storage_options)
 
 
 # -- candidates ----------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True
     pipeline = load_pipeline(text) if ":" in text else None
     name = check_name("pipeline", pipeline.name if pipeline else text)
     settings = load_settings(overrides, pipeline.settings if pipeline else None)
-    ledger = open_ledger(settings.root, name, dict(settings.storage_options))
+    ledger = open_ledger(settings.root, name, settings.storage_options)
     if started and ledger.identity() is None:
         raise Invalid(
             f"there is no pipeline {name!r} in {settings.root}",
@@ -129,7 +129,7 @@ def _open_store(settings: Settings, place: str) -> Store:
     if is_url(place):
         from tidegate.ledger.object_store import ObjectStore
 
-        return ObjectStore(place, dict(settings.storage_options))
+        return ObjectStore(place, settings.storage_options)
     return LocalStore(place)
 
 

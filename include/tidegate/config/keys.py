@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import is_airflow_login, login_problem
 from tidegate.records.masking import has_login
 from tidegate.records.names import check_name
 from tidegate.records.place import is_url
@@ -134,6 +135,12 @@ def _folder(value: object) -> str:
     if is_url(path) and has_login(path):
         raise InvalidValue("a URL must not hold a password or a key; log in with the setting storage_options")
     return path
+
+
+def _airflow_login(value: object) -> str:
+    if not is_airflow_login(_text(value)) or login_problem(str(value)) is not None:
+        raise InvalidValue
+    return str(value)
 
 
 def _columns(value: object) -> str:
@@ -313,6 +320,7 @@ KEYS: Mapping[str, Key] = {
         Key("sample_hidden", "", 'names of columns such as "email, phone"', _columns),
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),
+        Key("storage", None, 'a connection of Airflow, "airflow:ID"', _airflow_login),
         Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),
         Key("connections", {}, _CONNECTIONS, _entry, table=True, secret=True),
         Key("spark.mode", "connect", '"connect", "local" or "submit"', _one_of("connect", "local", "submit")),
@@ -404,6 +412,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "root": "Where the ledger is: a folder or an object store with one folder for each pipeline.",
     "data": "Where relative paths of sources and sinks start.",
+    "storage": (
+        "The connection of Airflow with the login to object stores, as `airflow:ID`; it is looked up where it is used, "
+        "and `storage_options` adds to it."
+    ),
     "storage_options": "Options and credentials for object stores; they are never recorded or shown.",
     "connections": (
         "How to log in to what connectors reach, such as Kafka and PostgreSQL: a table of options for each name that "

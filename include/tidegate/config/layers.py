@@ -22,6 +22,7 @@ from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, KEYS, InvalidValue, 
 from tidegate.config.settings import RestartSettings, Settings, SparkOptions, is_harmless_entry
 from tidegate.config.spark_keys import OF_THE_CLUSTER, check_spark_key, is_session_key
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import StorageLogin
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import is_url
 from tidegate.versions.python import tomllib
@@ -29,8 +30,9 @@ from tidegate.versions.python import tomllib
 __all__ = ["FILE_NAME", "load_settings"]
 
 FILE_NAME = "tidegate.toml"
-OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG", "TIDEGATE_SPARK_LOG_LEVEL"})
-"""Variables with the prefix that are not settings: the folder of the jars, tracebacks in the CLI, Spark's log level."""
+OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG", "TIDEGATE_SPARK_LOG_LEVEL", "TIDEGATE_PYTHON_PATH"})
+"""Variables with the prefix that are not settings: the folder of the jars, tracebacks in the CLI, Spark's log level,
+and what Spark's processes are told of the folders with the user's modules."""
 
 _PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
 
@@ -295,7 +297,8 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         ),
         root=_absolute(values["root"], project),
         data=_absolute(values["data"], project),
-        storage_options=MappingProxyType(values["storage_options"]),
+        storage=values["storage"],
+        storage_options=_storage_options(values["storage"], MappingProxyType(values["storage_options"])),
         connections=MappingProxyType(values["connections"]),
         spark=SparkOptions(
             mode=values["spark.mode"],
@@ -311,6 +314,10 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         project=project,
         origins=MappingProxyType(origins),
     )
+
+
+def _storage_options(storage: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
+    return given if storage is None else StorageLogin(storage, given)
 
 
 def _absolute(path: str, project: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.config.keys import JOB_OPTIONS, KEYS, Key, duration_text
 from tidegate.config.spark_keys import is_session_key
+from tidegate.records.airflow_login import StorageLogin
 from tidegate.records.masking import MASK, is_harmless, without_logins
 from tidegate.records.place import Place
 
@@ -111,7 +112,10 @@ class Settings:
     restart: RestartSettings
     root: str
     data: str
+    storage: str | None
+    """Airflow's connection with the login of object stores: "airflow:ID"."""
     storage_options: Mapping[str, str] = field(repr=False)
+    """With that login, which is looked up when one of them is asked for."""
     connections: Mapping[str, str] = field(repr=False)
     spark: SparkOptions
     jobs: Mapping[str, str] = field(repr=False)
@@ -165,6 +169,8 @@ class Settings:
         return recorded
 
     def _value(self, name: str) -> Any:
+        if name == "storage_options" and isinstance(self.storage_options, StorageLogin):
+            return self.storage_options.given
         section, _, field_name = name.rpartition(".")
         return getattr(getattr(self, section) if section else self, field_name)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from airflow.sdk import Asset
 
-from tidegate.errors import Invalid
+from tidegate.errors import TidegateError
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.nodes import SinkNode, SourceNode
 from tidegate.records.names import check_name
@@ -33,7 +33,7 @@ def asset(pipeline: Pipeline | str, sink: str) -> Asset:
 
 def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
     """Return the address of a source's input or a sink's target in the form that Airflow gives it, or None."""
-    with contextlib.suppress(Invalid):  # a connection that is not set up here: the task that uses it says so
+    with contextlib.suppress(TidegateError):  # a connection that is not set up here: the task that uses it says so
         uri = node.sink.shared_uri(place) if isinstance(node, SinkNode) else node.source.shared_uri(place)
         made = asset_at(uri) if uri is not None else None
         return made.uri if made is not None else None

@@ -8,7 +8,7 @@ served: the task that is first in line may not be running.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
+from tidegate.records.airflow_login import AirflowConnection, StorageLogin, connection_id, no_connection
+from tidegate.records.place import is_url
 from tidegate.records.records import Plan
 from tidegate.stores import pause_between_looks
-from tidegate.versions.airflow import HAS_QUESTIONS
+from tidegate.versions.airflow import HAS_QUESTIONS, find_connection_from_trigger
 
 __all__ = ["LedgerTrigger"]
 
@@ -70,12 +72,13 @@ class LedgerTrigger(BaseTrigger):
         if answer is not None:
             yield TriggerEvent(answer)  # type: ignore[no-untyped-call]
             return
+        options = await self._storage_options()
         began = seams.monotonic()
         until = began + self.look_again
         ask_airflow = began + ASK_AIRFLOW_S
         while (remaining_s := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
-            entries = await asyncio.to_thread(self._entries)
+            entries = await asyncio.to_thread(self._entries, options)
             why = next((why for entry in entries if (why := self._why(entry))), None)
             if why is None and not self.gate and seams.monotonic() >= ask_airflow:
                 why = await self._is_abandoned(entries)
@@ -109,11 +112,29 @@ class LedgerTrigger(BaseTrigger):
             "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
         }
 
-    def _entries(self) -> list[SeenEntry]:
-        """Return the entries as of now. If the triggerer cannot read the ledger, only time can fire the trigger."""
+    async def _storage_options(self) -> Mapping[str, str] | None:
+        """Return how to log in to the ledger's store. None: the triggerer cannot tell."""
+        if not is_url(self.root):
+            return {}
         try:
             options = load_settings(start=Path(self.project)).storage_options
-            ledger = open_ledger(self.root, self.pipeline, dict(options))
+            if not isinstance(options, StorageLogin):
+                return options
+            id = connection_id(options.name)
+            found = await find_connection_from_trigger(id)
+            if found is None:
+                raise no_connection(id)
+            return options.options_by(AirflowConnection.of(id, found))
+        except TidegateError as error:
+            self.log.warning("Cannot look into the ledger: %s", error)
+            return None
+
+    def _entries(self, options: Mapping[str, str] | None) -> list[SeenEntry]:
+        """Return the entries as of now. If the triggerer cannot read the ledger, only time can fire the trigger."""
+        if options is None:
+            return []
+        try:
+            ledger = open_ledger(self.root, self.pipeline, options)
             entries = [entry for id in self.ids if (entry := ledger.entry(id)) is not None]
             return [SeenEntry(entry, entry.open and ledger.expired(entry.plan)) for entry in entries]
         except TidegateError as error:

@@ -21,5 +21,5 @@ def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Set
 
     settings = load_settings(code=pipeline.settings, start=Path(project))
     place = settings.place()
-    ledger = open_ledger(settings.root, pipeline.name, dict(settings.storage_options))
+    ledger = open_ledger(settings.root, pipeline.name, settings.storage_options)
     return Coordinator(pipeline.graph(place, settings.mode), ledger, settings, place), settings

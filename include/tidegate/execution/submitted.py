@@ -31,6 +31,7 @@ from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
 from tidegate.spark.server.processes import ProcessId, is_alive
+from tidegate.spark.session import spark_settings
 from tidegate.spark.storage.same_disk import on_one_machine
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest
 from tidegate.spark.workers.shipping import ship_code
@@ -66,9 +67,9 @@ def _work(request: DriverRequest, folder: Path) -> None:
     if request.task is not None:
         _end_with(ProcessId.from_json(request.task))
     pipeline = find_pipeline(request.pipeline, request.declared_in)
-    coordinator, _ = open_coordinator(pipeline, request.project)
+    coordinator, settings = open_coordinator(pipeline, request.project)
     warm_gates(coordinator.graph)
-    with _session() as spark:
+    with _session(spark_settings(settings, request.job).login) as spark:
         if not on_one_machine(spark):
             ship_code(spark, map(Path, request.python_path), folder)
         run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
@@ -80,13 +81,14 @@ def _is_asked(plan: Plan, job: str) -> bool:
 
 
 @contextlib.contextmanager
-def _session() -> Iterator[SparkSession]:
-    """Open the application's one session. spark-submit has received its whole configuration."""
+def _session(login: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Open the application's one session. spark-submit has received its whole configuration, but for what is to be on
+    no disk."""
     from pyspark.sql import SparkSession
 
     before = signal.getsignal(signal.SIGINT)
     with translated():
-        spark = SparkSession.builder.getOrCreate()
+        spark = SparkSession.builder.config(map=dict(login)).getOrCreate()
     signal.signal(signal.SIGINT, before)
     try:
         yield spark

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import is_airflow_login
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
 
@@ -63,7 +64,9 @@ class KafkaLogin:
             raise Invalid(
                 f"connection {connection!r} names no brokers",
                 expected=f"the option {SERVERS} in it, or the argument servers",
-                help=f'add "{SERVERS}" = "host:9092" to [connections.{connection}]',
+                help=f'give it a host, or "{SERVERS}" in its extra, in Airflow'
+                if is_airflow_login(connection)
+                else f'add "{SERVERS}" = "host:9092" to [connections.{connection}]',
                 reason="NO_SERVERS",
             )
         return KafkaLogin(options, registry)

@@ -68,7 +68,7 @@ def _waiting_path(run: str) -> str:
     return f"waiting/{run_key(run)}.json"
 
 
-def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
+def open_ledger(root: str, pipeline: str, options: Mapping[str, str] | None = None) -> Ledger:
     """Open the ledger of `pipeline` below `root`: a local folder or the URL of an object store."""
     check_name("pipeline", pipeline)
     parent = root.rstrip("/") if is_url(check_path(root)) else local_path(root)

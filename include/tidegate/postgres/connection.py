@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.postgres.table import TableName
+from tidegate.records.airflow_login import is_airflow_login, login_problem
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
 
@@ -213,6 +214,9 @@ def _without_values(said: str, code: str, parts: Mapping[str, str] = MappingProx
 
 def connection_problems(connection: object) -> list[str]:
     """Return the problems of the name of a connection."""
+    if is_airflow_login(connection):
+        problem = login_problem(str(connection))
+        return [problem] if problem is not None else []
     if not isinstance(connection, str) or not connection or "." in connection:
         return [f"connection is {connection!r}; it must be a name of the setting `connections`, without a dot"]
     return []

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import connector_options, is_airflow_login
 from tidegate.records.masking import has_login, without_logins
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -33,7 +34,10 @@ class Place:
     """The setting `connections`: options by "NAME.option"."""
 
     def connection(self, name: str) -> dict[str, str]:
-        """Return the options of a connection. Raise Invalid if there is none of this name."""
+        """Return the options of a connection: one of the settings, or of Airflow's if the name begins with `airflow:`.
+        Raise Invalid if there is none of this name; Unavailable if Airflow does not find it."""
+        if is_airflow_login(name):
+            return connector_options(name)
         options = {key[len(name) + 1 :]: text for key, text in self.connections.items() if key.startswith(f"{name}.")}
         if not options:
             known = sorted({key.partition(".")[0] for key in self.connections})

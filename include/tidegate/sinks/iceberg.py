@@ -16,6 +16,7 @@ from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.records.airflow_login import is_airflow_login
 from tidegate.records.masking import without_logins
 from tidegate.records.names import quoted
 from tidegate.records.place import Place
@@ -81,7 +82,11 @@ class IcebergAppend(TransactionalSink):
         problems = []
         if not isinstance(self.table, str) or not all(self.table.split(".")) or "." not in self.table:
             problems.append(f"table is {self.table!r}; write the namespace and the name, like 'shop.orders'")
-        if not isinstance(self.connection, str) or not self.connection or "." in self.connection:
+        if (
+            not isinstance(self.connection, str)
+            or not self.connection
+            or ("." in self.connection and not is_airflow_login(self.connection))
+        ):
             problems.append(f"connection is {self.connection!r}; it must be a name of the setting connections")
         if self.schema_evolution not in ("refuse", "add"):
             problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')

@@ -120,6 +120,7 @@ class SparkSettings:
         the working folder, so one server per user and checkout: two checkouts may have different versions of
         everything, and people who look for the log find it. Give an absolute path where the working folder varies.
     python_path: folders that Python workers import your modules from.
+    login: keys of object stores that are on no disk: Spark's process gets them through its environment.
     """
 
     mode: Literal["connect", "local", "submit"] = "connect"
@@ -133,6 +134,7 @@ class SparkSettings:
     master: str = "local[*]"
     memory: str = "2g"
     python_path: tuple[Path, ...] = ()
+    login: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "conf", MappingProxyType(dict(self.conf)))

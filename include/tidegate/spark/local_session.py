@@ -95,7 +95,7 @@ def _stop(root: SparkSession) -> None:
 
 
 def _static(settings: SparkSettings) -> dict[str, str]:
-    return server_conf(settings, Path("scratch"))
+    return server_conf(settings, Path("scratch")) | dict(settings.login)
 
 
 def _start(settings: SparkSettings) -> SparkSession:
@@ -113,7 +113,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     interrupt = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:
         _start_jvm(settings, conf)
-    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items(), *settings.login.items()]))
     context.pythonExec = sys.executable  # it asks PYSPARK_PYTHON of the environment, and takes any `python3` without
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself; tidegate has its own use for it

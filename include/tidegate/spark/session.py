@@ -160,15 +160,20 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
     job: with what this job has of its own.
     """
     spark = settings.spark
-    stores = {}
+    stores: dict[str, str] = {}
+    login: dict[str, str] = {}
     if spark.remote is None:
-        stores = hadoop_options(address_in(os.environ)) | hadoop_options(settings.storage_options)
+        stores, login = hadoop_options(address_in(os.environ)), hadoop_options(settings.storage_options)
+    if settings.storage is None:  # what is in the settings is on a disk already
+        stores, login = stores | login, {}
     own = dict(settings.job(job).spark) if job is not None else {}
     memory = own.pop(DRIVER_MEMORY, spark.memory)
+    conf = {key: value for key, value in stores.items() if key not in login} | dict(spark.conf) | own
     return SparkSettings(
         mode=cast(Literal["connect", "local", "submit"], spark.mode),
         remote=spark.remote,
-        conf=stores | dict(spark.conf) | own,
+        conf=conf,
+        login={key: value for key, value in login.items() if key not in conf},
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
         spare=spark.spare,

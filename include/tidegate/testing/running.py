@@ -146,7 +146,7 @@ class RunningPipeline:
     @property
     def ledger(self) -> Ledger:
         """The ledger, as somebody who comes to it now reads it."""
-        return open_ledger(self.settings.root, self.pipeline.name, dict(self.settings.storage_options))
+        return open_ledger(self.settings.root, self.pipeline.name, self.settings.storage_options)
 
     @property
     def data(self) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,10 @@ from tidegate.errors import Rejected
 from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.pipeline.card import Card, read_card
+from tidegate.records.airflow_login import ask_airflow_by
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
+from tidegate.versions.airflow import find_connection
 
 __all__ = ["PipelineRef", "find_pipeline", "find_pipelines", "has_dag", "is_paused", "run_states", "tagged"]
 
@@ -61,12 +63,13 @@ class PipelineRef:
         return self.card.data
 
     @property
-    def options(self) -> dict[str, str]:
+    def options(self) -> Mapping[str, str]:
         """Return the options to log in to the ledger's store. Secrets are in no card: they are this process's own
         settings."""
         if not is_url(self.card.root):
             return {}
-        return dict(load_settings(start=Path(self.card.project)).storage_options)
+        ask_airflow_by(find_connection)
+        return load_settings(start=Path(self.card.project)).storage_options
 
     def ledger(self) -> Ledger:
         """Its ledger."""

@@ -22,7 +22,7 @@ def check_history(subject: Subject) -> Iterator[Finding]:
         return
     advice = f"no checkpoint is harmed: move {subject.ledger.home}/{HISTORY} away, and it begins anew with what is left"
     try:
-        journal = journal_of(subject.ledger, dict(subject.settings.storage_options))
+        journal = journal_of(subject.ledger, subject.settings.storage_options)
         last = journal.last(journal.opened())
         ids = journal.read(["id"])["id"].to_pylist()
     except TidegateError as error:

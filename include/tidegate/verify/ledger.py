@@ -88,7 +88,7 @@ def _has_started(subject: Subject, pin: Pin) -> bool:
     """Return whether the pipeline that a pin was made for has started, as far as can be seen from here."""
     name, _, uid = pin.owner.removeprefix("fork-").rpartition("-")
     try:
-        identity = open_ledger(subject.settings.root, name, dict(subject.settings.storage_options)).identity_or_none()
+        identity = open_ledger(subject.settings.root, name, subject.settings.storage_options).identity_or_none()
     except TidegateError:
         return False
     return identity is not None and identity.uid == uid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import airflow
@@ -12,10 +13,20 @@ VERSION: Final = release_of(airflow.__version__)
 
 if TYPE_CHECKING or VERSION >= (3, 2):
     from airflow.sdk.configuration import conf
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+    )
 else:
     from airflow.configuration import conf
-    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+    from airflow.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowSkipException,
+    )
 
 __all__ = [
     "DOUBLING",
@@ -28,6 +39,8 @@ __all__ = [
     "AirflowSkipException",
     "answering",
     "conf",
+    "find_connection",
+    "find_connection_from_trigger",
     "gauge",
     "run_arguments",
     "team_of",
@@ -60,6 +73,37 @@ def gauge(name: str, value: float, tags: dict[str, str] | None = None) -> None:
     else:
         from airflow.stats import Stats
     Stats.gauge(name, value, tags=tags)
+
+
+def find_connection(id: str) -> Any | None:
+    """Return the connection that Airflow has under this id, wherever it keeps it. None: it has none.
+
+    In a task Airflow's own server is asked. In that server, its secrets backends and database are.
+    """
+    try:
+        if hasattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS"):
+            from airflow.sdk import Connection
+
+            return Connection.get(id)
+        from airflow.models.connection import Connection as Stored
+
+        return Stored.get_connection_from_secrets(id)
+    except AirflowNotFoundException:
+        return None
+
+
+async def find_connection_from_trigger(id: str) -> Any | None:
+    """Return the same in the triggerer, whose event loop alone can ask Airflow's server."""
+    from airflow.sdk import Connection
+
+    try:
+        if hasattr(Connection, "async_get"):
+            return await Connection.async_get(id)
+        from asgiref.sync import sync_to_async
+
+        return await sync_to_async(Connection.get)(id)
+    except AirflowNotFoundException:
+        return None
 
 
 def run_arguments(user: str, note: str | None) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.config import load_settings
-from tidegate.spark.conf import SparkSettings, server_conf
+from tidegate.records import airflow_login
+from tidegate.spark.conf import SparkSettings, properties, server_conf
+from tidegate.spark.server.server import LOGIN, environment, identity
 from tidegate.spark.session import spark_settings
 from tidegate.spark.storage.object_storage import hadoop_options
 
@@ -46,6 +48,35 @@ def test_spark_looks_for_the_store_where_the_environment_says_as_the_others_do(
     assert conf["spark.hadoop.fs.s3a.endpoint"] == "http://store:9000"
     assert conf["spark.hadoop.fs.s3a.path.style.access"] == "true"
     assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "there", "storage_options come first"
+
+
+def test_a_login_from_airflow_reaches_spark_by_its_environment_and_is_in_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(airflow_login, "_ask", None)
+
+    def made(password: str, **given: str) -> SparkSettings:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", f"aws://key:{password}@/?region_name=here")
+        return spark_settings(load_settings({"storage": "airflow:lake", **given}, env={}, start=tmp_path))
+
+    settings = made("canary")
+    assert settings.login == {
+        "spark.hadoop.fs.s3a.access.key": "key",
+        "spark.hadoop.fs.s3a.secret.key": "canary",
+        "spark.hadoop.fs.s3a.endpoint.region": "here",
+    }
+    assert "canary" not in properties(server_conf(settings, tmp_path)) + repr(settings)
+    assert environment(settings)[LOGIN] == properties(settings.login)
+    assert identity(made("canary")) == identity(settings)
+    assert identity(made("another")) != identity(settings), "a server keeps the login with which it began"
+    own = made("canary", **{"spark.conf.spark.hadoop.fs.s3a.endpoint.region": "mine"})
+    assert own.conf["spark.hadoop.fs.s3a.endpoint.region"] == "mine"
+    assert "spark.hadoop.fs.s3a.endpoint.region" not in own.login, "what Spark is told itself comes first"
+
+
+def test_no_login_is_passed_on_to_a_spark_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOGIN, "spark.hadoop.fs.s3a.secret.key=canary")
+    assert LOGIN not in environment(SparkSettings())
 
 
 def test_a_public_bucket_needs_no_login() -> None:

@@ -42,7 +42,7 @@ def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[Checkpoin
     entry = target.ledger.entry(id)
     if entry is not None:
         return view_of(target.ledger, entry, sizes=sizes), entry
-    view = CheckpointHistory(target.ledger, dict(target.settings.storage_options)).find(id)
+    view = CheckpointHistory(target.ledger, target.settings.storage_options).find(id)
     if view is None:
         raise checkpoint_not_there(target.ledger, id)
     return view, None

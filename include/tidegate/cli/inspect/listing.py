@@ -88,7 +88,7 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
     """One line about a pipeline. One that cannot be read, for whatever reason, does not keep the others from being
     listed."""
     try:
-        ledger = open_ledger(settings.root, name, dict(settings.storage_options))
+        ledger = open_ledger(settings.root, name, settings.storage_options)
         view = ledger.view()
         last = view.get(view.last_id)
         completed = view.last_completed
@@ -211,7 +211,7 @@ def asks_for_past(args: argparse.Namespace) -> bool:
 
 def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
     """Print a page of the history."""
-    history = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
+    history = CheckpointHistory(target.ledger, target.settings.storage_options)
     chosen = HistoryFilter(
         states=args.state or (),
         kinds=args.kind or (),

@@ -81,7 +81,7 @@ def _print(metrics_by_name: dict[str, list[Metric]], failed: dict[str, TidegateE
 
 
 def _metrics(target: Target) -> list[Metric]:
-    options = dict(target.settings.storage_options)
+    options = target.settings.storage_options
     return metrics(figures(target.ledger, target.settings, options, abandoned_reason, seams.now()))
 
 

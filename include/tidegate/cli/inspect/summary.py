@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the figures of the whole history, or of a part of it."""
     target = open_target(args.pipeline, args.settings)
-    history = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
+    history = CheckpointHistory(target.ledger, target.settings.storage_options)
     chosen = HistoryFilter(since=args.since, until=args.until)
     spreads, reasons = history.summary(chosen), history.reasons(chosen)
     counts = history.counts()

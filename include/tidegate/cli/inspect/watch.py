@@ -165,7 +165,7 @@ class Frame:
 def frame(target: Target, last: int) -> Frame:
     """Look once."""
     ledger = target.ledger
-    history = CheckpointHistory(ledger, dict(target.settings.storage_options))
+    history = CheckpointHistory(ledger, target.settings.storage_options)
     seen = observe(ledger, target.settings, abandoned_reason)
     trend = history.points(["seconds", "outcome"], limit=TREND)
     pairs = zip(trend["seconds"], trend["outcome"], strict=True)

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     approve = args.command == "approve"
     ledger = target.ledger
     if args.backfill is not None:
-        ledger = open_backfill_ledger(ledger, args.backfill, dict(target.settings.storage_options))
+        ledger = open_backfill_ledger(ledger, args.backfill, target.settings.storage_options)
     answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=user_and_host(), note=args.note)
     answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}
     out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})

@@ -118,7 +118,7 @@ class FollowedPipelines:
                 followed.dag = dag
                 continue
             settings = self._settings
-            ledger = open_ledger(settings.root, dag.pipeline, dict(settings.storage_options))
+            ledger = open_ledger(settings.root, dag.pipeline, settings.storage_options)
             self.followed[dag.id] = Followed(dag, ledger, self._airflow.runs(dag))
             if notice := self.followed[dag.id].resume_after_failures():
                 self.news.append(notice)

@@ -14,6 +14,7 @@ from airflow.sdk import Connection
 
 from tidegate import seams
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import is_airflow_login, login_variables
 from tidegate.spark.server.processes import identify
 from tidegate.versions.airflow import AirflowException
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 _GRACE_S = 2.0
 """The time that Spark has to leave its cluster. Airflow sends SIGKILL to the task 5 s after SIGTERM."""
 _CONNECTION = "tidegate"
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+"""The address of Airflow's database. For tasks Airflow sets one that it cannot be imported with: a driver that loads a
+DAG file imports it anew."""
 
 
 @contextlib.contextmanager
@@ -49,11 +53,22 @@ def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
         task={"pid": here.pid, "start": here.start} if here else None,
     )
     with prepared(spark_settings(task.settings, job), request) as submission:
+        submission.environment.update(login_variables(_airflow_logins(task)))  # its driver cannot ask Airflow
+        if submission.environment.get(_DATABASE, "").startswith("airflow-db-not-allowed"):
+            submission.environment[_DATABASE] = "sqlite://"
         process = SparkSubmit(task, submission, checkpoint, job)
         try:
             yield process
         finally:
             process.cancel()
+
+
+def _airflow_logins(task: Task) -> list[str]:
+    """Return the names of all logins in Airflow that the pipeline's settings, sources and sinks name."""
+    graph = task.coordinator.graph
+    parts = [node.source for node in graph.sources.values()] + [node.sink for node in graph.sinks.values()]
+    named = [task.settings.storage, *(value for part in parts for value in vars(part).values())]
+    return sorted({name for name in named if is_airflow_login(name)})
 
 
 class SparkSubmit:

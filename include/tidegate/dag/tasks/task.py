@@ -17,9 +17,10 @@ from tidegate.dag.names import CONF_BACKFILL, job_task
 from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
+from tidegate.records.airflow_login import ask_airflow_by
 from tidegate.records.names import airflow_run
 from tidegate.records.records import REQUEST, Plan
-from tidegate.versions.airflow import AirflowSkipException
+from tidegate.versions.airflow import AirflowSkipException, find_connection
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
@@ -74,6 +75,7 @@ class Task:
     @classmethod
     def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
         """Open everything that a try needs. Nothing is kept between tries."""
+        ask_airflow_by(find_connection)
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
         cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0

@@ -37,8 +37,8 @@ class Kafka(Source):
     Kafka("orders", connection="events", value="avro", registry="http://registry:8081", schema="…", key="string")
 
     servers: brokers to ask first, such as "one:9092,two:9092". None: the connection's option bootstrap.servers.
-    connection: a table of the setting `connections` with librdkafka's options, such as sasl.username. Nothing of it is
-        recorded or shown.
+    connection: a table of the setting `connections` with librdkafka's options, such as sasl.username, or
+        "airflow:ID", one of Airflow's. Nothing of it is recorded or shown.
     value: what the records' values are: "json", one object each; "avro", with their schemas in a registry; "string",
         text in UTF-8, as one column `value`; "bytes", the same as it is.
     schema: the columns of JSON and Avro, as DDL. Keys and fields that it lacks are left out.

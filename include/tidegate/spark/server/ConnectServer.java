@@ -1,5 +1,7 @@
 import java.io.File;
+import java.io.StringReader;
 import java.util.HashSet;
+import java.util.Properties;
 import java.util.Set;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
@@ -29,6 +31,7 @@ public class ConnectServer {
     private static final long LOOK_EVERY_MS = 1000;
 
     public static void main(String[] args) throws Exception {
+        takeLogin();
         Counting counting = new Counting(args);
         counting.start();
         SparkSession session = org.apache.spark.sql.classic.SparkSession.builder().getOrCreate();
@@ -41,6 +44,19 @@ public class ConnectServer {
             SparkConnectService$.MODULE$.server().awaitTermination();
         } finally {
             session.stop();
+        }
+    }
+
+    /** Settings that are on no disk: whoever starts this passes them by its environment (LOGIN in server.py). */
+    private static void takeLogin() throws Exception {
+        String login = System.getenv("SPARK_STORE_LOGIN");
+        if (login != null) {
+            Properties settings = new Properties();
+            settings.load(new StringReader(login));
+            for (java.util.Iterator keys = settings.keySet().iterator(); keys.hasNext();) {
+                String key = (String) keys.next();
+                System.setProperty(key, settings.getProperty(key));
+            }
         }
     }
 

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.spark.conf import STARTS, SparkSettings, on_loopback, server_conf
+from tidegate.spark.conf import STARTS, SparkSettings, on_loopback, properties, server_conf
 from tidegate.spark.errors import full_disk
 from tidegate.spark.installation import file_identity, find_java, spark_home, spark_identity
 from tidegate.spark.server.client import check_answers, loopback
@@ -60,6 +60,8 @@ _COMPILER = "org.codehaus.janino.SimpleCompiler"
 _SERVER = Path(__file__).with_name("ConnectServer.java")
 _COUNTING = (Path(__file__).parents[1] / "SparkWork.java", Path(__file__).with_name("SparkWorkStatus.java"))
 """What counts the server's work, in the order in which it is compiled."""
+LOGIN = "SPARK_STORE_LOGIN"
+"""The variable in which Spark's process finds settings that are to be on no disk: a Java properties file."""
 _DAEMON = Path(__file__).parents[1] / "workers" / "daemon.py"
 # Environment variables that would change our Spark against its configuration.
 _NOT_INHERITED = frozenset(
@@ -90,6 +92,7 @@ def identity(settings: SparkSettings) -> str:
         "python": [sys.executable, sys.version, _python_path(settings)],
         "machine": machine(),
         "spare": settings.spare,
+        "login": dict(settings.login),
     }
     text = json.dumps(made_of, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -200,11 +203,12 @@ def _log_of(folder: ServerFolder) -> list[str]:
 def environment(settings: SparkSettings) -> dict[str, str]:
     """Return the environment of Spark's processes: ours, without variables that would override the configuration."""
     here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    left_out = _NOT_INHERITED | here.keys()
+    left_out = _NOT_INHERITED | here.keys() | {LOGIN}
     inherited = {name: value for name, value in os.environ.items() if name not in left_out}
     return (
         inherited
         | (here if on_loopback(settings.master) else {})
+        | ({LOGIN: properties(settings.login)} if settings.login else {})
         | {
             "SPARK_HOME": str(spark_home()),
             "PYSPARK_PYTHON": sys.executable,

@@ -1,0 +1,356 @@
+"""Logins that are kept among Airflow's Connections, under the name `airflow:ID`.
+
+A login is looked up where it is used: in Airflow by Airflow itself (its secrets backends, its environment, its
+database), elsewhere in the environment variables that Airflow reads, AIRFLOW_CONN_ID. Nothing of it is recorded or
+shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidegate.errors import Invalid, Unavailable
+
+__all__ = [
+    "AirflowConnection",
+    "StorageLogin",
+    "ask_airflow_by",
+    "connection_id",
+    "connector_options",
+    "is_airflow_login",
+    "login_problem",
+    "login_variable",
+    "login_variables",
+    "no_connection",
+]
+
+PREFIX: Final = "airflow:"
+_EXTRA: Final = "__extra__"
+"""The part of a URI's query in which Airflow writes an extra that is no flat table."""
+_OF_THE_HOOK: Final = frozenset(
+    {
+        "aws_conn_id",
+        "azure_conn_id",
+        "cluster-identifier",
+        "cursor",
+        "enable_log_db_messages",
+        "iam",
+        "redshift",
+        "sqlalchemy_query",
+        "sqlalchemy_scheme",
+        "workgroup-name",
+    }
+)
+"""What Airflow's hook of PostgreSQL takes from the extra, and libpq does not know."""
+
+
+@dataclass(frozen=True)
+class AirflowConnection:
+    """One connection of Airflow."""
+
+    id: str
+    kind: str
+    """Airflow's connection type, such as postgres, kafka, aws, wasb, google_cloud_platform or generic."""
+    host: str = ""
+    port: str = ""
+    login: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    schema: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, id: str, found: Any) -> AirflowConnection:
+        """Return what Airflow has found: an object with its names."""
+        try:
+            extra = json.loads(found.extra or "{}")
+        except ValueError:
+            extra = {}
+        return cls(
+            id,
+            _kind(found.conn_type or ""),
+            host=found.host or "",
+            port=str(found.port or ""),
+            login=found.login or "",
+            password=found.password or "",
+            schema=found.schema or "",
+            extra=extra if isinstance(extra, Mapping) else {},
+        )
+
+    @classmethod
+    def parsed(cls, id: str, text: str) -> AirflowConnection:
+        """Return the connection that a variable of the environment holds, as JSON or as a URI."""
+        try:
+            return cls._of_json(id, json.loads(text)) if text.lstrip().startswith("{") else cls._of_uri(id, text)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise Invalid(
+                f"the environment variable {login_variable(id)} cannot be read",
+                expected='a JSON object such as {"conn_type": "postgres", "host": "…", "login": "…", "password": "…"}, '
+                "or a URI such as postgres://user:password@host:5432/database",
+                help="correct it: `airflow connections export --file-format env -` writes connections in this form",
+                reason="BAD_AIRFLOW_CONNECTION",
+            ) from None  # the text is secret
+
+    @classmethod
+    def _of_json(cls, id: str, given: Mapping[str, Any]) -> AirflowConnection:
+        extra = given.get("extra") or {}
+        texts = {name: str(given.get(name) or "") for name in ("host", "port", "login", "password", "schema")}
+        return cls(id, _kind(given["conn_type"]), **texts, extra=json.loads(extra) if isinstance(extra, str) else extra)
+
+    @classmethod
+    def _of_uri(cls, id: str, uri: str) -> AirflowConnection:
+        parts = urlsplit(uri)
+        if not parts.scheme:
+            raise ValueError
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        return cls(
+            id,
+            _kind(parts.scheme),
+            host=unquote(parts.hostname or ""),
+            port=str(parts.port or ""),
+            login=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            schema=unquote(parts.path[1:]),
+            extra=json.loads(query[_EXTRA]) if _EXTRA in query else query,
+        )
+
+    @property
+    def as_variable(self) -> str:
+        """The value of a variable of the environment that holds it."""
+        texts = {"conn_type": self.kind or "generic", "host": self.host, "port": self.port, "login": self.login}
+        texts |= {"password": self.password, "schema": self.schema}
+        return json.dumps({name: text for name, text in texts.items() if text} | {"extra": dict(self.extra)})
+
+    def options(self) -> dict[str, str]:
+        """Return the options by which a connector logs in: those of libpq or librdkafka, otherwise the extra's."""
+        if self.kind in _STORES:
+            raise self._unfit("to log in to a store", "one of the type kafka, postgres or generic")
+        if self.kind == "postgres":
+            return self._of_postgres()
+        return self._of_kafka() if self.kind == "kafka" else self._extras()
+
+    def storage_options(self) -> dict[str, str]:
+        """Return the options by which obstore and delta-rs log in to a store."""
+        if self.kind in ("kafka", "postgres"):
+            raise self._unfit(
+                "no login to a store", "one of the type aws, wasb, adls, google_cloud_platform or generic"
+            )
+        read = _STORES.get(self.kind)
+        return read(self) if read is not None else self._extras()
+
+    def text(self, *names: str) -> str:
+        """Return the first of these that the extra has, as text."""
+        extra = self._extras()
+        return next((extra[name] for name in names if extra.get(name)), "")
+
+    def _extras(self) -> dict[str, str]:
+        """Return the extra as texts. Forms of older providers prefix its names."""
+        old = f"extra__{self.kind}__"
+        texts = {}
+        for name, value in self.extra.items():
+            if isinstance(value, bool):
+                texts[name.removeprefix(old)] = str(value).lower()
+            elif isinstance(value, Mapping | list):
+                texts[name.removeprefix(old)] = json.dumps(value)
+            elif value is not None:
+                texts[name.removeprefix(old)] = str(value)
+        return texts
+
+    def _of_postgres(self) -> dict[str, str]:
+        if self.extra.get("iam"):
+            raise self._unfit("to log in by IAM, for which tidegate has no token", "one with a password or certificate")
+        own = {"host": self.host, "port": self.port, "user": self.login, "password": self.password}
+        own["dbname"] = self.schema
+        extra = {name: text for name, text in self._extras().items() if name not in _OF_THE_HOOK}
+        return {name: text for name, text in own.items() if text} | extra
+
+    def _of_kafka(self) -> dict[str, str]:
+        servers = f"{self.host}:{self.port or 9092}" if self.host and ":" not in self.host else self.host
+        own = {"bootstrap.servers": servers, "sasl.username": self.login, "sasl.password": self.password}
+        extra = {name: text for name, text in self._extras().items() if not name.endswith("_cb")}
+        return {name: text for name, text in own.items() if text} | extra
+
+    def _of_aws(self) -> dict[str, str]:
+        if self.text("role_arn"):
+            raise self._unfit("to take on a role (role_arn)", "keys, or no login at all: the machine's own role counts")
+        services = self.extra.get("service_config")
+        of_s3 = services.get("s3") if isinstance(services, Mapping) else None
+        endpoint = str((of_s3 or {}).get("endpoint_url") or "") or self.text("endpoint_url", "host")
+        return _given(
+            aws_access_key_id=self.login or self.text("aws_access_key_id"),
+            aws_secret_access_key=self.password or self.text("aws_secret_access_key"),
+            aws_session_token=self.text("aws_session_token"),
+            aws_region=self.text("region_name"),
+            aws_endpoint=endpoint,
+            aws_allow_http="true" if endpoint.startswith("http://") else "",
+        )
+
+    def _of_azure(self) -> dict[str, str]:
+        account = self.host.removeprefix("https://").partition(".")[0]
+        if tenant := self.text("tenant_id"):
+            return _given(
+                azure_account_name=account,
+                azure_client_id=self.login,
+                azure_client_secret=self.password,
+                azure_tenant_id=tenant,
+            )
+        return _given(
+            azure_account_name=self.login or account,
+            azure_account_key=self.password or self.text("account_key"),
+            azure_sas_token=self.text("sas_token"),
+        )
+
+    def _of_google(self) -> dict[str, str]:
+        return _given(
+            google_service_account=self.text("key_path"), google_service_account_key=self.text("keyfile_dict")
+        )
+
+    def _unfit(self, what: str, expected: str) -> Invalid:
+        return Invalid(
+            f"Airflow's connection {self.id!r}, of the type {self.kind!r}, is {what}",
+            expected=expected,
+            help="name another connection of Airflow, or write the login into the settings: `connections` for "
+            "connectors, `storage_options` for stores",
+            reason="BAD_AIRFLOW_CONNECTION",
+        )
+
+
+_STORES: Final[Mapping[str, Callable[[AirflowConnection], dict[str, str]]]] = {
+    "aws": AirflowConnection._of_aws,
+    "wasb": AirflowConnection._of_azure,
+    "adls": AirflowConnection._of_azure,
+    "google_cloud_platform": AirflowConnection._of_google,
+}
+
+
+def _given(**texts: str) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if text}
+
+
+def _kind(conn_type: str) -> str:
+    kind = conn_type.lower().replace("-", "_")
+    return "postgres" if kind == "postgresql" else kind
+
+
+# -- where it is looked up -------------------------------------------------------------------------------
+
+
+_ask: Callable[[str], Any] | None = None
+
+
+def ask_airflow_by(ask: Callable[[str], Any]) -> None:
+    """Have this process ask Airflow, of which it is a part. `ask` returns None for a connection that is not there."""
+    global _ask
+    _ask = ask
+
+
+def is_airflow_login(name: object) -> bool:
+    """Return whether this names one of Airflow's connections."""
+    return isinstance(name, str) and name.startswith(PREFIX)
+
+
+def connection_id(name: str) -> str:
+    """Return Airflow's own name of the connection."""
+    return name.removeprefix(PREFIX)
+
+
+def login_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a login in Airflow; None: nothing."""
+    id = connection_id(name)
+    if not id or len(id) > 250 or id != id.strip() or not id.isprintable():
+        return f"{name!r} names no connection of Airflow; write airflow:ID"
+    return None
+
+
+def login_variable(id: str) -> str:
+    """Return the variable of the environment in which Airflow looks for a connection."""
+    return f"AIRFLOW_CONN_{id.upper()}"
+
+
+def look_up(name: str) -> AirflowConnection:
+    """Return the connection of Airflow that `airflow:ID` names. Raise Unavailable if Airflow does not find it, Invalid
+    if it cannot be asked here."""
+    id = connection_id(name)
+    if _ask is not None:
+        found = _ask(id)
+        if found is None:
+            raise no_connection(id)
+        return AirflowConnection.of(id, found)
+    text = os.environ.get(login_variable(id))
+    if text is None:
+        raise Invalid(
+            f"the login {name!r} cannot be looked up: this process is no part of Airflow, and the environment variable "
+            f"{login_variable(id)} is not set",
+            expected=f"{login_variable(id)} as Airflow reads it: a JSON object or a URI",
+            help=f"set it, such as {login_variable(id)}='"
+            '{"conn_type": "…", "host": "…", "login": "…", "password": "…"}'
+            "'; or let a task of Airflow do this: it asks Airflow",
+            reason="NO_AIRFLOW_CONNECTION",
+        )
+    return AirflowConnection.parsed(id, text)
+
+
+def no_connection(id: str) -> Unavailable:
+    """Return the error for one that Airflow does not find. It finds none either while its server does not answer, so
+    that it is worth trying again."""
+    return Unavailable(
+        f"Airflow has no connection {id!r}",
+        expected="a connection of this name in its database, its environment or its secrets backend",
+        help=f"add it (Admin → Connections, or `airflow connections add {id} …`), or correct the name; it is looked up "
+        "again by the next try",
+        reason="NO_AIRFLOW_CONNECTION",
+    )
+
+
+def connector_options(name: str) -> dict[str, str]:
+    """Return the options of a connector whose login is in Airflow."""
+    return look_up(name).options()
+
+
+def login_variables(names: list[str]) -> dict[str, str]:
+    """Return the environment of a process that is no part of Airflow and is to log in by these names."""
+    return {login_variable(found.id): found.as_variable for found in map(look_up, names)}
+
+
+class StorageLogin(Mapping[str, str]):
+    """Storage options whose login is in Airflow: it is looked up once, when one of them is asked for."""
+
+    def __init__(self, name: str, given: Mapping[str, str]) -> None:
+        self.name = name
+        self.given = given
+        """The options that the settings have beside the login; they override what it says."""
+
+    @cached_property
+    def _all(self) -> dict[str, str]:
+        return self.options_by(look_up(self.name))
+
+    def options_by(self, connection: AirflowConnection) -> dict[str, str]:
+        """Return all options, with the login of this connection."""
+        return {**connection.storage_options(), **self.given}
+
+    def __getitem__(self, name: str) -> str:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, StorageLogin):
+            return (self.name, dict(self.given)) == (other.name, dict(other.given))
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as any mapping
+
+    def __repr__(self) -> str:
+        return f"StorageLogin({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._all,)  # for workers, which cannot ask
