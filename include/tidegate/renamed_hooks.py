@@ -1,4 +1,4 @@
-"""Hooks of sources, sinks and gates that had other names in version 0.2.
+"""Hooks of sources, sinks, gates and operators that had other names in version 0.2.
 
 A class of a user that still defines one would be imported without a word, and its hook never be called.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tidegate.errors import Invalid
 
-__all__ = ["GATE_HOOKS", "SINK_HOOKS", "SOURCE_HOOKS", "TRANSACTIONAL_SINK_HOOKS", "refuse_old_hooks"]
+__all__ = ["GATE_HOOKS", "OPERATOR_HOOKS", "SINK_HOOKS", "SOURCE_HOOKS", "TRANSACTIONAL_SINK_HOOKS", "refuse_old_hooks"]
 
 SOURCE_HOOKS = {
     "gone": "missing_input",
@@ -47,6 +47,26 @@ GATE_HOOKS = {
 }
 
 
+OPERATOR_HOOKS = {
+    "shown": "current_output",
+    # What an operator says of itself is all in one place.
+    "event_time_problems": "spec",
+    "gives_all": "spec",
+    "goes_by": "spec",
+    "known_by": "spec",
+    "lag_s": "spec",
+    "pin": "spec",
+    "renews": "spec",
+    "replacing": "spec",
+    "takes_updates": "spec",
+    "told_by": "spec",
+    "untimely": "spec",
+    "update_problems": "spec",
+    "updates": "spec",
+    "uses_event_time": "spec",
+}
+
+
 def refuse_old_hooks(cls: type, new_names: Mapping[str, str]) -> None:
     """Raise Invalid if the class defines a hook by its old name."""
     old = [name for name in new_names if name in vars(cls)]
@@ -57,6 +77,7 @@ def refuse_old_hooks(cls: type, new_names: Mapping[str, str]) -> None:
         f"{cls.__module__}.{cls.__qualname__} defines hooks that have had other names since tidegate 0.3: {renamed}. "
         "tidegate would never call them",
         expected="hooks by their present names",
-        help="rename them; docs/guides/writing-a-source-or-sink.md has all of them",
+        help="rename them; docs/guides/writing-a-source-or-sink.md has all of them, tidegate/operators/spec.py what an "
+        "operator says",
         reason="HOOK_RENAMED",
     )

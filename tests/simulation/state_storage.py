@@ -22,7 +22,8 @@ from tidegate.delta import CommitStamp, Committed, StagedFile
 from tidegate.errors import Corrupt, Unavailable
 from tidegate.execution.job import operators
 from tidegate.lifecycle import copies, fork, snapshot
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
 from tidegate.state import table
 from tidegate.state.record import StateFile, StateTable
 from tidegate.verify import files as verify_files

@@ -340,7 +340,7 @@ def states_of_values(graph: PipelineGraph) -> set[str]:
         f"{stage.name}.{part}"
         for stage in graph.operators
         if isinstance(stage.operator, Aggregate) and graph.updating.isdisjoint(stage.inputs)
-        for part in stage.operator.parts
+        for part in stage.spec.state_names
         if part
     }
 

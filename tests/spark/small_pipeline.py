@@ -119,7 +119,7 @@ def put_in_jobs(pipeline: Pipeline) -> None:
     readers = {
         stage.inputs[-1]: stage.job
         for stage in pipeline._stages
-        if isinstance(stage, OperatorNode) and stage.operator.accepts_lookup_table
+        if isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table
     }
     for place, stage in enumerate(pipeline._stages):
         if stage.name in readers:  # a table to look up is in the job that looks it up

@@ -58,7 +58,7 @@ def by_day(graph: Graph, in_jobs: bool) -> Callable[[Pipeline], None]:
 
 def refused_in(pipeline: Pipeline) -> set[str]:
     operators = [stage for stage in pipeline._stages if isinstance(stage, OperatorNode)]
-    return {stage.name for stage in operators if stage.operator.interval_problems()}
+    return {stage.name for stage in operators if stage.spec.interval_problems}
 
 
 def events_of(graph: Graph, number: int) -> list[tuple[str, Row]]:

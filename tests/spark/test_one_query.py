@@ -110,8 +110,8 @@ def test_an_operator_is_one_query_by_whatever_key_and_whoever_takes_late_rows(
                 play.feed([row(n, minute) for n in range(4)])
                 play.feed([row(n, minute) for n in range(1, 5)], "others")
                 id = play.checkpoint()
-            (operator,) = (stage.operator for stage in play.graph().operators if stage.name == "it")
-            cost[what] = queries(play.ack(id)) - operator.uses_event_time
+            (spec,) = (stage.spec for stage in play.graph().operators if stage.name == "it")
+            cost[what] = queries(play.ack(id)) - spec.uses_event_time
     assert cost == dict.fromkeys(cost, 1)
 
 

@@ -1,10 +1,11 @@
-"""A source, sink or gate that somebody wrote for version 0.2 is not imported with hooks that nobody calls."""
+"""A source, sink, gate or operator that somebody wrote for version 0.2 is not imported with hooks that nobody calls."""
 
 import pytest
 
 from tidegate import renamed_hooks
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
+from tidegate.operators.base import Operator
 from tidegate.sinks.base import ExactlyOnceSink, Sink
 from tidegate.sinks.transactional import TransactionalSink
 from tidegate.sources.base import Source
@@ -14,6 +15,7 @@ CONTRACTS = [
     (Sink, renamed_hooks.SINK_HOOKS),
     (TransactionalSink, renamed_hooks.TRANSACTIONAL_SINK_HOOKS),
     (Gate, renamed_hooks.GATE_HOOKS),
+    (Operator, renamed_hooks.OPERATOR_HOOKS),
 ]
 
 

@@ -660,10 +660,13 @@ def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
                 fixed.setdefault(name, {})[plan.id] = payload
     for stage in live.graph.stages:
         if stage.name in fixed and isinstance(stage, OperatorNode | GateNode):
-            node, what = (stage.gate, "gate") if isinstance(stage, GateNode) else (stage.operator, "operator")
             unpacked = {id: live.ledger.unpack(payload) for id, payload in fixed[stage.name].items()}
             context = SourceContext(live.graph.name, stage.name, live.place, ReadOnlyBlobs(live.ledger))
-            for problem in node.lost_inputs(unpacked, context):
+            if isinstance(stage, GateNode):
+                what, problems = "gate", stage.gate.lost_inputs(unpacked, context)
+            else:
+                what, problems = "operator", stage.spec.inputs.lost_versions(unpacked, context)
+            for problem in problems:
                 yield f"{what} {stage.name!r}: {problem}"
 
 

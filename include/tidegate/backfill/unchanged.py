@@ -99,8 +99,8 @@ def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) ->
 
 
 def _depends_on_cuts(stage: object) -> tuple[str, list[str]] | None:
-    if isinstance(stage, OperatorNode) and stage.operator.depends_on_checkpoint_cuts:
-        return stage.title, stage.operator.depends_on_checkpoint_cuts
+    if isinstance(stage, OperatorNode) and stage.spec.depends_on_checkpoint_cuts:
+        return stage.title, stage.spec.depends_on_checkpoint_cuts
     if isinstance(stage, GateNode) and stage.gate.depends_on_checkpoint_cuts:
         return f"gate {stage.name!r}", stage.gate.depends_on_checkpoint_cuts
     return None

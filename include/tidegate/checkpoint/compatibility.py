@@ -164,18 +164,20 @@ def growing(graph: Graph) -> list[str]:
     }
     warnings = []
     for stage in graph.operators:
-        if stage.operator.implied_note is not None:
-            warnings.append(f"{stage.title}: {stage.operator.implied_note}")
-        if stage.keeps_state and (values := stage.operator.unbounded_state_per_key) is not None:
+        growth = stage.spec.growth
+        if stage.spec.note is not None:
+            warnings.append(f"{stage.title}: {stage.spec.note}")
+            continue
+        if stage.keeps_state and (values := growth.keeps_per_key) is not None:
             advice = "if one always gets rows with new values, use approx_count_distinct"
             warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
-        if not stage.keeps_state or (kept := stage.operator.unbounded_state) is None:
+        if not stage.keeps_state or (kept := growth.keeps) is None:
             continue
         why = "its input replaces rows" if graph.updating.intersection(stage.inputs) else needed.get(stage.name)
         if why is not None:
             advice = f"it cannot have state_ttl, because {why}; use windows, or keys whose number is bounded"
         else:
-            advice = f"with {stage.operator.how_to_bound_state}, what has not changed for that long is dropped"
+            advice = f"with {growth.remedy}, what has not changed for that long is dropped"
         warnings.append(f"{stage.title} permanently keeps {kept}: {advice}")
     return warnings
 
@@ -366,7 +368,7 @@ def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, J
     lost = find_unused_states(graph, base)
     if not lost or may_lose(config):
         return
-    declared = [stage for stage in graph.operators if not stage.operator.implied]
+    declared = [stage for stage in graph.operators if not stage.spec.is_implied]
     new = [stage for stage in declared if not set(stage.states).intersection(base.plan.commits)]
     rename = [
         f'write uid="{uid}" at {stage.title}, if that is the one'

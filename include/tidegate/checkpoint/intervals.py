@@ -68,7 +68,7 @@ def requested_interval(
 
 def _refuse_misfit(graph: Graph, interval: Interval) -> None:
     """Raise Invalid if an operator would give only a part of what it says for this interval."""
-    misfits = [(stage, stage.operator.interval_misfit(interval)) for stage in graph.operators]
+    misfits = [(stage, stage.spec.intervals.misfit(interval)) for stage in graph.operators]
     problems = [f"{stage.title}: {problem}" for stage, problem in misfits if problem is not None]
     if problems:
         raise Invalid(

@@ -286,7 +286,7 @@ class Plans:
                 inputs[stage.name] = recorded
                 continue
             if isinstance(stage, OperatorNode):
-                fixed = stage.operator.fix_inputs(context)
+                fixed = stage.spec.inputs.fix_table(context)
             elif recorded is not None and isinstance(stage, GateNode):
                 fixed = stage.gate.fix_inputs_again(self.ledger.unpack(recorded), context)
             elif isinstance(stage, GateNode):

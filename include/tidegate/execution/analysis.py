@@ -312,7 +312,7 @@ class _Analysis:
             if isinstance(stage, OperatorNode):
                 context = self.coordinator.source_context(stage.name)
                 context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs))
-                fixed = self._attempt(partial(stage.operator.fix_inputs, context), f"operator {stage.name!r}", "")
+                fixed = self._attempt(partial(stage.spec.inputs.fix_table, context), f"operator {stage.name!r}", "")
                 if fixed is not None:
                     inputs[stage.name] = Payload(data=fixed)
         return inputs

@@ -63,7 +63,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         _refuse_replaced(rows[name], name, uid)
 
     def check(operating: OperatorRunner) -> None:
-        if stage.operator.needs_event_time_order and operating.has_stored_state(stage):
+        if stage.spec.is_in_order and operating.has_stored_state(stage):
             raise Invalid(
                 f"operator {uid!r} takes rows in the order of event time, and has taken some: history would come "
                 "behind them",
@@ -85,10 +85,10 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
     """Replace the rows of a state by `change(rows)`. Keys that it does not return are forgotten; unchanged rows are not
     written again. If the operator replaces rows, the resulting changes are passed downstream."""
     stage = _operator(coordinator, uid)
-    if part not in stage.operator.parts:
+    if part not in stage.spec.state_names:
         raise Invalid(
             f"operator {uid!r} has no part {part!r} of its state",
-            expected=" or ".join(repr(part) for part in stage.operator.parts),
+            expected=" or ".join(repr(part) for part in stage.spec.state_names),
             help="`tidegate state` lists them",
             reason="NO_SUCH_STATE",
         )

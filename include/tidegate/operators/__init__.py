@@ -1,7 +1,8 @@
 """Operators: transformations whose state tidegate keeps, checkpoint by checkpoint."""
 
 from tidegate.operators.aggregate import Aggregate
-from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext, Watermarks
 from tidegate.operators.custom import Clock, KeyedOperator, StepResult
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.as_of import AsOfJoin

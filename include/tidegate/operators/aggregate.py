@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.errors import Invalid
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.merged import MergeAggregates
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.distinct.by_workers import GENERATION
 from tidegate.operators.distinct.folded import (
     NO_NEW_DISTINCT,
@@ -31,7 +32,7 @@ from tidegate.operators.distinct.folded import (
 )
 from tidegate.operators.distinct.lives import forget_values, generation_function, in_current_generation, with_generation
 from tidegate.operators.distinct.reducing import remember_reducing
-from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     NOT_MERGED,
     Function,
@@ -48,7 +49,18 @@ from tidegate.operators.functions import (
     why_not_merged,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, types_of
-from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.operators.retractions.key import key_of
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    Changelog,
+    Growth,
+    Inputs,
+    OperatorSpec,
+    OutputSpec,
+    StateSpec,
+    Updates,
+    joined,
+)
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
@@ -61,7 +73,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.record import Ttl
 
 __all__ = ["Aggregate"]
 
@@ -72,71 +83,48 @@ ALL = "_all"
 OURS = (ROWS, ALL, "_n", *OWN)
 
 
-class Aggregate(ExpiringOperator):
+class Aggregate(Operator):
     """`by`: the key columns; none: one row in all. `functions`: output column → SQL aggregate, as "sum(amount)"."""
 
     kind: ClassVar[str] = "aggregate"
-    replaces_columns: ClassVar[bool] = True
 
     def __init__(self, by: Sequence[str], functions: Mapping[str, str], expiry: Expiry = NEVER) -> None:
         self.by = listed(by)
         self.functions = dict(functions)
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.by
+    def spec(self) -> OperatorSpec:
+        by, expires = list(map(str, self.by)), not self.expiry.is_never
+        distinct = [function for function in self._parsed() if function.distinct_part]
+        counted = f"each value that {joined([function.name for function in distinct])} counts" if distinct else None
+        return OperatorSpec(
+            identity=self.by,
+            inputs=Inputs(
+                retractions=True,
+                retraction_problems=[text for each in self._parsed() if isinstance(text := each.over_updates(), str)],
+            ),
+            output=OutputSpec(
+                columns=[*by, *self.functions],
+                results=arguments(self.functions),
+                results_that_share_state=[function.name for function in distinct],
+            ),
+            changelog=Changelog(
+                updates=Updates.ALWAYS, key=key_of(by), stable_keys=[frozenset(by)] if by else [], is_kept=True
+            ),
+            # Values that are counted do not expire, but count no more once their key has.
+            states=[StateSpec("", self.expiry), *map(StateSpec, self._distinct_states)],
+            growth=Growth(
+                keeps=None if expires else f"a row for each {joined(by)}" if by else counted,
+                keeps_per_key=counted if expires else None,
+            ),
+            permanent_keys=by if by and not expires else None,
+            intervals=ANY_INTERVAL,
+        )
 
     @property
-    def updates(self) -> bool:
-        return True
-
-    @property
-    def results(self) -> Mapping[str, str]:
-        return arguments(self.functions)
-
-    @property
-    def columns(self) -> list[str] | None:
-        return [*self.by, *self.functions]
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    @property
-    def unbounded_state(self) -> str | None:
-        if self.expires_without_retraction:
-            return None
-        return f"a row for each {', '.join(self.by)}" if self.by else self._values_counted
-
-    @property
-    def unbounded_state_per_key(self) -> str | None:
-        return self._values_counted if self.expires_without_retraction else None
-
-    @property
-    def _values_counted(self) -> str | None:
-        counted = [function.name for function in self._parsed() if function.distinct_part]
-        return f"each value that {', '.join(counted)} counts" if counted else None
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return key_of(self.by)
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return not self.expires_without_retraction
-
-    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return bool(self.by) and not over_updates and set(keys) == set(self.by)
-
-    @property
-    def permanent_keys(self) -> list[str] | None:
-        return self.by if self.by and self.expiry == NEVER else None
+    def _distinct_states(self) -> list[str]:
+        """The states with values that are counted."""
+        return sorted({part for function in self._parsed() if (part := function.distinct_part)})
 
     def describe(self) -> Json:
         return {"by": self.by, "functions": self.functions, **self.expiry.describe()}
@@ -144,33 +132,14 @@ class Aggregate(ExpiringOperator):
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
 
-    def conflicts_with_stored_meaning(self, before: Json) -> list[str]:
-        now = self.meaning(over_updates=False)
-        same = {
-            function.name: sorted(name for name in before if before[name] == now[function.name])
-            for function in self._parsed()
-            if function.distinct_part and function.name not in before
-        }
-        return [
-            f"{name} counts what {' and '.join(others)} did: values that are there already would not count for it"
-            for name, others in same.items()
-            if others
-        ]
-
     def problems(self) -> list[str]:
         problems = key_problems(self.by) if self.by else []
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
-        used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(self._own_names, "tidegate's own")
+        used_as = {str(name).casefold(): "a key" for name in self.by} | dict.fromkeys(self._own_names, "tidegate's own")
         problems += clashing_columns(self._parsed(), used_as)
         return problems + self.expiry.problems()
-
-    def update_problems(self) -> list[str]:
-        problems = [problem for function in self._parsed() if isinstance(problem := function.over_updates(), str)]
-        if self.expiry.after is not None:
-            problems.append("state_ttl: a row that is taken back after its key has expired would be counted negatively")
-        return problems
 
     def _parsed(self) -> list[Function]:
         return parse_functions(self.functions)
@@ -178,7 +147,7 @@ class Aggregate(ExpiringOperator):
     @property
     def _own_names(self) -> list[str]:
         """Names that it uses in addition to the columns of its input."""
-        return [*OURS, *([GENERATION] if self.expires_without_retraction and len(self.parts) > 1 else [])]
+        return [*OURS, *([GENERATION] if not self.expiry.is_never and self._distinct_states else [])]
 
     @property
     def _keys(self) -> list[str]:
@@ -190,9 +159,6 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import functions as F
 
         return rows if self.by else empty_if(rows, rows.withColumn(ALL, F.lit(0)))
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return None if part else self.expiry.ttl(context)
 
     def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
@@ -234,7 +200,7 @@ class Aggregate(ExpiringOperator):
         functions, results, types = self._typed(rows, withdrawn, context)
         rows = self._with_key(rows)
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
-        state = context.state(self._keys, ttl=self.ttl("", context))
+        state = context.state(self._keys, ttl=self.expiry.ttl(context))
         remember_reducing(context)
         if state.is_empty or state.is_analysed:
             _refuse_collations(rows, functions, context)
@@ -319,7 +285,7 @@ class Aggregate(ExpiringOperator):
         takes_back: bool,
     ) -> Mapping[str, DataFrame]:
         """Return the results of each key of the batch, now and before."""
-        state = context.state(self._keys, ttl=self.ttl("", context))
+        state = context.state(self._keys, ttl=self.expiry.ttl(context))
         # What has come along with distinct values has been reduced by workers. Of a new state nobody knows how many
         # rows of a key come: then Spark reduces them before it shuffles.
         is_new = state.is_empty and sums_that_do_not_fit_fail(state.spark)
@@ -347,7 +313,7 @@ class Aggregate(ExpiringOperator):
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
         """Earlier versions also stored null for "no distinct value": states that they began stay that way."""
-        state = context.state(self._keys, ttl=self.ttl("", context))
+        state = context.state(self._keys, ttl=self.expiry.ttl(context))
         stored_names = {field["name"] for field in state.base.columns["fields"]} if state.base is not None else set()
         distinct = [function.name for function in functions if function.distinct_part]
         before = context.memory.get("plain")
@@ -361,7 +327,7 @@ class Aggregate(ExpiringOperator):
         """Return whether keys may begin anew: if totals expire, or did before they were declared to stay."""
         stored = state.base.columns["fields"] if state.base is not None else []
         return bool(_distinct_parts(functions)) and (
-            self.expires_without_retraction or any(field["name"] == GENERATION for field in stored)
+            not self.expiry.is_never or any(field["name"] == GENERATION for field in stored)
         )
 
     def _values(self, part: str, members: Sequence[Function], context: OperatorContext) -> KeyedState:
@@ -375,7 +341,7 @@ class Aggregate(ExpiringOperator):
         if not (parts := _distinct_parts(functions)):
             return NO_NEW_DISTINCT
         others = row_partials([function for function in functions if not function.distinct_part], types.partials)
-        state = context.state(self._keys, ttl=self.ttl("", context))
+        state = context.state(self._keys, ttl=self.expiry.ttl(context))
         along = CoAggregates(*others, state) if others is not None else None
         return new_values(rows, self._keys, parts, context, along, has_lives=_say_generation(functions))
 

@@ -7,11 +7,13 @@ they are. It is as of the checkpoint, in each attempt and after a restore: the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import null_safe_equality, recalled
 from tidegate.operators.latest import Latest
+from tidegate.operators.spec import Changelog, Inputs, Intervals, OperatorSpec, OutputSpec
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
@@ -25,23 +27,19 @@ class Broadcast(Latest):
 
     kind: ClassVar[str] = "broadcast"
 
-    @property
-    def is_lookup_table(self) -> bool:
-        return True
-
-    @property
-    def updates(self) -> bool:
-        return False
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return False
-
-    def interval_problems(self) -> list[str]:
-        return [
-            "it gives rows of earlier checkpoints to later ones, and an interval begins with nothing: look a table up, "
-            "join(table=…), or join with latest(…) of the interval's own rows"
-        ]
+    def spec(self) -> OperatorSpec:
+        return replace(
+            super().spec(),
+            inputs=Inputs(),
+            output=OutputSpec(is_lookup_table=True),
+            changelog=Changelog(),
+            intervals=Intervals(
+                problems=[
+                    "it gives rows of earlier checkpoints to later ones, and an interval begins with nothing: look a "
+                    "table up, join(table=…), or join with latest(…) of the interval's own rows"
+                ]
+            ),
+        )
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F

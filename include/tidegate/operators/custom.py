@@ -14,26 +14,38 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_reserved_columns
+from tidegate.operators.context import OperatorContext
+from tidegate.operators.inputs import key_problems, names_in, need_keys, recalled, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
-from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.operators.retractions.key import key_of
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    Changelog,
+    EventTime,
+    Growth,
+    Intervals,
+    OperatorSpec,
+    OutputSpec,
+    TimedInput,
+    Updates,
+    joined,
+)
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import DdlError, parse_ddl
-from tidegate.spark.event_time import time_micros_sql, time_problems
+from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.folding import StateLookup, run_kernel
-from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,9 +86,6 @@ class KeyedOperator(Operator):
     An operator whose results are replaced when they change overrides `shows` as well.
     """
 
-    replaces_columns: ClassVar[bool] = True
-    meant_by_code: ClassVar[frozenset[str]] = frozenset({"what it shows"})
-
     by: Sequence[str]
     """The columns that make its keys."""
     state: str
@@ -88,6 +97,8 @@ class KeyedOperator(Operator):
     due: str | None = None
     """The column of the state, a timestamp, from which on a key is looked up though it has no rows: once the watermark
     is past it. None: only keys that have rows are."""
+    by_interval: bool = False
+    """Whether it may stand in an interval pipeline: an interval has all rows that it needs."""
     version: int = 1
     """Which computation it is."""
 
@@ -117,53 +128,41 @@ class KeyedOperator(Operator):
         """A name for people, and for its uid: that of the class."""
         return type(self).__name__.lower()
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return list(self.by)
+    def spec(self) -> OperatorSpec:
+        if self._missing:
+            return OperatorSpec()
+        by, columns = list(map(str, self.by)), names_in(self.emits)
+        is_told_apart = self.replaces_rows and columns is not None and set(by) <= set(columns)
+        return OperatorSpec(
+            identity=list(self.by),
+            event_time=EventTime(inputs=[TimedInput(self.event_time)]) if self._is_timed else None,
+            output=OutputSpec(columns=columns, others=[LATE_OUTPUT] if self._is_timed else []),
+            changelog=Changelog(
+                updates=Updates.ALWAYS if self.replaces_rows else Updates.NEVER,
+                key=key_of(by) if is_told_apart else None,
+                is_kept=self.replaces_rows,
+            ),
+            growth=Growth(
+                keeps=None if self.due is not None else f"a row for each {joined(by)}, until it forgets the key"
+            ),
+            intervals=ANY_INTERVAL if self.by_interval else Intervals(),
+            code=type(self).step,
+            meant_by_code=frozenset({"what it shows"}),
+        )
 
     @property
-    def updates(self) -> bool:
+    def replaces_rows(self) -> bool:
+        """Whether its rows replace those that it showed before."""
         return type(self).shows is not KeyedOperator.shows
 
     @property
-    def uses_event_time(self) -> bool:
-        """True if it needs watermarks."""
-        return self._is_timed
+    def _missing(self) -> list[str]:
+        """What it does not say."""
+        return [name for name in ("by", "state", "emits") if not hasattr(self, name)]
 
     @property
     def _is_timed(self) -> bool:
         return self.event_time is not None or self.due is not None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE_OUTPUT,) if self._is_timed else ()
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return (self.event_time,) if self._is_timed else ()
-
-    def lateness(self, place: int) -> Lateness | None:
-        return Lateness() if self._is_timed else None
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time) if self._is_timed else []
-
-    @property
-    def columns(self) -> list[str] | None:
-        return [column.name for column in parse_ddl(self.emits)]
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return key_of(self.by) if self.updates and set(self.by) <= set(self.columns or ()) else None
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return self.updates
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"a row for each {', '.join(self.by)}, until it forgets the key" if self.due is None else None
 
     @property
     def parameters(self) -> Json:
@@ -180,15 +179,13 @@ class KeyedOperator(Operator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"operator": self.kind, "by": list(self.by), "version": self.version}
         meaning |= {"event_time": [self.event_time]} if self._is_timed else {}
-        return meaning | ({"what it shows": _syntax_of(type(self).shows, self.parameters)} if self.updates else {})
-
-    def code(self) -> object:
-        return type(self).step
+        return meaning | (
+            {"what it shows": _syntax_of(type(self).shows, self.parameters)} if self.replaces_rows else {}
+        )
 
     def problems(self) -> list[str]:
-        missing = [name for name in ("by", "state", "emits") if not hasattr(self, name)]
-        if missing:
-            return [f"{type(self).__name__} does not say {name}" for name in missing]
+        if self._missing:
+            return [f"{type(self).__name__} does not say {name}" for name in self._missing]
         if isinstance(self.by, str):
             return [f"by={self.by!r}: write a list of columns"]
         problems = key_problems(list(self.by))
@@ -206,7 +203,7 @@ class KeyedOperator(Operator):
                 continue
             kept = columns if name == "state" else kept
             problems += [f"{name} has {n!r}, a name of tidegate's own" for n in columns if n.startswith("_")]
-        keys = {name.casefold() for name in self.by}
+        keys = {str(name).casefold() for name in self.by}
         if twice := sorted(name for name in kept if name.casefold() in keys):
             problems.append(f"state has {', '.join(twice)}, which by names: keys are kept anyway")
         if self.due is not None and kept.get(self.due, "timestamp") != "timestamp":
@@ -252,12 +249,12 @@ class KeyedOperator(Operator):
             given,
             is_empty=is_empty,
             keeps_rows=False,
-            is_current_column=IS_CURRENT if self.updates else None,
-            wants_retractions=self.updates and context.wants_retractions,
+            is_current_column=IS_CURRENT if self.replaces_rows else None,
+            wants_retractions=self.replaces_rows and context.wants_retractions,
             side_outputs={LATE_OUTPUT: list(of.values())} if takes_late else {},
         )
         context.count(folded.counts)
-        return {"": folded.rows, **({"-": folded.retractions} if self.updates else {}), **folded.side_outputs}
+        return {"": folded.rows, **({"-": folded.retractions} if self.replaces_rows else {}), **folded.side_outputs}
 
     def _stored_columns(self, keys: Sequence[StructField]) -> list[StructField]:
         return [*keys, *_columns(self.state)]
@@ -266,7 +263,7 @@ class KeyedOperator(Operator):
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         stored = states[""]
-        if stored is None or not self.updates:
+        if stored is None or not self.replaces_rows:
             return None
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
@@ -363,7 +360,7 @@ class KeyedKernel(Kernel):
         import numpy as np
         import pyarrow as pa
 
-        if not self.operator.updates:
+        if not self.operator.replaces_rows:
             if step.rows is not None:
                 yield self._typed(step.rows, self.emits, "rows")
             return

@@ -14,24 +14,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstPerKey
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, bounds_in, need_time
-from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.operators.retractions.key import key_of
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    Changelog,
+    EventTime,
+    Growth,
+    OperatorSpec,
+    OutputSpec,
+    StateSpec,
+    TimedInput,
+    joined,
+)
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.event_time import time_micros
 from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import StateLookup, run_kernel
-from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-    from tidegate.state.record import Ttl
 
 __all__ = ["Deduplicate"]
 
@@ -53,55 +62,24 @@ class Deduplicate(Operator):
         self.event_time = event_time
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.by
-
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
-        first = "which of several different rows of a key is the first: that of the earlier checkpoint"
-        return [*super().depends_on_checkpoint_cuts, first, *self.expiry.by_cuts]
-
-    @property
-    def uses_event_time(self) -> bool:
-        """True if it needs watermarks."""
-        return self.within is not None or self.expiry.uses_event_time
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time) if self.within is not None else []
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context)
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"each {', '.join(self.by)}" if self.within is None and self.expiry == NEVER else None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE_OUTPUT,) if self.within is not None else ()
-
-    @property
-    def possible_outputs(self) -> Mapping[str, str]:
-        return {LATE_OUTPUT: 'within="1 day"'}
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return (self.event_time,) if self.within is not None else ()
-
-    def lateness(self, place: int) -> Lateness | None:
-        """What is older than the watermark less `within` is forgotten: of a late row nobody can say whether it is a
-        duplicate."""
-        return Lateness() if self.within is not None else None
-
-    @property
-    def permanent_keys(self) -> list[str] | None:
-        return self.by if self.within is None and self.expiry == NEVER else None
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return key_of(self.by) if self.permanent_keys is not None else None
+    def spec(self) -> OperatorSpec:
+        is_bounded = self.within is not None
+        keeps_all = not is_bounded and self.expiry.is_never
+        # What is older than the watermark less `within` is forgotten: of a late row nobody can say whether it is a
+        # duplicate.
+        return OperatorSpec(
+            identity=self.by,
+            event_time=EventTime(inputs=[TimedInput(self.event_time)]) if is_bounded else None,
+            output=OutputSpec(
+                others=[LATE_OUTPUT] if is_bounded else [], possible_others={LATE_OUTPUT: 'within="1 day"'}
+            ),
+            changelog=Changelog(key=key_of(self.by) if keeps_all else None),
+            states=[StateSpec("", self.expiry)],
+            growth=Growth(keeps=f"each {joined(self.by)}" if keeps_all else None),
+            permanent_keys=self.by if keeps_all else None,
+            intervals=ANY_INTERVAL,
+            cuts=["which of several different rows of a key is the first: that of the earlier checkpoint"],
+        )
 
     def describe(self) -> Json:
         return {"by": self.by, "within": self.within, "event_time": self.event_time} | self.expiry.describe()
@@ -118,9 +96,6 @@ class Deduplicate(Operator):
                 problems.append("within says how long a key is remembered, and state_ttl too: leave one out")
         return problems + self.expiry.problems()
 
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
-
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
@@ -136,7 +111,7 @@ class Deduplicate(Operator):
         if self.within is None:
             times = self._time(rows, context)
             at = times[-1] if times else F.lit(None).cast("long")
-            state = StateLookup(context.state(self.by, ttl=self.ttl("", context)), keys)
+            state = StateLookup(context.state(self.by, ttl=self.expiry.ttl(context)), keys)
             work = FirstPerKey(self.by, columns)
         else:
             bounds, now = bounds_in(self.within), context.watermarks.now_micros
@@ -164,7 +139,7 @@ class Deduplicate(Operator):
             given,
             is_empty=is_empty,
             keeps_rows=False,
-            side_outputs={name: given for name in self.outputs if name in context.consumed_outputs},
+            side_outputs={LATE_OUTPUT: given} if LATE_OUTPUT in context.consumed_outputs else {},
         )
         context.count(folded.counts)
         return {"": folded.rows, **folded.side_outputs}

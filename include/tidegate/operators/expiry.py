@@ -1,4 +1,4 @@
-"""When the rows that an operator remembers expire, and what all operators have in common that let them."""
+"""When the rows that an operator remembers expire."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import InvalidValue, seconds_in
-from tidegate.operators.base import Operator
 from tidegate.records.records import Json
-from tidegate.state.record import Ttl
+from tidegate.state.record import RowTtl, Ttl
 
 if TYPE_CHECKING:
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
-__all__ = ["NEVER", "ExpiringOperator", "Expiry"]
+__all__ = ["NEVER", "Expiry", "RowExpiry"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,11 @@ class Expiry:
     """How long a key's row lives after its last change. None: without a limit."""
     time: str = "processing"
     """The clock that counts: "processing" is the checkpoint's own clock, "event" the watermark."""
+
+    @property
+    def is_never(self) -> bool:
+        """Whether rows live without a limit."""
+        return self.after is None
 
     @property
     def uses_event_time(self) -> bool:
@@ -48,7 +52,7 @@ class Expiry:
         """Return the problems of the declaration if an input replaces rows."""
         if self.after is None:
             return []
-        return ["state_ttl: a row that is taken back after it has expired would not be found: leave it out"]
+        return ["state_ttl: a row that is taken back after its key has expired would not be found: leave it out"]
 
     def interval_problems(self) -> list[str]:
         """Return the problems of the declaration in an interval pipeline."""
@@ -65,7 +69,7 @@ class Expiry:
 
     @property
     def by_cuts(self) -> list[str]:
-        """See Operator."""
+        """What of that goes by how the input is cut into checkpoints, in words."""
         if self.after is None or self.time == "event":
             return []
         return [f"when a key is forgotten: {self.after} by the checkpoints' clock (state_ttl)"]
@@ -83,29 +87,15 @@ class Expiry:
 NEVER: Final = Expiry(None)
 
 
-class ExpiringOperator(Operator):
-    """An operator that forgets a key some time after its last change, if that was declared."""
+@dataclass(frozen=True)
+class RowExpiry:
+    """Each row expires by itself: once the watermark is that much later than the time that the row has in a column."""
 
-    expiry: Expiry
+    column: str
+    lasts: int
+    """In microseconds."""
 
-    @property
-    def uses_event_time(self) -> bool:
-        """True if its rows expire by event time."""
-        return self.expiry.uses_event_time
-
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
-        return [*super().depends_on_checkpoint_cuts, *self.expiry.by_cuts]
-
-    @property
-    def expires_without_retraction(self) -> bool:
-        return self.expiry.after is not None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context)
-
-    def update_problems(self) -> list[str]:
-        return self.expiry.update_problems()
-
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
+    def ttl(self, context: OperatorContext) -> RowTtl:
+        """Return when rows expire in one attempt."""
+        marks = context.watermarks
+        return RowTtl(self.column, self.lasts, marks.before_micros, marks.now_micros)

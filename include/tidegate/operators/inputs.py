@@ -12,6 +12,7 @@ from tidegate.delta import from_spark
 from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
+from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.known import fields_before
 from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "analysed",
     "columns_of",
     "key_problems",
+    "names_in",
     "need_columns",
     "need_keys",
     "need_order",
@@ -66,6 +68,14 @@ def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
         ]
     texts = [str(name).casefold() for name in names]
     return [f"{parameter} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
+
+
+def names_in(ddl: str) -> list[str] | None:
+    """Return the names of declared columns. None: `problems` says what is wrong with them."""
+    try:
+        return [column.name for column in parse_ddl(ddl)]
+    except DdlError:
+        return None
 
 
 def need_columns(frame: DataFrame, names: Iterable[str], parameter: str, context: OperatorContext) -> None:

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.greatest import LatestRow
-from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
+from tidegate.operators.context import OperatorContext
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import (
     key_problems,
     need_keys,
@@ -23,7 +24,18 @@ from tidegate.operators.inputs import (
 )
 from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, OrderTerm, first_rows, rank_problems, ranked, ranked_first
-from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.operators.retractions.key import key_of
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    Changelog,
+    Growth,
+    Inputs,
+    OperatorSpec,
+    OutputSpec,
+    StateSpec,
+    Updates,
+    joined,
+)
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
@@ -38,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Latest", "TopN", "first_stored_rows"]
 
 
-class Latest(ExpiringOperator):
+class Latest(Operator):
     """The row of each key that is the greatest in `order_by`; null is least."""
 
     kind: ClassVar[str] = "latest"
@@ -48,37 +60,18 @@ class Latest(ExpiringOperator):
         self.order_by = listed(order_by)
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [*self.by, *self.order_by]
-
-    @property
-    def updates(self) -> bool:
-        return True
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return key_of(self.by)
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return not self.expires_without_retraction
-
-    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return not over_updates and set(keys) == set(self.by)
-
-    @property
-    def permanent_keys(self) -> list[str] | None:
-        return self.by if self.expiry == NEVER else None
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=[*self.by, *self.order_by],
+            inputs=Inputs(retractions=True),
+            changelog=Changelog(
+                updates=Updates.ALWAYS, key=key_of(self.by), stable_keys=[frozenset(map(str, self.by))], is_kept=True
+            ),
+            states=[StateSpec("", self.expiry)],
+            growth=Growth(keeps=f"a row for each {joined(self.by)}" if self.expiry.is_never else None),
+            permanent_keys=self.by if self.expiry.is_never else None,
+            intervals=ANY_INTERVAL,
+        )
 
     def describe(self) -> Json:
         return {"by": self.by, "order_by": self.order_by} | self.expiry.describe()
@@ -125,7 +118,7 @@ class Latest(ExpiringOperator):
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """Return the greatest of the new and the stored rows; the others are forgotten."""
-        state = context.state(self.by, ttl=self.ttl("", context))
+        state = context.state(self.by, ttl=self.expiry.ttl(context))
         fields = {field.name: field for field in rows.schema.fields}
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
@@ -143,7 +136,7 @@ class Latest(ExpiringOperator):
         return {"": folded.rows, "-": folded.retractions}
 
 
-class TopN(ExpiringOperator):
+class TopN(Operator):
     """The `n` rows of each key that come first in `order_by`: the greatest, unless it says asc. Null comes last.
 
     at_once: all rows of a key come in one checkpoint, as those of a closed window do. Then what is given is final, and
@@ -169,38 +162,24 @@ class TopN(ExpiringOperator):
         self.at_once = at_once
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [*self.by, *self.order_by]
-
-    @property
-    def updates(self) -> bool:
-        return not self.at_once
-
-    @property
-    def complete_per_checkpoint_by(self) -> frozenset[str]:
-        return frozenset(self.by) if self.at_once else frozenset()
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"the first rows of each {', '.join(self.by)}" if self.expiry == NEVER and not self.at_once else None
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        """With one row of each key its rank tells nothing."""
-        return key_of(self.by if self.n == 1 else [*self.by, RANK]) if self.rank == "row_number" else None
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return not self.expires_without_retraction
-
-    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}
+    def spec(self) -> OperatorSpec:
+        by, is_numbered = list(map(str, self.by)), self.rank == "row_number"
+        key = by if self.n == 1 else [*by, RANK]  # with one row of each key its rank tells nothing
+        keeps_all = self.expiry.is_never and not self.at_once
+        return OperatorSpec(
+            identity=[*self.by, *self.order_by],
+            inputs=Inputs(retractions=True),
+            output=OutputSpec(complete_per_checkpoint_by=frozenset(by) if self.at_once else frozenset()),
+            changelog=Changelog(
+                updates=Updates.NEVER if self.at_once else Updates.ALWAYS,
+                key=key_of(key) if is_numbered else None,
+                stable_keys=[frozenset([*by, RANK])] if is_numbered else [],
+                is_kept=True,
+            ),
+            states=[StateSpec("", self.expiry)],
+            growth=Growth(keeps=f"the first rows of each {joined(by)}" if keeps_all else None),
+            intervals=ANY_INTERVAL,
+        )
 
     def describe(self) -> Json:
         rank = {} if self.rank == "row_number" else {"rank": self.rank}
@@ -233,7 +212,7 @@ class TopN(ExpiringOperator):
         if self.at_once and withdrawn is None:
             named = rows.withColumn("_row", row_id(rows))
             return {"": ranked_first(named, self.by, self.order, self.n, self.rank).drop("_row")}
-        now, before = ranked(rows, withdrawn, self.by, self.order, self.n, context, self.rank, self.ttl("", context))
+        now, before = ranked(rows, withdrawn, self.by, self.order, self.n, context, self.rank, self.expiry.ttl(context))
         return {"": now, "-": before}
 
     @property

@@ -18,9 +18,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.errors import Invalid
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.calls import parse_call
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     Function,
@@ -32,8 +33,9 @@ from tidegate.operators.functions import (
     row_partials,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, refuse_reserved_columns, types_of
-from tidegate.operators.join.time_bounds import need_time
-from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, computed_fields
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.spec import ANY_INTERVAL, Growth, OperatorSpec, OutputSpec, StateSpec, joined
+from tidegate.operators.waiting import WAITING, WaitingStream, computed_fields, in_order_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import select_sql
@@ -42,8 +44,6 @@ from tidegate.state.folding import StateLookup
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
-
-    from tidegate.state.record import Ttl
 
 __all__ = ["OverRows"]
 
@@ -76,7 +76,7 @@ class EarlierValue:
         return cls(name, call.arguments[0], int(back))
 
 
-class OverRows(InOrderOperator):
+class OverRows(Operator):
     """`functions`: new column → an aggregate of the rows up to this one, `lag(…)` or `row_number()`.
 
     rows: aggregate only that many rows, this one included. None: all rows of the key so far.
@@ -98,23 +98,21 @@ class OverRows(InOrderOperator):
         self.event_time = event_time
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.by
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=self.by,
+            event_time=in_order_of(self.event_time),
+            output=OutputSpec(others=[LATE_OUTPUT], results=self._texts),
+            states=[StateSpec(WAITING), StateSpec(LAST, self.expiry)],
+            growth=Growth(
+                keeps=f"the last rows of each {joined(self.by)}" if self.by and self.expiry.is_never else None
+            ),
+            intervals=ANY_INTERVAL,
+        )
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        return (WAITING, LAST)
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"the last rows of each {', '.join(self.by)}" if self.by and self.expiry == NEVER else None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context) if part == LAST else None
-
-    @property
-    def results(self) -> Mapping[str, str]:
+    def _texts(self) -> Mapping[str, str]:
+        """The results, as they are declared."""
         return {name: text for name, text in self.functions.items() if isinstance(text, str)}
 
     def describe(self) -> Json:
@@ -124,7 +122,7 @@ class OverRows(InOrderOperator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._rows_kept_per_key}
         meaning["event_time"] = [self.event_time]
-        return meaning | {name: " ".join(text.split()) for name, text in self.results.items()}
+        return meaning | {name: " ".join(text.split()) for name, text in self._texts.items()}
 
     def problems(self) -> list[str]:
         problems = key_problems(self.by) if self.by else []
@@ -198,7 +196,7 @@ class OverRows(InOrderOperator):
             [name for name, text in self.functions.items() if _is_number(text)],
             self.rows,
             self._rows_kept_per_key,
-            together=self.expiry != NEVER,
+            together=not self.expiry.is_never,
         )
         last = self._last(waiting, work, partials, texts)
         results = self._given(waiting, work, partials)
@@ -229,7 +227,7 @@ class OverRows(InOrderOperator):
             T.StructField(NUMBER, T.LongType()),
             *kept,
         ]
-        ttl = self.ttl(LAST, waiting.context)
+        ttl = self.expiry.ttl(waiting.context)
         state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=ttl)
         return StateLookup(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
 

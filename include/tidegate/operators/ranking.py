@@ -28,7 +28,7 @@ from tidegate.state.folding import StateLookup, run_kernel
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.record import Ttl
 
 __all__ = [

@@ -9,33 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.waiting import ReadyRows, WaitingRows
-from tidegate.operators.expiry import ExpiringOperator
 from tidegate.operators.inputs import analysed
 from tidegate.operators.join.time_bounds import LATE_OUTPUT
+from tidegate.operators.spec import EventTime, TimedInput
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
-from tidegate.spark.event_time import moment, time_micros_sql, time_problems
+from tidegate.spark.event_time import moment, time_micros_sql
 from tidegate.spark.known import empty_like, fields_before, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import Kernel
 from tidegate.state.folding import StateLookup, run_kernel
-from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = [
     "WAITING",
-    "EventTimeOperator",
-    "InOrderOperator",
     "WaitingStream",
     "computed_fields",
+    "in_order_of",
     "rows_passed_by_watermark",
 ]
 
@@ -43,38 +40,9 @@ WAITING: Final = "waiting"
 """The state with the rows that wait."""
 
 
-class EventTimeOperator(Operator):
-    """An operator of one stream whose rows may be late."""
-
-    event_time: str | None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE_OUTPUT,)
-
-    @property
-    def uses_event_time(self) -> bool:
-        """True if it needs watermarks."""
-        return True
-
-    def lateness(self, place: int) -> Lateness | None:
-        """Later rows have been given already."""
-        return Lateness()
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return (self.event_time,)
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
-
-
-class InOrderOperator(EventTimeOperator, ExpiringOperator):
-    """One that gets its rows in the order of event time."""
-
-    @property
-    def needs_event_time_order(self) -> bool:
-        return True
+def in_order_of(column: str | None) -> EventTime:
+    """Return the event time of an operator of one stream that gets its rows in their order. Later ones are late."""
+    return EventTime(inputs=[TimedInput(column)], in_order=True)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
 from tidegate.operators.deduplicate import Deduplicate
-from tidegate.operators.every import EmitEvery
 from tidegate.operators.expiry import Expiry
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
@@ -25,6 +24,7 @@ from tidegate.operators.over import OverRows
 from tidegate.operators.process.list_state import ListState
 from tidegate.operators.process.map_state import MapState
 from tidegate.operators.process.process import Process
+from tidegate.operators.retractions.every import EmitEvery
 from tidegate.operators.window.counted import CountWindow
 from tidegate.operators.window.top_n import WindowTopN
 from tidegate.operators.window.window import Window
@@ -123,10 +123,11 @@ class Stream:
         """One output of a stage that was declared with several."""
         if output not in self._outputs:
             maker = next((stage for stage in self.pipeline._stages if stage.name == self.name), None)
-            operator = maker.operator if isinstance(maker, OperatorNode) else None
-            how = operator.possible_outputs.get(output) if operator is not None else "@pipeline.stage(…, outputs=[…])"
+            kind, how = "stage", "@pipeline.stage(…, outputs=[…])"
+            if isinstance(maker, OperatorNode):
+                kind, how = maker.operator.kind, maker.spec.output.possible_others.get(output, "")
             raise Invalid(
-                f"{operator.kind if operator is not None else 'stage'} {self.name!r} has no output {output!r}",
+                f"{kind} {self.name!r} has no output {output!r}",
                 expected=", ".join(self._outputs) or (f"one declared with {how}" if how else "the stream itself"),
                 help=f"declare it: {how}" if how else "take one that it has",
                 reason="BAD_PIPELINE",
@@ -141,9 +142,11 @@ class Stream:
         inputs or the key may change one day. Two operators that would get the same default uid each need their own.
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
-        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *operator.identity_columns])
-        self.pipeline._stages.append(OperatorNode(name, operator, inputs, job_of((self, *others)), not uid))
-        return Stream(self.pipeline, name, operator.outputs)
+        identity = operator.spec().identity
+        name = uid or generated_name([operator.kind, *map(self.pipeline._ungated, inputs), *identity])
+        node = OperatorNode(name, operator, inputs, job_of((self, *others)), not uid)
+        self.pipeline._stages.append(node)
+        return Stream(self.pipeline, name, node.outputs)
 
     def aggregate(
         self,
@@ -768,7 +771,7 @@ class Pipeline:
                 reason="BAD_PIPELINE",
             )
         node = next((each for each in self._stages if each.name == name), None)
-        outputs = node.operator.outputs if isinstance(node, OperatorNode) else ()
+        outputs = node.outputs if isinstance(node, OperatorNode) else ()
         return Stream(self, name, outputs)
 
     def on_suspended(self, hook: OnSuspended) -> OnSuspended:
@@ -873,13 +876,13 @@ class Pipeline:
         self.settings["jobs"] = {**jobs, name: {**(before if isinstance(before, Mapping) else {}), **said}}
 
     def _complete_per_checkpoint_by(self, stream: str) -> frozenset[str]:
-        """Return `Operator.complete_per_checkpoint_by` of the operator that makes a stream. A gate lets rows pass in
+        """Return `OutputSpec.complete_per_checkpoint_by` of the operator that makes a stream. A gate lets rows pass in
         their checkpoint, or never, unless it quarantines them: then they may be released later."""
         makers = {stage.name: stage for stage in self._stages}
         maker = makers.get(stream)
         while isinstance(maker, GateNode) and not getattr(maker.gate, "quarantines", True):
             maker = makers.get(maker.input)
-        return maker.operator.complete_per_checkpoint_by if isinstance(maker, OperatorNode) else frozenset()
+        return maker.spec.output.complete_per_checkpoint_by if isinstance(maker, OperatorNode) else frozenset()
 
     def _event_time_of(self, stream: str) -> str | None:
         """Return the column of event time that a stream's sources declare, if they agree on one."""

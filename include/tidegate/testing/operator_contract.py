@@ -63,7 +63,7 @@ class OperatorContract:
         whole, cut = self._played([rows]), self._played(_cut(rows, dice))
         rest = "" if self.operator().event_time is None else _IN_ORDER
         assert cut.held == whole.held, f"what it shows, or has given, in the end depends on the cut{rest}"
-        if self.operator().updates:
+        if self.operator().replaces_rows:
             assert cut.state == whole.state, f"what it keeps of each key in the end depends on the cut{rest}"
 
     @pytest.mark.parametrize("seed", range(20))
@@ -124,7 +124,7 @@ class _Played:
     def play(self, cuts: Sequence[Sequence[Row]]) -> None:
         """Make a checkpoint of each, and one at the end in which every time has passed."""
         before: datetime | None = None
-        is_timed, time = self.operator.uses_event_time, self.operator.event_time
+        is_timed, time = self.operator.spec().uses_event_time, self.operator.event_time
         for number, rows in enumerate([*cuts, []]):
             times = [row[time] - self.delay for row in rows if time is not None and row[time] is not None]
             known = [*times, *([before] if before is not None else [])]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -98,10 +98,23 @@ def place(tmp_path: Path) -> SourceContext:
     return SourceContext("p", "lookup", Place(str(tmp_path)), MemoryBlobs())
 
 
-def looking(kind: str, tmp_path: Path) -> Any:
+class Looking(NamedTuple):
+    fix_inputs: Callable[[SourceContext], Any]
+    lost_inputs: Callable[[Mapping[int, Json], SourceContext], Iterable[str]]
+
+
+def looking(kind: str, tmp_path: Path) -> Looking:
     """An operator, or a gate, that looks up the table."""
+    if kind == "join":
+        inputs = TableJoin("rates", "id").spec().inputs
+        return Looking(inputs.fix_table, inputs.lost_versions)
+    gate = _suite(tmp_path)
+    return Looking(gate.fix_inputs, gate.lost_inputs)
+
+
+def _suite(tmp_path: Path) -> Expectations:
     (tmp_path / "suite.yaml").write_text("expectations: []\n")
-    return TableJoin("rates", "id") if kind == "join" else Expectations(str(tmp_path / "suite.yaml"), over="rates")
+    return Expectations(str(tmp_path / "suite.yaml"), over="rates")
 
 
 @pytest.mark.parametrize("kind", ["join", "gate"])
@@ -138,7 +151,7 @@ def test_a_table_that_was_made_again_has_none_of_the_versions(tmp_path: Path, ra
 
 
 def test_what_a_gate_of_a_version_before_0_2_has_fixed_is_the_table_alone(tmp_path: Path, rates: Table) -> None:
-    node, context = looking("gate", tmp_path), place(tmp_path)
+    node, context = _suite(tmp_path), place(tmp_path)
     rates.append("a")
     over = node.fix_inputs(context)["over"]
     assert node.fix_inputs_again(over, context)["over"] == over

@@ -79,9 +79,13 @@ def test_names_that_would_clash_in_the_state_are_refused() -> None:
     assert "tidegate's own" in Aggregate(["k"], {"_rows": "sum(v)"}).problems()[0]
 
 
+def states_of(functions: dict[str, str]) -> tuple[str, ...]:
+    return Aggregate(["k"], functions).spec().state_names
+
+
 def test_counts_of_one_argument_keep_its_values_together_whatever_their_conditions() -> None:
     many = {"all": "count(distinct v)", "dear": "count(distinct v) filter (where p > 9)", "ws": "count(distinct w)"}
-    assert len(Aggregate(["k"], many).parts) == 3, "the totals, the values of v, and those of w"
+    assert len(states_of(many)) == 3, "the totals, the values of v, and those of w"
 
 
 def test_a_filtered_count_that_an_earlier_version_kept_apart_is_another_one() -> None:
@@ -91,8 +95,8 @@ def test_a_filtered_count_that_an_earlier_version_kept_apart_is_another_one() ->
     now = Aggregate(["k"], {"all": "count(distinct v)", "dear": dear}).meaning(over_updates=False)
     assert now["all"] == before["all"]
     assert now["dear"] != before["dear"]
-    (total, case) = (Aggregate(["k"], {"d": text}).parts[1] for text in ("count(distinct v)", before["dear"]))
-    assert Aggregate(["k"], before).parts == ("", *sorted([total, case])), "written so, it has the state that it had"
+    total, case = (states_of({"d": text})[1] for text in ("count(distinct v)", before["dear"]))
+    assert states_of(before) == ("", *sorted([total, case])), "written so, it has the state that it had"
     in_window = Window(["k"], {"dear": dear}, tumbling="1 hour").meaning(over_updates=False)
     assert in_window["dear"] == before["dear"], "a window keeps them with its own row, as it did"
 
@@ -113,8 +117,11 @@ def test_a_filtered_count_that_an_earlier_version_kept_apart_is_another_one() ->
 def test_a_fixed_window_that_changes_keeps_its_key_and_a_session_may_begin_elsewhere(
     by: list[str], keys: list[str], never: bool
 ) -> None:
-    assert Window(by, {"n": "count(*)"}, tumbling="1 h").never_drops_keys(keys, over_updates=False) == never
-    assert not Window(by, {"n": "count(*)"}, session="1 h").never_drops_keys(keys, over_updates=False)
+    assert (
+        Window(by, {"n": "count(*)"}, tumbling="1 h").spec().changelog.never_drops_keys(keys, over_updates=False)
+        == never
+    )
+    assert not Window(by, {"n": "count(*)"}, session="1 h").spec().changelog.never_drops_keys(keys, over_updates=False)
 
 
 @pytest.mark.parametrize(("mean", "count"), [("mean", "mean_count"), ("Mean", "MEAN_count")])
@@ -149,17 +156,21 @@ def test_workers_compute_results_as_sql_does(how: str, wanted: list[float | None
 def test_totals_over_all_rows_need_no_key_and_keep_one_row() -> None:
     totals = Aggregate([], {"n": "count(*)", "d": "count(distinct v)"})
     assert not totals.problems()
-    assert totals.columns == ["n", "d"]
-    assert totals.unbounded_state == "each value that d counts"
-    assert Aggregate([], {"n": "count(*)"}).unbounded_state is None
-    assert not totals.never_drops_keys([], over_updates=False), "the row before must be taken back"
+    assert totals.spec().output.columns == ["n", "d"]
+    assert totals.spec().growth.keeps == "each value that d counts"
+    assert Aggregate([], {"n": "count(*)"}).spec().growth.keeps is None
+    assert not totals.spec().changelog.never_drops_keys([], over_updates=False), "the row before must be taken back"
     assert "needs a column '_all', which is tidegate's own" in Aggregate([], {"_all": "sum(v)"}).problems()[0]
 
 
 def test_over_an_input_that_replaces_rows_only_what_can_take_them_back_is_kept() -> None:
-    assert not Aggregate(
-        ["k"], {"n": "count(*)", "s": "sum(v)", "m": "avg(v)", "d": "count(distinct v)", "b": "bool_or(v)"}
-    ).update_problems()
-    (problem,) = Aggregate(["k"], {"least": "min(v)"}).update_problems()
+    assert (
+        not Aggregate(
+            ["k"], {"n": "count(*)", "s": "sum(v)", "m": "avg(v)", "d": "count(distinct v)", "b": "bool_or(v)"}
+        )
+        .spec()
+        .retraction_problems
+    )
+    (problem,) = Aggregate(["k"], {"least": "min(v)"}).spec().retraction_problems
     assert "min cannot take back a row" in problem
     assert "sum" in problem

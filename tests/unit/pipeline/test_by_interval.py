@@ -148,6 +148,6 @@ def test_an_upsert_whose_keys_may_be_of_several_intervals_is_refused():
 def test_windows_must_fill_the_interval(hours, size, fits):
     """One at a border would come out of both intervals, each time in part."""
     _, rows = by_interval()
-    window = rows.window(tumbling=size, n="count(*)", uid="x").pipeline._stages[-1].operator
-    problem = window.interval_misfit(Interval.of(*(DAY + hour * HOUR for hour in hours)))
+    window = rows.window(tumbling=size, n="count(*)", uid="x").pipeline._stages[-1].spec
+    problem = window.intervals.misfit(Interval.of(*(DAY + hour * HOUR for hour in hours)))
     assert (problem is None) == fits

@@ -10,6 +10,7 @@ import pytest
 from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
+from tidegate.operators.spec import Updates
 from tidegate.pipeline.graph.event_time import into_operator, lag_by_source, sources_too_far_ahead
 from tidegate.pipeline.graph.nodes import SourceNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -131,10 +132,13 @@ def test_a_window_that_gives_each_result_once_does_not_update() -> None:
     def window(**options: Any) -> Window:
         return Window(["k"], {"n": "count(*)"}, tumbling="1 hour", **options)
 
-    assert not window().updates
-    assert window(emit="update").updates
-    assert window(allowed_lateness="1 min").updates, "late rows change what was given"
-    assert (window().outputs, window(late="side").outputs) == ((), ("late",))
+    def updates(window: Window) -> Updates:
+        return window.spec().changelog.updates
+
+    assert updates(window()) is Updates.NEVER
+    assert updates(window(emit="update")) is Updates.ALWAYS
+    assert updates(window(allowed_lateness="1 min")) is Updates.ALWAYS, "late rows change what was given"
+    assert [list(window(late=late).spec().output.others) for late in ("drop", "side")] == [[], ["late"]]
 
 
 @pytest.mark.parametrize("column", ["window_start", "first", "k", None])

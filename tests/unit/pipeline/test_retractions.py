@@ -43,7 +43,7 @@ def python_stage(stream: Any) -> Any:
 
 def stands_in_front(graph: Graph) -> str:
     """What stands in front of the sink: "" nothing, "?" what only a plan will tell."""
-    implied = [stage.operator for stage in graph.operators if stage.operator.implied]
+    implied = [stage.operator for stage in graph.operators if stage.spec.is_implied]
     (operator,) = implied or [None]
     return operator.kind + ("?" if not getattr(operator, "certain", True) else "") if operator is not None else ""
 

@@ -13,7 +13,7 @@ from tidegate.spark.row_id import row_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = ["changed_by_hand", "differences"]
 

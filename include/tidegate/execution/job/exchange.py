@@ -87,7 +87,7 @@ class Exchange:
     def timed(self) -> list[str]:
         """The sources whose event time downstream jobs use."""
         other_jobs = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
-        behind = any(stage.operator.uses_event_time for job in other_jobs for stage in job.operators)
+        behind = any(stage.spec.uses_event_time for job in other_jobs for stage in job.operators)
         return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
 
     def read_streams(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:

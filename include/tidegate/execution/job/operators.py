@@ -17,7 +17,7 @@ from tidegate.execution.job.differences import changed_by_hand, differences
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.upstream_view import UpstreamRows
 from tidegate.execution.job.watermarks import EventTimes
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Graph, Job, OperatorNode
@@ -110,8 +110,8 @@ class OperatorRunner:
         come before all others."""
         frames = [streams[name] for name in stage.inputs]
         context = self.context(stage, streams, spark, waits=waits)
-        context = dataclasses.replace(context, is_bootstrap=history and stage.operator.needs_event_time_order)
-        if stage.operator.implied:
+        context = dataclasses.replace(context, is_bootstrap=history and stage.spec.is_in_order)
+        if stage.spec.is_implied:
             context = dataclasses.replace(context, upstream=UpstreamRows(self, stage, streams))
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if not stage.keeps_state:
@@ -132,7 +132,7 @@ class OperatorRunner:
         operator, context = stage.operator, self.context(stage, streams, spark, waits=True)
         states = {
             name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
-            for name in operator.parts
+            for name in stage.spec.state_names
         }
         state, before = self.states[state_sink_name(stage.name, part)], states[part]
         assert before is not None
@@ -152,7 +152,7 @@ class OperatorRunner:
             return {}
         new, removed = differences(now, before_rows, context)
         side_outputs = {
-            f"{stage.name}.{name}": frames[0] for name in operator.outputs
+            f"{stage.name}.{name}": frames[0] for name in stage.outputs
         }  # rows as they came: there are none
         return {stage.name: new, replaced_rows_of(stage.name): removed, **side_outputs}
 
@@ -168,12 +168,9 @@ class OperatorRunner:
             stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
             states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),
             watermarks=self.event_times.of(stage),
-            event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
-            consumed_outputs=frozenset(
-                name for name in stage.operator.outputs if self.job.users(f"{stage.name}.{name}")
-            ),
+            consumed_outputs=frozenset(name for name in stage.outputs if self.job.users(f"{stage.name}.{name}")),
             wants_retractions=stage.keeps_state and self.coordinator.graph.wants_retractions(stage.name),
             retractions=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             planned_inputs=self._fixed(stage),
@@ -241,7 +238,7 @@ class OperatorRunner:
         if there have been checkpoints before."""
         if self._is_unread(stage):
             return True
-        bases = (self.base(state_sink_name(stage.name, part)) for part in stage.operator.parts)
+        bases = (self.base(state_sink_name(stage.name, part)) for part in stage.spec.state_names)
         return any(base is not None and base.files for base in bases)
 
     def _is_unread(self, stage: OperatorNode) -> bool:
@@ -251,7 +248,7 @@ class OperatorRunner:
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
         """Return one of its states, without the operator. None: it has never held anything."""
         base = self.base(state_sink_name(stage.name, part))
-        ttl = stage.operator.ttl(part, context)
+        ttl = stage.spec.ttl(part, context)
         return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
 
     def stored_rows(self, uid: str, keys: DataFrame) -> DataFrame | None:

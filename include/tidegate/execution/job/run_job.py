@@ -469,7 +469,7 @@ class Attempt:
             for stage in operators:
                 self.step(f"state of {stage.name}")
             self.operating.several = len(operators) > 1
-            timed = [stage for stage in operators if stage.operator.uses_event_time]
+            timed = [stage for stage in operators if stage.spec.uses_event_time]
             if timed and self.operating.several:
                 with self.measuring.timed("event time"):  # one query finds what all of them need
                     for stage in timed:

@@ -28,7 +28,7 @@ from tidegate.state.table import state_sink_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import StateTable
 
@@ -78,7 +78,7 @@ class StreamKeys:
             return inputs[0]
         frames = [self.streams[name] for name in maker.inputs]
         if isinstance(maker, OperatorNode):
-            return maker.operator.changelog_key(inputs, [frame.columns for frame in frames])
+            return maker.spec.changelog.find_key(inputs, [frame.columns for frame in frames])
         kept = _find_kept_columns(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
         return key_renamed(inputs[0], kept.get(stream, {}))
 
@@ -173,7 +173,7 @@ class UpstreamRows:
         inputs = {name: empty_like(self.streams[name]) for name in names}
         context = self.operating.context(node, inputs, self.streams[node.name].sparkSession, waits=True)
         states = {}
-        for part in node.operator.parts:
+        for part in node.spec.state_names:
             state = self.operating.as_of_base(node, part, context)
             states[part] = state.rows() if state is not None else None
         shown = node.operator.current_output(states, [inputs[name] for name in node.inputs], context)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.operators.base import Watermarks
+from tidegate.operators.context import Watermarks
 from tidegate.pipeline.graph.event_time import column_of, delay_s, idle_after_s, into_operator, lag_by_source
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
@@ -103,7 +103,7 @@ class EventTimes:
 
     def of(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks: none, unless it uses event time."""
-        if not stage.operator.uses_event_time:
+        if not stage.spec.uses_event_time:
             return Watermarks(event_time_ends=self.plan.drain is not None)
         if self.interval is not None:
             return Watermarks(None, END_OF_TIME, self.interval.end, event_time_ends=True, covers_all_input=True)
@@ -139,10 +139,6 @@ class EventTimes:
     def columns(self, stage: OperatorNode) -> tuple[str | None, ...]:
         """Return, for each input of an operator, the column that its sources declare, if they agree on one."""
         return tuple(column_of(self.lags[name], self.graph.sources) for name in stage.inputs)
-
-    def column(self, stage: OperatorNode) -> str | None:
-        """Return the event-time column of an operator: its own choice, or the one that all its sources agree on."""
-        return stage.operator.event_time or column_of(self.lags[into_operator(stage.name)], self.graph.sources)
 
     def _now(self, into: Mapping[str, float]) -> datetime | None:
         """Return the minimum over the sources that are not idle."""
@@ -217,7 +213,7 @@ class EventTimes:
     def _needed(self) -> list[str]:
         """The sources whose event time operators here will ask for, and that have to be read for it."""
         operators = [stage for stage in self.graph.stages if isinstance(stage, OperatorNode)]
-        asked = {name for s in operators if s.operator.uses_event_time for name in self.lags[into_operator(s.name)]}
+        asked = {name for s in operators if s.spec.uses_event_time for name in self.lags[into_operator(s.name)]}
         asked &= self.streams.keys() - self._sources.keys() - self._elsewhere.keys() - self._found.keys()
         planned = (name for name in asked if not self.plan.sources[name].empty)
         return [name for name in planned if self.told_by_source(name) is None]

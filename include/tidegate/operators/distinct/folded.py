@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = [
     "NO_NEW_DISTINCT",

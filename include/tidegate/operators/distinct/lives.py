@@ -19,7 +19,7 @@ from tidegate.spark.known import empty_if, is_known_empty, select_sql
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 

@@ -20,7 +20,7 @@ from tidegate.spark.known import select_sql
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = ["learn", "may_be_reduced", "reduce_by_value", "remember_reducing"]
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.join.folded import joined_as_of
-from tidegate.operators.join.join import How, join_problems
+from tidegate.operators.join.join import How, join_problems, sides_in
 from tidegate.operators.join.sides import JoinKeys, check_sides
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_time_problems, side_times
+from tidegate.operators.spec import EventTime, Growth, OperatorSpec, OutputSpec, StateSpec, joined
 from tidegate.operators.waiting import WAITING
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty
@@ -25,8 +27,6 @@ from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from tidegate.state.record import Ttl
 
 __all__ = ["AsOfJoin"]
 
@@ -53,36 +53,14 @@ class AsOfJoin(Operator):
         self.times = side_times(event_time)
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.on
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (WAITING, VERSIONS)
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"a version for each {', '.join(self.on)}" if self.expiry == NEVER else None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE_OUTPUT,)
-
-    @property
-    def uses_event_time(self) -> bool:
-        return True
-
-    @property
-    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
-        return (1,)
-
-    def lateness(self, place: int) -> Lateness | None:
-        return Lateness() if place == 0 else None
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return tuple(self.times)
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=self.on,
+            event_time=EventTime(inputs=sides_in(self.times, [Lateness(), None], [LATE_OUTPUT, LATE_OUTPUT])),
+            output=OutputSpec(others=[LATE_OUTPUT], inputs_of_any_age=[1]),
+            states=[StateSpec(WAITING), StateSpec(VERSIONS, self.expiry)],
+            growth=Growth(keeps=f"a version for each {joined(self.on)}" if self.expiry.is_never else None),
+        )
 
     def describe(self) -> Json:
         described = {"on": self.keys.texts, "as_of": True, "how": self.how, "prefix": self.prefix}
@@ -95,12 +73,6 @@ class AsOfJoin(Operator):
         problems = join_problems(self.keys, self.how, ("inner", "left"))
         return problems + side_time_problems(self.times) + self.expiry.problems()
 
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return side_time_problems(self.times, columns)
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context) if part == VERSIONS else None
-
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
         times[1] = self.keys.right_names(inputs[1].columns).get(times[1], times[1])
@@ -108,7 +80,7 @@ class AsOfJoin(Operator):
         inputs = [inputs[0], self.keys.rename_right(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
         states = [
-            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
-            for part in self.parts
+            context.state([*self.on, "_row"], state.name, ttl=state.expiry.ttl(context), grouped_by=self.on)
+            for state in self.spec().states
         ]
         return joined_as_of(inputs, self.on, self.prefix, states, times, context, is_empty=is_empty, how=self.how)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
 
 __all__ = ["TimeBounds", "join_within", "joined_as_of", "joined_now"]

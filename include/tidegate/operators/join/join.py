@@ -17,11 +17,12 @@ rewritten for another. Null keys meet nothing, as in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
+from tidegate.operators.expiry import NEVER, Expiry, RowExpiry
 from tidegate.operators.inputs import null_safe_equality, recalled
 from tidegate.operators.join.folded import TimeBounds, join_within, joined_now
 from tidegate.operators.join.sides import (
@@ -41,18 +42,28 @@ from tidegate.operators.join.time_bounds import (
     side_times,
 )
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    BOUNDED,
+    Changelog,
+    EventTime,
+    Growth,
+    Inputs,
+    KeyOfInputs,
+    OperatorSpec,
+    OutputSpec,
+    StateSpec,
+    TimedInput,
+    Updates,
+)
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.known import is_known_empty
 from tidegate.state.lateness import Lateness
-from tidegate.state.record import RowTtl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from tidegate.sources.base import SourceContext
-    from tidegate.state.record import Ttl
 
 __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
@@ -62,6 +73,18 @@ BOUNDS: Final = "within"
 """The name, in what the state of a join means, for whether its rows are kept until their time is over, or for ever."""
 EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
+SIDES: Final = ("left", "right")
+"""The states of a join."""
+
+
+def sides_in(
+    times: Sequence[str | None], lateness: Sequence[Lateness | None], late_outputs: Sequence[str]
+) -> list[TimedInput]:
+    """Return how a join reads event time of each side. times: their columns."""
+    if len(times) != 2:
+        return []  # `problems` says so
+    whose = ("the left side's", "the right side's")
+    return [TimedInput(*of_side) for of_side in zip(times, lateness, late_outputs, whose, strict=True)]
 
 
 def join_problems(on: JoinKeys, how: str, allowed: Sequence[str]) -> list[str]:
@@ -96,39 +119,23 @@ class IntervalJoin(Operator):
         self.prefix = prefix
         self.times = side_times(event_time)
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.on
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ("left", "right")
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return LATE_SIDES
-
-    @property
-    def uses_event_time(self) -> bool:
-        """True if it needs watermarks."""
-        return True
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return tuple(self.times)
-
-    def lateness(self, place: int) -> Lateness | None:
-        """What only late rows could meet is forgotten."""
-        return Lateness()
-
-    def late_output(self, place: int) -> str:
-        return self.outputs[place]
-
-    @property
-    def lag_s(self) -> float:
-        """Upper bound on how far output rows lag the watermark."""
+    def spec(self) -> OperatorSpec:
         bounds = bounds_in(self.within)
-        return 0.0 if isinstance(bounds, str) else max(-bounds[0], bounds[1], 0) / 1_000_000
+        low, high = (0, 0) if isinstance(bounds, str) else bounds
+        # What only late rows could meet is forgotten.
+        sides = sides_in(self.times, [Lateness(), Lateness()], LATE_SIDES)
+        return OperatorSpec(
+            identity=self.on,
+            event_time=EventTime(inputs=sides),
+            output=OutputSpec(others=LATE_SIDES, lag_s=max(-low, high, 0) / 1_000_000),
+            states=[StateSpec("left", self._expiry(0, high)), StateSpec("right", self._expiry(1, -low))],
+            growth=BOUNDED,
+            intervals=ANY_INTERVAL,
+        )
+
+    def _expiry(self, place: int, lasts: int) -> Expiry | RowExpiry:
+        """A side's rows expire by themselves, unless those without a partner are emitted when their time is over."""
+        return NEVER if self._notes(place) else RowExpiry("_at", lasts)
 
     def describe(self) -> Json:
         within = list(self.within) if isinstance(self.within, tuple) else self.within
@@ -148,12 +155,6 @@ class IntervalJoin(Operator):
         problems = join_problems(self.keys, self.how, HOWS) + side_time_problems(self.times)
         return problems + ([bounds] if isinstance(bounds, str) else [])
 
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return side_time_problems(self.times, columns)
-
-    def interval_problems(self) -> list[str]:
-        return []
-
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
@@ -170,8 +171,8 @@ class IntervalJoin(Operator):
             nulls_wait=self.how not in ("inner", "semi"),
         )
         states = [
-            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
-            for part in self.parts
+            context.state([*self.on, "_row"], state.name, ttl=state.expiry.ttl(context), grouped_by=self.on)
+            for state in self.spec().states
         ]
         return join_within(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty, how=self.how)
 
@@ -180,24 +181,15 @@ class IntervalJoin(Operator):
         now = context.watermarks.now_micros
         return None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
 
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | RowTtl | None:
-        """A side's rows expire by themselves, unless those without a partner are emitted when their time is over."""
-        place, bounds = self.parts.index(part), bounds_in(self.within)
-        assert not isinstance(bounds, str)
-        if self._notes(place):
-            return None
-        lasts = bounds[1] if place == 0 else -bounds[0]
-        return RowTtl("_at", lasts, context.watermarks.before_micros, context.watermarks.now_micros)
-
     def _notes(self, place: int) -> bool:
         """Return whether it matters which rows of a side have had a partner by the time they are over."""
         return self._is_outer(place) or (self.how in LEFT_ONLY and place == 0)
 
     def _is_outer(self, place: int) -> bool:
-        return self.how == "full" or self.how == ("left", "right")[place]
+        return self.how == "full" or self.how == SIDES[place]
 
 
-class LatestJoin(ExpiringOperator):
+class LatestJoin(Operator):
     """The current rows of both sides, joined by their keys. Both sides are kept without a limit.
 
     Where neither side replaces rows, what an inner or a semi join has given stays: it only gives what is new.
@@ -218,29 +210,25 @@ class LatestJoin(ExpiringOperator):
         self.prefix = prefix
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.on
+    def spec(self) -> OperatorSpec:
+        stays = self.how in ("inner", "semi")
+        return OperatorSpec(
+            identity=self.on,
+            inputs=Inputs(retractions=True),
+            output=OutputSpec(inputs_of_any_age=[0, 1]),
+            changelog=Changelog(
+                updates=Updates.IF_INPUTS_DO if stays else Updates.ALWAYS,
+                key=KeyOfInputs(self._key, self.prefix is not None and self.how not in (*LEFT_ONLY, "full")),
+                is_kept=True,
+            ),
+            states=[StateSpec(name, self.expiry) for name in SIDES],
+            growth=Growth(keeps="all rows of both sides" if self.expiry.is_never else None),
+            intervals=ANY_INTERVAL,
+            cuts=["which rows have met, where a side replaces rows between two checkpoints"] if stays else [],
+        )
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ("left", "right")
-
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
-        final = self.how in ("inner", "semi")
-        met = ["which rows have met, where a side replaces rows between two checkpoints"] if final else []
-        return [*super().depends_on_checkpoint_cuts, *met]
-
-    @property
-    def updates(self) -> bool:
-        return True
-
-    def updates_over(self, over_updates: bool) -> bool:
-        return over_updates or self.how not in ("inner", "semi")
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    def _key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None
     ) -> ChangelogKey | None:
         """The keys of both sides; that of one side is enough where each of its rows has one partner at most.
 
@@ -266,26 +254,6 @@ class LatestJoin(ExpiringOperator):
             return None
         return key_renamed(right, {name: [name] for column in right for name in column} | ours)
 
-    @property
-    def key_needs_columns(self) -> bool:
-        return self.prefix is not None and self.how not in (*LEFT_ONLY, "full")
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return not self.expires_without_retraction
-
-    @property
-    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
-        return (0, 1)
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return "all rows of both sides" if self.expiry == NEVER else None
-
     def describe(self) -> Json:
         return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
 
@@ -302,8 +270,7 @@ class LatestJoin(ExpiringOperator):
         if gone_right is not None:
             gone_right = self.keys.project_right(self.keys.rename_right(gone_right, context), self.how)
         states = [
-            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
-            for part in self.parts
+            context.state([*self.on, "_row"], name, ttl=self.expiry.ttl(context), grouped_by=self.on) for name in SIDES
         ]
         return joined_now(
             [inputs[0], self.keys.project_right(right, self.how)],
@@ -312,7 +279,7 @@ class LatestJoin(ExpiringOperator):
             self.prefix,
             states,
             context,
-            replaces=self.updates_over(gone_left is not None or gone_right is not None),
+            replaces=self.spec().changelog.updates_over(gone_left is not None or gone_right is not None),
             how=self.how,
         )
 
@@ -321,7 +288,7 @@ class LatestJoin(ExpiringOperator):
     ) -> DataFrame | None:
         sides = []
         inputs = [inputs[0], self.keys.project_right(self.keys.rename_right(inputs[1], context), self.how)]
-        for part, frame in zip(self.parts, inputs, strict=True):
+        for part, frame in zip(SIDES, inputs, strict=True):
             like, rows = side_rows(frame, frame, self.on), states[part]
             state = context.state([*self.on, "_row"], part, grouped_by=self.on)
             sides.append(like if rows is None else recalled(state, rows, like, context))
@@ -352,10 +319,6 @@ class TableJoin(Operator):
     """A Delta table at `path`, looked up by `on`. The plan fixes the version that every attempt reads."""
 
     kind: ClassVar[str] = "join"
-    retraction_advice: ClassVar[str] = (
-        "put it in front of that, or make the table a source and join with its latest rows, for by another version of "
-        "the table other rows would be taken back than were given"
-    )
 
     def __init__(
         self, path: str, on: str | Sequence[str] | Mapping[str, str], how: How = "inner", prefix: str | None = None
@@ -366,28 +329,24 @@ class TableJoin(Operator):
         self.how = how
         self.prefix = prefix
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [self.table.path.rstrip("/").rpartition("/")[2], *self.on]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ()
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=[self.table.path.rstrip("/").rpartition("/")[2], *self.on],
+            inputs=Inputs(
+                table=self.table,
+                retraction_advice="put it in front of that, or make the table a source and join with its latest rows, "
+                "for by another version of the table other rows would be taken back than were given",
+            ),
+            states=[],
+            growth=BOUNDED,
+            intervals=ANY_INTERVAL,
+        )
 
     def describe(self) -> Json:
         return {"table": self.table.path, "on": self.keys.texts, "how": self.how, "prefix": self.prefix}
 
     def problems(self) -> list[str]:
         return join_problems(self.keys, self.how, ("inner", "left", "semi", "anti")) + self.table.problems()
-
-    def fix_inputs(self, context: SourceContext) -> Json:
-        return self.table.plan(None, context).splits
-
-    def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
-        return self.table.lost_versions(recorded, context)
-
-    def interval_problems(self) -> list[str]:
-        return []
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F

@@ -16,7 +16,7 @@ from tidegate.state.columns import OWN as STATE_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = [
     "LEFT_ONLY",

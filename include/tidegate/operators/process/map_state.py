@@ -21,7 +21,7 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
 
 __all__ = ["ENTRY", "MapState", "entry_type", "map_part", "map_problems", "named_entries"]
 

@@ -25,9 +25,18 @@ import msgspec
 from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_reserved_columns, sql_type
+from tidegate.operators.inputs import (
+    key_problems,
+    names_in,
+    need_columns,
+    need_keys,
+    recalled,
+    refuse_reserved_columns,
+    sql_type,
+)
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_times
 from tidegate.operators.process.list_state import (
     ENDS,
@@ -49,6 +58,17 @@ from tidegate.operators.process.map_state import (
 from tidegate.operators.process.one_zero import with_one_zero
 from tidegate.operators.process.stored_list import PLACE, EntryFiles
 from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, ProcessKernel
+from tidegate.operators.spec import (
+    ANY_INTERVAL,
+    EventTime,
+    Growth,
+    Inputs,
+    OperatorSpec,
+    OutputSpec,
+    StateSpec,
+    TimedInput,
+    joined,
+)
 from tidegate.operators.waiting import WAITING, rows_passed_by_watermark
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
@@ -56,17 +76,16 @@ from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
-from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.event_time import time_micros
 from tidegate.spark.row_id import row_id
 from tidegate.spark.workers.garbage import spare_modules
 from tidegate.state.keyed import key_group
-from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, GroupedData
 
-    from tidegate.operators.base import OperatorContext
+    from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
@@ -84,10 +103,16 @@ PREFIXES = ("_first_", "_second_")
 """What such a frame puts before the names of each stream's columns: they are kept as columns, so that some may come."""
 LATE_OTHER = "late-other"
 """The output with late rows of the second stream."""
+LATE_OUTPUTS: Final = (LATE_OUTPUT, LATE_OTHER)
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 NO_MAPS: Final[Mapping[str, MapState]] = MappingProxyType({})
 NO_LISTS: Final[Mapping[str, ListState]] = MappingProxyType({})
 NO_FIELDS: Final[Mapping[str, Expiry]] = MappingProxyType({})
+
+
+def _expiry_of(declared: MapState | ListState) -> Expiry:
+    """Return when entries expire. What was declared may be neither: `problems` says so."""
+    return declared.expiry if isinstance(declared, MapState | ListState) else NEVER
 
 
 class Process(Operator):
@@ -97,7 +122,6 @@ class Process(Operator):
     """
 
     kind: ClassVar[str] = "process"
-    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -136,29 +160,52 @@ class Process(Operator):
         self.lists = dict(lists)
         self.fields = dict(fields)
 
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
+    def spec(self) -> OperatorSpec:
         calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
-        fields = [text for expiry in self.fields.values() for text in expiry.by_cuts]
-        timers = ["when timers.clock calls it: by the checkpoints' clock"]
-        late = super().depends_on_checkpoint_cuts if self.in_order else []
-        return [*late, *calls, *timers, *self.expiry.by_cuts, *dict.fromkeys(fields)]
+        return OperatorSpec(
+            # Timers go by the watermark, whether or not rows have a time.
+            event_time=EventTime(inputs=self._timed_inputs(), in_order=self.in_order),
+            inputs=Inputs(lookup_table=self.looks_up),
+            output=OutputSpec(
+                columns=names_in(self.output),
+                others=[*self.sides, *self._late_outputs],
+                possible_others={LATE_OUTPUT: "in_order=True", LATE_OTHER: "in_order=True and a second stream"},
+            ),
+            states=[StateSpec(name, expiry) for name, expiry in self._expiries().items()],
+            growth=Growth(keeps=self._kept_for_ever(), remedy=self._remedy()),
+            intervals=ANY_INTERVAL,
+            cuts=[*calls, "when timers.clock calls it: by the checkpoints' clock"],
+            code=self.function,
+        )
+
+    def _expiries(self) -> dict[str, Expiry]:
+        """Its states, each with when its rows expire."""
+        expiries = {"": self.expiry, TIMERS: NEVER} | ({WAITING: NEVER} if self.in_order else {})
+        expiries |= {_field_part(name): expiry for name, expiry in self.fields.items()}
+        expiries |= {map_part(name): _expiry_of(declared) for name, declared in self.maps.items()}
+        return expiries | {part: _expiry_of(of) for name, of in self.lists.items() for part in list_parts(name)}
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        waiting = (WAITING,) if self.in_order else ()
-        lists = (part for name in self.lists for part in list_parts(name))
-        return ("", TIMERS, *waiting, *map(_field_part, self.fields), *map(map_part, self.maps), *lists)
+    def _late_outputs(self) -> Sequence[str]:
+        return LATE_OUTPUTS[: self.inputs] if self.in_order else ()
 
-    @property
-    def unbounded_state(self) -> str | None:
-        kept = [f"the state of each {', '.join(self.by)}"] if self._stores_fields else []
-        kept += [f"the entries of {', '.join(self._lasting_entries)}"] if self._lasting_entries else []
+    def _ttl(self, state: str, context: OperatorContext) -> Ttl | None:
+        return self._expiries()[state].ttl(context)
+
+    def _timed_inputs(self) -> list[TimedInput]:
+        if not self.in_order or self._time_problems():
+            return []
+        whose = ["its"] if self.inputs == 1 else ["the first stream's", "the second stream's"]
+        sides = zip(self.times, LATE_OUTPUTS, whose, strict=False)
+        return [TimedInput(column, late_output=late, whose=side) for column, late, side in sides]
+
+    def _kept_for_ever(self) -> str | None:
+        kept = [f"the state of each {joined(self.by)}"] if self._stores_fields else []
+        kept += [f"the entries of {joined(self._lasting_entries)}"] if self._lasting_entries else []
         return f"{' and '.join(kept)} that its function does not clear" if kept else None
 
-    @property
-    def how_to_bound_state(self) -> str:
-        ways = [super().how_to_bound_state] if self._stores_fields else []
+    def _remedy(self) -> str:
+        ways = [Growth().remedy] if self._stores_fields else []
         if self._stores_fields and self.fields:
             others = [name for name in self._state_names() if name not in self.fields]
             named = ", ".join(f'"{name}": "30 days"' for name in others)
@@ -168,52 +215,13 @@ class Process(Operator):
 
     @property
     def _stores_fields(self) -> bool:
-        return self.expiry == NEVER and not set(self._state_names()) <= self.fields.keys()
+        return self.expiry.is_never and not set(self._state_names()) <= self.fields.keys()
 
     @property
     def _lasting_entries(self) -> list[str]:
         """The maps and lists whose entries do not expire."""
-        return [name for name, expiry in self._expiries_of_entries.items() if expiry == NEVER]
-
-    @property
-    def _expiries_of_entries(self) -> dict[str, Expiry]:
-        """When entries of its maps and lists expire."""
-        maps = {name: declared.expiry for name, declared in self.maps.items()}
-        return maps | {name: declared.expiry for name, declared in self.lists.items()}
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (*self.sides, *self._late_outputs)
-
-    @property
-    def _late_outputs(self) -> tuple[str, ...]:
-        return (LATE_OUTPUT, LATE_OTHER)[: self.inputs] if self.in_order else ()
-
-    @property
-    def accepts_lookup_table(self) -> bool:
-        return self.looks_up
-
-    @property
-    def possible_outputs(self) -> Mapping[str, str]:
-        return {LATE_OUTPUT: "in_order=True", LATE_OTHER: "in_order=True and a second stream"}
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return tuple(self.times[: self.inputs]) if self.in_order else ()
-
-    def lateness(self, place: int) -> Lateness | None:
-        return Lateness() if self.in_order and place < self.inputs else None
-
-    def late_output(self, place: int) -> str:
-        return (LATE_OUTPUT, LATE_OTHER)[place]
-
-    @property
-    def uses_event_time(self) -> bool:
-        return True
-
-    @property
-    def needs_event_time_order(self) -> bool:
-        return self.in_order
+        maps = [name for name, declared in self.maps.items() if _expiry_of(declared).is_never]
+        return maps + [name for name, declared in self.lists.items() if _expiry_of(declared).is_never]
 
     def describe(self) -> Json:
         meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
@@ -241,13 +249,6 @@ class Process(Operator):
         of_two = {"in order of event time": "of two streams"} if self.inputs > 1 else {}
         return meaning | of_two | {"event_time": list(self.times[: self.inputs])}
 
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        if not self.in_order or self._time_problems():
-            return []
-        whose = ("its",) if self.inputs == 1 else ("the first stream's", "the second stream's")
-        sides = zip(columns, self.times, whose, strict=False)
-        return [problem for names, chosen, side in sides for problem in time_problems(names, chosen, side)]
-
     def _time_problems(self) -> list[str]:
         expected = "one column, or one for each stream" if self.inputs > 1 else "one column"
         if self.inputs == 1 and self.times != (self.event_time, self.event_time):
@@ -255,9 +256,6 @@ class Process(Operator):
         if len(self.times) != 2 or not all(time is None or (isinstance(time, str) and time) for time in self.times):
             return [f"event_time={self.times!r}: give {expected}"]
         return []
-
-    def code(self) -> object:
-        return self.function
 
     def problems(self) -> list[str]:
         problems = key_problems(self.by)
@@ -298,10 +296,7 @@ class Process(Operator):
         return problems
 
     def _state_names(self) -> list[str]:
-        try:
-            return [column.name for column in parse_ddl(self.state)]
-        except DdlError:
-            return []
+        return names_in(self.state) or []
 
     def _problems_of_two(self) -> list[str]:
         own = (STREAM, MOMENT, *PREFIXES)
@@ -316,10 +311,6 @@ class Process(Operator):
                 "sorted by event time"
             )
         return problems
-
-    def interval_problems(self) -> list[str]:
-        expiries = [self.expiry, *self.fields.values(), *self._expiries_of_entries.values()]
-        return list(dict.fromkeys(problem for expiry in expiries for problem in expiry.interval_problems()))
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
@@ -398,14 +389,8 @@ class Process(Operator):
 
         return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
 
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        expiries = {map_part(name): declared.expiry for name, declared in self.maps.items()} | {"": self.expiry}
-        expiries |= {part: declared.expiry for name, declared in self.lists.items() for part in list_parts(name)}
-        expiries |= {_field_part(name): expiry for name, expiry in self.fields.items()}
-        return expiries[part].ttl(context) if part in expiries else None
-
     def _states(self, context: OperatorContext) -> KeyedState:
-        return context.state(self.by, ttl=self.ttl("", context))
+        return context.state(self.by, ttl=self._ttl("", context))
 
     def _put(self, results: DataFrame, context: OperatorContext) -> None:
         """Store the function's changes in its states."""
@@ -489,12 +474,12 @@ class Process(Operator):
 
     def _field(self, name: str, context: OperatorContext) -> KeyedState:
         part = _field_part(name)
-        return context.state(self.by, part, ttl=self.ttl(part, context))
+        return context.state(self.by, part, ttl=self._ttl(part, context))
 
     def _list(self, name: str, context: OperatorContext) -> tuple[KeyedState, KeyedState]:
         """Return the states with a list's entries and ends."""
         entries, ends = list_parts(name)
-        ttl = self.ttl(entries, context)
+        ttl = self._ttl(entries, context)
         of_entries = context.state([*self.by, PLACE], entries, ttl=ttl, grouped_by=self.by)
         return of_entries, context.state(self.by, ends, ttl=ttl)
 
@@ -512,7 +497,7 @@ class Process(Operator):
     def _map(self, name: str, context: OperatorContext) -> KeyedState:
         part = map_part(name)
         keys = [*self.by, self.maps[name].by]
-        return context.state(keys, part, ttl=self.ttl(part, context), grouped_by=self.by)
+        return context.state(keys, part, ttl=self._ttl(part, context), grouped_by=self.by)
 
     def _map_kind(self, number: int) -> int:
         """The kind of a record with an entry of a map."""
@@ -571,7 +556,7 @@ class Process(Operator):
 
     def _files_of(self, name: str, context: OperatorContext) -> EntryFiles | None:
         entries, _ = self._list(name, context)
-        ttl = self.ttl(list_parts(name)[0], context)
+        ttl = self._ttl(list_parts(name)[0], context)
         return entry_files(entries, self.by, ttl.limit if ttl is not None else None)
 
     def _join_state(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
@@ -606,7 +591,7 @@ class Process(Operator):
             columns.append(Field(f"_ends{number}", _struct(ENDS)))
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
-        by_time = [name for name in rows.columns if name in (context.event_time, MOMENT)]
+        by_time = [name for name in rows.columns if name in (self.times[0] or context.event_times[0], MOMENT)]
         call = work(
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,

@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.retractions.deletes_by_workers import GONE, NewestDeletes
-from tidegate.operators.retractions.key import DELETES, ChangelogKey
+from tidegate.operators.retractions.key import DELETES
+from tidegate.operators.spec import KEY_OF_FIRST_INPUT, Changelog, OperatorSpec, StateSpec, joined
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
@@ -37,7 +39,6 @@ class RememberedDeletes(Operator):
     """`by`, `order_by`, `delete_when`: as the sink has them."""
 
     kind: ClassVar[str] = "deletes"
-    implied: ClassVar[bool] = True
 
     def __init__(self, by: Sequence[str], order_by: Sequence[str], delete_when: str, sink: str) -> None:
         self.by = list(by)
@@ -45,26 +46,15 @@ class RememberedDeletes(Operator):
         self.delete_when = delete_when
         self.sink = sink
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [*self.by, "by", *self.order_by]
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (DELETES,)
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return inputs[0]
-
-    @property
-    def implied_note(self) -> str:
-        keys, order = ", ".join(self.by), ", ".join(self.order_by)
-        return (
-            f"sink {self.sink!r} removes rows by {keys}, and orders them by {order}: the {order} of each {keys} that "
-            "was removed is kept until a newer row comes, so that an older one stays away; removed keys that never "
-            "come again stay in this state"
+    def spec(self) -> OperatorSpec:
+        keys, order = joined(self.by), joined(self.order_by)
+        return OperatorSpec(
+            identity=[*self.by, "by", *self.order_by],
+            changelog=Changelog(key=KEY_OF_FIRST_INPUT),
+            states=[StateSpec(DELETES)],
+            note=f"sink {self.sink!r} removes rows by {keys}, and orders them by {order}: the {order} of each {keys} "
+            "that was removed is kept until a newer row comes, so that an older one stays away; removed keys that "
+            "never come again stay in this state",
         )
 
     def describe(self) -> Json:

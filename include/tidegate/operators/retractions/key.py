@@ -28,7 +28,7 @@ ChangelogKey = tuple[frozenset[str], ...]
 
 def key_of(columns: Iterable[str]) -> ChangelogKey:
     """Return the key that these columns make, each under its own name."""
-    return tuple(frozenset((name.casefold(),)) for name in dict.fromkeys(columns))
+    return tuple(frozenset((name.casefold(),)) for name in dict.fromkeys(map(str, columns)))
 
 
 def key_renamed(key: ChangelogKey | None, names: Mapping[str, Iterable[str]]) -> ChangelogKey | None:

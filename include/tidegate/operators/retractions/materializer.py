@@ -22,11 +22,13 @@ import msgspec
 
 from tidegate.delta import from_spark
 from tidegate.errors import Invalid
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import need_keys, refuse_reserved_columns
 from tidegate.operators.latest import first_stored_rows
 from tidegate.operators.ranking import OrderTerm, ranked
 from tidegate.operators.retractions.key import HELD, ChangelogKey, key_of, key_text, keys_contain
+from tidegate.operators.spec import Changelog, Inputs, OperatorSpec, StateSpec, Updates
 from tidegate.records.records import Json
 from tidegate.state.columns import OWN as STATE_COLUMNS
 from tidegate.state.evolution import refusals
@@ -47,7 +49,6 @@ class Materializer(Operator):
     of all that the row holds."""
 
     kind: ClassVar[str] = "materializer"
-    implied: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -68,33 +69,16 @@ class Materializer(Operator):
         self.certain = certain
         self.forgetting = list(forgetting)
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return self.by
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=self.by,
+            inputs=Inputs(retractions=True),
+            changelog=Changelog(updates=Updates.ALWAYS, key=key_of(self.by), is_kept=True),
+            states=[StateSpec(HELD)],
+            note=self._note(),
+        )
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return (HELD,)
-
-    @property
-    def updates(self) -> bool:
-        return True
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return key_of(self.by)
-
-    @property
-    def current_output_is_complete(self) -> bool:
-        return True
-
-    @property
-    def implied_note(self) -> str:
+    def _note(self) -> str:
         keys = ", ".join(self.by)
         if not self.certain:
             return (

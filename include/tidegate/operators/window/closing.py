@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.functions import Function, clashing_columns, parse, parse_functions, project_in_workers
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_reserved_columns, types_of
 from tidegate.records.names import quoted
@@ -56,7 +56,7 @@ def result_problems(by: Sequence[str], functions: Mapping[str, str]) -> list[str
             problems.append(parsed)
         else:
             fit[name] = parsed
-    used_as = {name.casefold(): "a key" for name in by} | dict.fromkeys((START, END), "tidegate's own")
+    used_as = {str(name).casefold(): "a key" for name in by} | dict.fromkeys((START, END), "tidegate's own")
     return problems + clashing_columns(list(fit.values()), used_as)
 
 
@@ -66,6 +66,8 @@ class Windowing:
 
     context: OperatorContext
     rows: DataFrame
+    time: str
+    """The column with the rows' event time."""
     key_columns: Sequence[str]
     functions: Mapping[str, str]
     on_update: bool
@@ -146,8 +148,7 @@ class Windowing:
 
     def micros_sql(self, rows: DataFrame) -> str:
         """Return the same as SQL."""
-        assert self.context.event_time is not None
-        return time_micros_sql(rows, self.context.event_time, f"window {self.context.uid!r}")
+        return time_micros_sql(rows, self.time, f"window {self.context.uid!r}")
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
         """Return the rows' partial results, and the other columns, for `agg`."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.counted import PLACE, ROWS, CountedWindows
 from tidegate.operators.by_workers.over import of_one_row
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     NOT_MERGED,
@@ -34,11 +35,12 @@ from tidegate.operators.inputs import (
     types_of,
 )
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.spec import ANY_INTERVAL, Growth, OperatorSpec, OutputSpec, StateSpec, joined
 from tidegate.operators.waiting import (
     WAITING,
-    InOrderOperator,
     WaitingStream,
     computed_fields,
+    in_order_of,
     rows_passed_by_watermark,
 )
 from tidegate.operators.window.closing import END, START, TAKEN, result_problems
@@ -50,16 +52,13 @@ from tidegate.state.folding import StateLookup
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.state.record import Ttl
-
 __all__ = ["CountWindow"]
 
 
-class CountWindow(InOrderOperator):
+class CountWindow(Operator):
     """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
 
     kind: ClassVar[str] = "window"
-    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -75,32 +74,24 @@ class CountWindow(InOrderOperator):
         self.event_time = event_time
         self.expiry = expiry
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [str(self.count), "rows", *self.by]
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=[str(self.count), "rows", *self.by],
+            event_time=in_order_of(self.event_time),
+            output=OutputSpec(
+                columns=[START, END, *map(str, self.by), *self.functions],
+                others=[LATE_OUTPUT],
+                results=arguments(self.functions),
+                untimely={column: self._untimely(column) for column in (START, *map(str, self.by), *self.functions)},
+            ),
+            states=[StateSpec("", self.expiry), StateSpec(WAITING)],
+            growth=Growth(
+                keeps=f"a window of each {joined(self.by)} that is not full" if self.expiry.is_never else None
+            ),
+            intervals=ANY_INTERVAL,
+        )
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return ("", WAITING)
-
-    @property
-    def unbounded_state(self) -> str | None:
-        return f"a window of each {', '.join(self.by)} that is not full" if self.expiry == NEVER else None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return None if part else self.expiry.ttl(context)
-
-    @property
-    def results(self) -> Mapping[str, str]:
-        return arguments(self.functions)
-
-    @property
-    def columns(self) -> list[str] | None:
-        return [START, END, *self.by, *self.functions]
-
-    def event_time_objection(self, column: str) -> str | None:
-        if column not in (START, *self.by, *self.functions):
-            return None
+    def _untimely(self, column: str) -> str:
         return (
             f"event_time={column!r} is older than a window's end by as long as {self.count} rows take, however long "
             f"that is: they would come too late, and be dropped; say event_time={END!r}"
@@ -120,7 +111,7 @@ class CountWindow(InOrderOperator):
             problems.append(f"count={self.count!r}: expected a number of rows, such as 100")
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
-        for name in self.by:
+        for name in map(str, self.by):
             if name in (START, END) or name.startswith("_"):
                 problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
         problems += result_problems(self.by, self.functions)
@@ -142,7 +133,7 @@ class CountWindow(InOrderOperator):
         context.computing.note_spark(why)
         ready, late = rows_passed_by_watermark(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
-        state = context.state(self.by, ttl=self.ttl("", context))
+        state = context.state(self.by, ttl=self.expiry.ttl(context))
         like = self._pieces(ready, None, parsed)
         stored = state.lookup(ready.select(*keys).distinct())
         if stored is not None:
@@ -179,7 +170,7 @@ class CountWindow(InOrderOperator):
         waiting = WaitingStream(rows, self.by, time, context, texts, computed)
         bounds = [T.StructField(name, T.TimestampType()) for name in (START, END)]
         open_window = StateLookup(
-            context.state(self.by, ttl=self.ttl("", context)),
+            context.state(self.by, ttl=self.expiry.ttl(context)),
             [*waiting.keys, *bounds, T.StructField(ROWS, T.LongType()), *partials],
             also_keys_of=0,
         )

@@ -10,17 +10,19 @@ with their window, as those of aggregates do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.first_in_windows import FirstInWindows
 from tidegate.operators.by_workers.ranked import TopRows
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import need_keys, need_order, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
 from tidegate.operators.latest import TopN
 from tidegate.operators.ranking import RANK
-from tidegate.operators.waiting import EventTimeOperator
+from tidegate.operators.spec import ANY_INTERVAL, BOUNDED, OperatorSpec, OutputSpec
 from tidegate.operators.window.closing import END, START
 from tidegate.operators.window.window import Window
 from tidegate.records.names import listed, quoted
@@ -29,17 +31,15 @@ from tidegate.spark.event_time import micros_in, time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import StateLookup, run_kernel
-from tidegate.state.lateness import ExpiredRows, Lateness, WindowLimits, closing_starts
+from tidegate.state.lateness import ExpiredRows, WindowLimits, closing_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.records.interval import Interval
-
 __all__ = ["WindowTopN"]
 
 
-class WindowTopN(EventTimeOperator):
+class WindowTopN(Operator):
     """The `n` rows that come first in `order_by`, of each key in each window of the size `tumbling`."""
 
     kind: ClassVar[str] = "top-n"
@@ -70,20 +70,17 @@ class WindowTopN(EventTimeOperator):
         """The same without windows."""
         return TopN(self.n, [START, *self.by], self.order_by, self.rank)
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [*self._window.identity_columns, *self.order_by]
-
-    @property
-    def complete_per_checkpoint_by(self) -> frozenset[str]:
-        return frozenset((START, END))
-
-    @property
-    def lag_s(self) -> float:
-        return self._window.lag_s
-
-    def lateness(self, place: int) -> Lateness | None:
-        return self._window.lateness(place)
+    def spec(self) -> OperatorSpec:
+        window = self._window.spec()
+        return OperatorSpec(
+            identity=[*window.identity, *self.order_by],
+            event_time=window.event_time,
+            output=OutputSpec(
+                others=[LATE_OUTPUT], lag_s=window.output.lag_s, complete_per_checkpoint_by=frozenset((START, END))
+            ),
+            growth=BOUNDED,
+            intervals=replace(ANY_INTERVAL, windows=window.intervals.windows),
+        )
 
     def describe(self) -> Json:
         described: Json = {"n": self.n, "tumbling": self.tumbling, "by": self.by, "order_by": self.order_by}
@@ -96,12 +93,6 @@ class WindowTopN(EventTimeOperator):
 
     def problems(self) -> list[str]:
         return list(dict.fromkeys([*self._window.problems(), *self._top.problems()]))
-
-    def interval_problems(self) -> list[str]:
-        return []
-
-    def interval_misfit(self, interval: Interval) -> str | None:
-        return self._window.interval_misfit(interval)
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T

@@ -19,23 +19,33 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.config.keys import duration_text, seconds_in
-from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.base import Operator
+from tidegate.operators.context import OperatorContext, Watermarks
 from tidegate.operators.functions import arguments, meanings
 from tidegate.operators.inputs import key_problems, refuse_reserved_columns
-from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.retractions.key import key_of
+from tidegate.operators.spec import (
+    BOUNDED,
+    Changelog,
+    EventTime,
+    Intervals,
+    OperatorSpec,
+    OutputSpec,
+    TimedInput,
+    Updates,
+)
 from tidegate.operators.window.closing import END, START, Windowing, result_problems
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import duration_problem, micros_in, moment, time_problems
+from tidegate.spark.event_time import duration_problem, micros_in, moment
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from tidegate.records.interval import Interval
 
 __all__ = ["Window"]
 
@@ -49,7 +59,6 @@ class Window(Operator):
     """Aggregates per window and key. Exactly one of `tumbling`, `hopping` and `session` is declared."""
 
     kind: ClassVar[str] = "window"
-    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -74,100 +83,82 @@ class Window(Operator):
         self.allowed_lateness = allowed_lateness
         self.time = time
 
-    @property
-    def identity_columns(self) -> list[str]:
-        return [*self._shape.split(), *self.by]
+    def spec(self) -> OperatorSpec:
+        by, is_valid, is_session = list(map(str, self.by)), not self._duration_problems(), self.session is not None
+        allowed_s = seconds_in(self.allowed_lateness) if is_valid else 0.0
+        updates = self.emit == "update" or (is_valid and micros_in(self.allowed_lateness) > 0)
+        moments = [{START}, {END}, {START, END}]
+        return OperatorSpec(
+            identity=[*self._shape.split(), *self.by],
+            event_time=None if self._uses_processing_time else EventTime(inputs=[self._timed_input]),
+            output=OutputSpec(
+                columns=[START, END, *by, *self.functions],
+                others=[LATE_OUTPUT] if self.late == "side" else [],
+                possible_others={LATE_OUTPUT: 'late="side"'},
+                results=arguments(self.functions),
+                # A fixed window's rows come when the watermark has come to its end: those of all keys at once.
+                complete_per_checkpoint_by=frozenset() if updates or is_session else frozenset((START, END)),
+                # Rows carry their window's start downstream, those of a session its end.
+                lag_s=allowed_s + (seconds_in(self._sizes[0]) if is_valid and not is_session else 0.0),
+                untimely={name: why for name in (START, END, *by, *self.functions) if (why := self._untimely(name))},
+            ),
+            changelog=Changelog(
+                updates=Updates.ALWAYS if updates else Updates.NEVER,
+                # Of a key's windows no two begin, or end, at the same time.
+                key=(frozenset((START, END)), *key_of(by)),
+                # A fixed window stays where it is; the start of a session moves.
+                stable_keys=[] if is_session else [frozenset([*by, *moment]) for moment in moments],
+                mode={"emit": self.emit, "allowed_lateness": allowed_s},
+            ),
+            growth=BOUNDED,
+            intervals=Intervals(
+                problems=self._interval_problems(),
+                windows=micros_in(self._sizes[0]) if is_valid and not is_session else None,
+            ),
+            cuts=["in which window a row is: that of its checkpoint's clock"] if self._uses_processing_time else [],
+        )
 
     @property
-    def uses_event_time(self) -> bool:
-        return not self._uses_processing_time
-
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
-        clocked = ["in which window a row is: that of its checkpoint's clock"] if self._uses_processing_time else []
-        return [*super().depends_on_checkpoint_cuts, *clocked]
-
-    @property
-    def updates(self) -> bool:
-        return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        """Of a key's windows no two begin, or end, at the same time."""
-        return frozenset((START, END)), *key_of(self.by)
-
-    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        """A fixed window stays where it is; the start of a session moves."""
-        moments = {START, END}
-        in_place = self.session is None and not over_updates
-        return in_place and set(keys) - moments == set(self.by) and not moments.isdisjoint(keys)
-
-    @property
-    def complete_per_checkpoint_by(self) -> frozenset[str]:
-        """A fixed window's rows come when the watermark has come to its end: those of all keys at once."""
-        return frozenset() if self.updates or self.session is not None else frozenset((START, END))
-
-    @property
-    def results(self) -> Mapping[str, str]:
-        return arguments(self.functions)
-
-    @property
-    def columns(self) -> list[str] | None:
-        return [START, END, *self.by, *self.functions]
-
-    @property
-    def event_time_columns(self) -> tuple[str | None, ...]:
-        return (self.event_time,) if not self._uses_processing_time else ()
-
-    def lateness(self, place: int) -> Lateness | None:
-        if self._uses_processing_time or self._duration_problems():
-            return None
+    def _timed_input(self) -> TimedInput:
+        if self._duration_problems():
+            return TimedInput(self.event_time, None)
         allowed = micros_in(self.allowed_lateness)
         if self.session is not None:
-            return Lateness(micros_in(self.session) + 1, 0, allowed)
+            return TimedInput(self.event_time, Lateness(micros_in(self.session) + 1, 0, allowed))
         size, slide = map(micros_in, self._sizes)
-        return Lateness(size, slide, allowed)
+        return TimedInput(self.event_time, Lateness(size, slide, allowed))
 
-    @property
-    def _uses_processing_time(self) -> bool:
-        """Whether a row's time is that of its checkpoint: when that was planned."""
-        return self.time == "processing"
-
-    @property
-    def replaced_results(self) -> Json:
-        return {"emit": self.emit, "allowed_lateness": seconds_in(self.allowed_lateness)}
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return ("late",) if self.late == "side" else ()
-
-    @property
-    def possible_outputs(self) -> Mapping[str, str]:
-        return {"late": 'late="side"'}
-
-    @property
-    def lag_s(self) -> float:
-        """Rows carry their window's start downstream, those of a session its end."""
-        if self._duration_problems():
-            return 0.0
-        size = 0.0 if self.session is not None else seconds_in(self._sizes[0])
-        return size + seconds_in(self.allowed_lateness)
-
-    def event_time_objection(self, column: str) -> str | None:
+    def _untimely(self, column: str) -> str | None:
+        """Return why nobody can go by this column of its rows as event time. None: somebody can."""
         if self._uses_processing_time and column in (START, END):
             return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
-        if self._uses_processing_time and column in (*self.by, *self.functions):
+        if self._uses_processing_time:
             return (
                 f"event_time={column!r} is older, by event time, than what comes with it, for its row has waited by "
                 'the clock: it would come too late, and be dropped; say time="processing" there, too'
             )
-        if self.session is None or column not in (START, *self.by, *self.functions):
+        if self.session is None or column == END:
             return None
         return (
             f"event_time={column!r} is older than a session's end by as long as the session lasts, however long that "
             f"is: long ones would come too late, and be dropped; say event_time={END!r}"
         )
+
+    def _interval_problems(self) -> list[str]:
+        if self._uses_processing_time:
+            return ['time="processing": an interval is made at any time, and again at another: go by event time']
+        if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
+            return []
+        return [
+            f"hopping={self.hopping!r}: windows that overlap reach across the borders of intervals, and each interval "
+            "would give a part of them: use tumbling windows of which an interval has a whole number, or sources that "
+            "read all new rows"
+        ]
+
+    @property
+    def _uses_processing_time(self) -> bool:
+        """Whether a row's time is that of its checkpoint: when that was planned."""
+        return self.time == "processing"
 
     @property
     def _sizes(self) -> tuple[object, object]:
@@ -218,7 +209,7 @@ class Window(Operator):
         if self.late not in ("drop", "side"):
             problems.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
         problems += key_problems(self.by) if self.by else []
-        for name in self.by:
+        for name in map(str, self.by):
             if name in (START, END) or name.startswith("_"):
                 problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
         return problems + result_problems(self.by, self.functions)
@@ -253,32 +244,6 @@ class Window(Operator):
             return [f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MAX_WINDOWS} may be"]
         return []
 
-    def interval_problems(self) -> list[str]:
-        if self._uses_processing_time:
-            return ['time="processing": an interval is made at any time, and again at another: go by event time']
-        if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
-            return []
-        return [
-            f"hopping={self.hopping!r}: windows that overlap reach across the borders of intervals, and each interval "
-            "would give a part of them: use tumbling windows of which an interval has a whole number, or sources that "
-            "read all new rows"
-        ]
-
-    def interval_misfit(self, interval: Interval) -> str | None:
-        if self.session is not None:
-            return None
-        size = micros_in(self._sizes[0])
-        if all(micros_of(moment) % size == 0 for moment in (interval.start, interval.end)):
-            return None
-        text = duration_text(seconds_in(self._sizes[0]))
-        return (
-            f"windows of {text}, which begin at multiples of {text} since 1970, do not fill interval {interval}: the "
-            "intervals on both sides of a border would each give a part of the window there"
-        )
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time) if not self._uses_processing_time else []
-
     def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
@@ -288,7 +253,7 @@ class Window(Operator):
         return self._windowing(rows, context).emitted_results(states[""])
 
     def _clocked(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
-        """Return the rows with the checkpoint's time, and the context with it as their event time and watermark.
+        """Return the rows with the checkpoint's time, and the context with it as the watermark.
 
         A checkpoint that is made by hand is of the time of the one before it. The clock never goes back.
         """
@@ -304,12 +269,13 @@ class Window(Operator):
         ends = context.watermarks.event_time_ends
         marks = Watermarks(None if before is None else at_micros(before), END_OF_TIME if ends else at_micros(now))
         time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
-        return rows.select("*", time), replace(context, watermarks=marks, event_time=CLOCK)
+        return rows.select("*", time), replace(context, watermarks=marks)
 
     def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
         windowing = Windowing(
             context=context,
             rows=rows,
+            time=CLOCK if self._uses_processing_time else need_time(self.event_time, 0, context),
             key_columns=self.by,
             functions=self.functions,
             on_update=self.emit == "update",

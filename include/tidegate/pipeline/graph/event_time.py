@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS, seconds_in
-from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, spec_of
 
 if TYPE_CHECKING:
+    from tidegate.operators.spec import OperatorSpec, OutputSpec
     from tidegate.pipeline.graph.nodes import Node, SourceNode
 
 __all__ = [
@@ -39,14 +39,14 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
         for name in stage.inputs:
             for source, behind in by_stream.get(name, {}).items():
                 into[source] = max(behind, into.get(source, 0.0))
-        operator = operator_of(stage)
+        spec = spec_of(stage)
         by_stream[into_operator(stage.name)] = into
-        if operator is not None and operator.is_lookup_table:
+        if spec is not None and spec.output.is_lookup_table:
             by_stream |= {
                 stream: {} for stream in stage.produces
             }  # rows of a lookup table have any time: they hold nothing back
             continue
-        lag_s = operator.lag_s if operator is not None else 0.0
+        lag_s = spec.output.lag_s if spec is not None else 0.0
         by_stream |= {stream: {source: behind + lag_s for source, behind in into.items()} for stream in stage.produces}
     return by_stream
 
@@ -110,21 +110,20 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
     by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
     old_times = _old_times(by_name, by_stream, ordered)
     for stage in ordered:
-        operator = operator_of(stage)
-        if operator is None or not isinstance(stage, OperatorNode) or not operator.uses_event_time:
+        spec = spec_of(stage)
+        if spec is None or not isinstance(stage, OperatorNode) or not spec.uses_event_time:
             continue
         subject = stage.title
         columns = []
         for name in stage.inputs:
             columns.append(sorted({str(by_name[source].event_time) for source in by_stream.get(name, {})}))
-        problems += [f"{subject}: {problem}" for problem in operator.event_time_problems(columns)]
-        problems += [f"{subject}: {problem}" for problem in _lost_times(stage, operator, columns, ordered)]
-        chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
-        for name, choice, declared in zip(stage.inputs, chosen, columns, strict=False):
-            column = choice if choice is not None or len(declared) != 1 else declared[0]
+        problems += [f"{subject}: {problem}" for problem in spec.event_time_problems(columns)]
+        problems += [f"{subject}: {problem}" for problem in _lost_times(stage, spec, columns, ordered)]
+        for name, input, declared in zip(stage.inputs, spec.timed_inputs, columns, strict=False):
+            column = input.column if input.column is not None or len(declared) != 1 else declared[0]
             if isinstance(column, str) and stage.keeps_state:
-                untimely = [maker.event_time_objection(column) for maker in column_makers.get(name, ())]
-                problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
+                makers = column_makers.get(name, ())
+                problems += [f"{subject}: {maker.untimely[column]}" for maker in makers if column in maker.untimely]
                 if column in old_times.get(name, ()):
                     problems.append(f"{subject}: {_of_any_age(column)}")
     return problems
@@ -145,54 +144,55 @@ def _old_times(
     """By stream, the columns of event time in which its rows may be of any age."""
     old: dict[str, set[str]] = {}
     for stage in ordered:
-        operator = operator_of(stage)
+        spec = spec_of(stage)
         columns = {column for name in stage.inputs for column in old.get(name, ())}
-        if operator is not None:
-            columns = set() if operator.replaces_columns else columns
+        if spec is not None:
+            columns = set() if spec.output.columns is not None else columns
             into = [by_stream.get(name, {}) for name in stage.inputs]
-            sides = [_times_of(operator, place, sources, origins) for place, origins in enumerate(into)]
-            kept = operator.inputs_of_unbounded_age
+            sides = [_times_of(spec, place, sources, origins) for place, origins in enumerate(into)]
+            kept = spec.output.inputs_of_any_age
             columns |= {column for place in kept if place < len(sides) for column in sides[place]}
             columns -= {column for place, side in enumerate(sides) if kept and place not in kept for column in side}
         old |= dict.fromkeys(stage.produces, columns)
     return old
 
 
-def _times_of(operator: Operator, place: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
+def _times_of(spec: OperatorSpec, place: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
     """Return the columns of event time of an operator's input: its own choice, or those that the sources declare."""
-    chosen = operator.event_time_columns[place] if place < len(operator.event_time_columns) else None
+    input = spec.timed_input(place)
+    chosen = input.column if input is not None else None
     return {chosen} if chosen is not None else {str(sources[name].event_time) for name in into}
 
 
-def _column_makers(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
-    """By stream, the operators whose columns its rows may still have."""
-    by_stream: dict[str, list[Operator]] = {}
+def _column_makers(ordered: Sequence[Node]) -> dict[str, list[OutputSpec]]:
+    """By stream, what operators say of columns that its rows may still have."""
+    by_stream: dict[str, list[OutputSpec]] = {}
     for stage in ordered:
-        operator = operator_of(stage)
+        spec = spec_of(stage)
         makers = [upstream for name in stage.inputs for upstream in by_stream.get(name, ())]
-        if operator is not None:
-            makers = [operator] if operator.replaces_columns else [*makers, operator]
+        if spec is not None:
+            makers = [spec.output] if spec.output.columns is not None else [*makers, spec.output]
         by_stream |= dict.fromkeys(stage.produces, makers)
     return by_stream
 
 
 def _lost_times(
-    stage: Node, operator: Operator, columns: Sequence[Sequence[str]], ordered: Sequence[Node]
+    stage: Node, spec: OperatorSpec, columns: Sequence[Sequence[str]], ordered: Sequence[Node]
 ) -> Iterator[str]:
     """Report time columns that an operator upstream has dropped, because it outputs other columns than it takes."""
     by_name = {node.name: node for node in ordered}
-    for name, chosen, declared in zip(stage.inputs, operator.event_time_columns, columns, strict=False):
-        time = chosen or (declared[0] if len(declared) == 1 else None)
+    for name, input, declared in zip(stage.inputs, spec.timed_inputs, columns, strict=False):
+        time = input.column or (declared[0] if len(declared) == 1 else None)
         maker = by_name.get(name)
         while isinstance(maker, GateNode):
             maker = by_name.get(maker.input)
-        upstream = operator_of(maker) if maker is not None else None
-        if time is None or maker is None or upstream is None or not upstream.columns:
+        upstream = spec_of(maker)
+        has = upstream.output.columns if upstream is not None else None
+        if time is None or maker is None or not has:
             continue
-        if time.casefold() not in map(str.casefold, upstream.columns):
+        if time.casefold() not in map(str.casefold, has):
             yield (
-                f"its time column {time!r} is not in the rows of {maker.name!r}, "
-                f"which have {', '.join(upstream.columns)}: "
+                f"its time column {time!r} is not in the rows of {maker.name!r}, which have {', '.join(has)}: "
                 'name one of them, event_time="…"'
             )
 

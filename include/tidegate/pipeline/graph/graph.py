@@ -62,7 +62,7 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
             choices = ", ".join(sorted(operators)) or "there is none"
             problems.append(f"{subject}, which is no operator: expected the uid of one ({choices})")
             continue
-        keys, judged = operators[uid].operator.permanent_keys, list(getattr(gated.gate, "by", []))
+        keys, judged = operators[uid].spec.permanent_keys, list(getattr(gated.gate, "by", []))
         if keys is None:
             problems.append(f"{subject}, which forgets keys: expected a deduplicate, latest or aggregate without end")
         elif sorted(keys) != sorted(judged):
@@ -128,14 +128,13 @@ class Lineage:
         output = stream.removeprefix(stage.name)
         if isinstance(stage, StageNode):
             return [logic_of(stage.function), output, [self.path_hash(name) for name in stage.inputs]]
-        return [stage.name, output, stage.operator.replaced_results]
+        return [stage.name, output, stage.spec.changelog.mode]
 
 
 def lookups(stages: Sequence[Node]) -> frozenset[str]:
     """Return the names of the lookup tables (broadcasts)."""
-    return frozenset(
-        stage.name for stage in stages if isinstance(stage, OperatorNode) and stage.operator.is_lookup_table
-    )
+    operators = [stage for stage in stages if isinstance(stage, OperatorNode)]
+    return frozenset(stage.name for stage in operators if stage.spec.output.is_lookup_table)
 
 
 def lookup_problems(
@@ -149,7 +148,7 @@ def lookup_problems(
             continue
         subject = f"{stage.name!r} takes {', '.join(looked_up)}"
         streams = [name for name in stage.inputs if name not in tables]
-        looks_up = isinstance(stage, OperatorNode) and stage.operator.accepts_lookup_table
+        looks_up = isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table
         if not isinstance(stage, StageNode) and not (looks_up and looked_up == [stage.inputs[-1]]):
             problems.append(
                 f"{subject}, all of it in each checkpoint: look it up in a stage, and take that stage's rows"
@@ -170,7 +169,7 @@ def lookup_problems(
     problems += [
         f"{stage.title} looks up {stage.inputs[-1]}, which is no lookup table: say .broadcast(by=…, order_by=…) of it"
         for stage in stages
-        if isinstance(stage, OperatorNode) and stage.operator.accepts_lookup_table and stage.inputs[-1] not in tables
+        if isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table and stage.inputs[-1] not in tables
     ]
     problems += [
         f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
@@ -310,7 +309,7 @@ class Graph:
         maker = next((stage for stage in self.stages if stage.name == sink.input), None)
         if not isinstance(maker, OperatorNode):
             return False
-        return maker.operator.never_drops_keys(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
+        return maker.spec.changelog.never_drops_keys(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
 
     def code_fingerprint(self) -> str:
         """Return a hash that changes with the graph, an operator's settings or a stage's code."""
@@ -495,7 +494,7 @@ def _operator_problems(stages: list[Node]) -> list[str]:
         if not stage.keeps_state:
             problems += [
                 f"{subject}, in a pipeline that reads by data interval: {problem}"
-                for problem in stage.operator.interval_problems()
+                for problem in stage.spec.interval_problems
             ]
     return problems
 
@@ -597,7 +596,7 @@ def _sort_stages(stages: list[Node]) -> tuple[list[Node], list[str]]:
 
 def _code_parts(stage: Node) -> object:
     if isinstance(stage, OperatorNode):
-        code = stage.operator.code()
+        code = stage.spec.code
         return [stage.operator.kind, stage.operator.describe(), function_fingerprint(code) if code is not None else ""]
     if isinstance(stage, GateNode):
         return [stage.gate.kind, stage.gate.describe()]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.operators.base import Operator
 from tidegate.pipeline.graph.event_time import column_of, lag_by_source
-from tidegate.pipeline.graph.nodes import Node, OperatorNode, StageNode, operator_of
+from tidegate.pipeline.graph.nodes import Node, OperatorNode, StageNode, spec_of
 from tidegate.records.records import LateBehind
 
 if TYPE_CHECKING:
@@ -26,19 +25,17 @@ def streams_after(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
             continue
         way = dict.fromkeys(name for each in before for name in each)
         own = (stage.name,) if isinstance(stage, StageNode) else ()
-        operator = operator_of(stage)
-        computes = operator is not None and operator.columns is not None
+        spec = spec_of(stage)
+        computes = spec is not None and spec.output.columns is not None
         ways |= dict.fromkeys(_late_outputs(stage) if computes else stage.produces, (*way, *own))
     return ways
 
 
 def _late_outputs(stage: Node) -> list[str]:
     """Return the streams of the rows that an operator leaves out as late: they are as they came."""
-    operator = operator_of(stage)
-    if operator is None:
-        return []
-    places = [place for place in range(len(stage.inputs)) if operator.lateness(place) is not None]
-    return [f"{stage.name}.{operator.late_output(place)}" for place in places]
+    spec = spec_of(stage)
+    inputs = spec.timed_inputs if spec is not None else ()
+    return [f"{stage.name}.{input.late_output}" for input in inputs if input.lateness is not None]
 
 
 def find_late_sensitive_operators(graph: Graph, gate: str) -> list[LateBehind]:
@@ -48,25 +45,23 @@ def find_late_sensitive_operators(graph: Graph, gate: str) -> list[LateBehind]:
     taken = {name for stage in graph.stages for name in stage.inputs} | {sink.input for sink in graph.sinks.values()}
     found = []
     for stage in graph.stages:
-        operator = operator_of(stage)
-        if isinstance(stage, OperatorNode) and operator is not None and not ways.keys().isdisjoint(stage.inputs):
-            found += list(_inputs(graph, stage, operator, ways, taken))
+        if isinstance(stage, OperatorNode) and not ways.keys().isdisjoint(stage.inputs):
+            found += list(_inputs(graph, stage, ways, taken))
     return found
 
 
 def _inputs(
-    graph: Graph, stage: OperatorNode, operator: Operator, ways: dict[str, tuple[str, ...]], taken: set[str]
+    graph: Graph, stage: OperatorNode, ways: dict[str, tuple[str, ...]], taken: set[str]
 ) -> Iterator[LateBehind]:
     lags = lag_by_source(graph.sources, graph.stages)
-    for place, stream in enumerate(stage.inputs):
-        lateness = operator.lateness(place) if stream in ways and stage.keeps_state else None
-        if lateness is None or f"{stage.name}.{operator.late_output(place)}" in taken:
+    for stream, input in zip(stage.inputs, stage.spec.timed_inputs, strict=False):
+        lateness = input.lateness if stream in ways and stage.keeps_state else None
+        if lateness is None or f"{stage.name}.{input.late_output}" in taken:
             continue
-        chosen = operator.event_time_columns[place] if place < len(operator.event_time_columns) else None
         yield LateBehind(
             operator=stage.name,
-            what=f"{operator.kind} {stage.name!r}",
-            column=chosen or column_of(lags.get(stream, {}), graph.sources),
+            what=f"{stage.operator.kind} {stage.name!r}",
+            column=input.column or column_of(lags.get(stream, {}), graph.sources),
             lasts=lateness.lasts,
             slide=lateness.slide,
             allowed=lateness.allowed,

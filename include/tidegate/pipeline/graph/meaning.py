@@ -78,7 +78,7 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     if (chosen := meaning.get("event_time")) is not None:
         by_stream = lag_by_source(graph.sources, graph.stages)
-        timed = stage.inputs[:-1] if stage.operator.accepts_lookup_table else stage.inputs
+        timed = stage.inputs[:-1] if stage.spec.inputs.lookup_table else stage.inputs
         columns = (column_of(by_stream[name], graph.sources) for name in timed)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
@@ -93,7 +93,7 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
 def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
     """Raise Invalid if an operator would misread the state that checkpoint `id` holds. One that the graph itself puts
     in front of a sink starts afresh."""
-    declared = [stage for stage in graph.operators if not stage.operator.implied]
+    declared = [stage for stage in graph.operators if not stage.spec.is_implied]
     problems = [problem for stage in declared for problem in _differences(graph, stage, memory)]
     if problems:
         raise Invalid(
@@ -121,7 +121,7 @@ def refuse_untold(
     present: the operators that checkpoint `id` has. began: those with rows in their states.
     """
     problems = []
-    for stage in (stage for stage in graph.operators if not stage.operator.implied):
+    for stage in (stage for stage in graph.operators if not stage.spec.is_implied):
         before = memory.get(f"{stage.name}{_MEANING}", {})
         subject = stage.title
         if stage.name in present and BACK not in before:
@@ -200,11 +200,17 @@ def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) 
     problems = []
     for name in was:
         if name in now and name not in (ROWS, BACK) and now[name] != was[name]:
-            is_code = name in stage.operator.meant_by_code
+            is_code = name in stage.spec.meant_by_code
             how = "has changed" if is_code else f"is {_text(now[name])}, and was {_text(was[name])}"
             problems.append(f"{subject}: {name} {how}")
-    problems += [f"{subject}: {problem}" for problem in stage.operator.conflicts_with_stored_meaning(was)]
-    results = set(stage.operator.results)
+    for name in stage.spec.output.results_that_share_state:
+        others = sorted(other for other in was if was[other] == now[name])
+        if name not in was and others:
+            problems.append(
+                f"{subject}: {name} counts what {' and '.join(others)} did: values that are there already would not "
+                "count for it"
+            )
+    results = set(stage.spec.output.results)
     missing = sorted(set(was) - set(now))
     if results and missing and results.isdisjoint(was):
         problems.append(f"{subject}: none of its results is among those that it had, which were {', '.join(missing)}")
@@ -235,10 +241,10 @@ def _late_results(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json])
     replacers = [node for node in graph.operators for name in stage.inputs if node.name in graph.replacers(name)]
     new_columns = set()
     for node in replacers:
-        new_columns |= set(node.operator.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
+        new_columns |= set(node.spec.output.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
     return [
         name
-        for name, column in stage.operator.results.items()
+        for name, column in stage.spec.output.results.items()
         if replacers and name not in recorded and column not in new_columns
     ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tidegate.gates.base import POLICIES, Gate, hold_problems
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.operators.base import Operator
+from tidegate.operators.spec import OperatorSpec
 from tidegate.sinks.base import Sink
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
@@ -23,8 +25,8 @@ __all__ = [
     "SourceNode",
     "StageNode",
     "gate_problems",
-    "operator_of",
     "replaced_rows_of",
+    "spec_of",
 ]
 
 
@@ -94,9 +96,14 @@ class OperatorNode:
         """What errors call it."""
         return f"{self.operator.kind} {self.name!r}" + (f" ({self.written_at})" if self.written_at else "")
 
+    @cached_property
+    def spec(self) -> OperatorSpec:
+        """What its operator promises. What was declared may be none: then it promises nothing."""
+        return self.operator.spec() if isinstance(self.operator, Operator) else OperatorSpec()
+
     @property
     def outputs(self) -> tuple[str, ...]:
-        return self.operator.outputs
+        return tuple(self.spec.output.others)
 
     @property
     def produces(self) -> tuple[str, ...]:
@@ -108,14 +115,14 @@ class OperatorNode:
 
         over_updates: an input replaces rows.
         """
-        return self.keeps_state and self.operator.updates_over(over_updates)
+        return self.keeps_state and self.spec.changelog.updates_over(over_updates)
 
     @property
     def states(self) -> dict[str, StateSink]:
         """Its keyed states, by the names under which they are published."""
         if not self.keeps_state:
             return {}
-        return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
+        return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.spec.state_names}
 
 
 @dataclass(frozen=True)
@@ -228,7 +235,6 @@ def replaced_rows_of(stream: str) -> str:
     return f"{stream}.-"
 
 
-def operator_of(stage: Node) -> Operator | None:
-    """Return the operator that a node applies. None: it is another kind of node, or what was declared is none."""
-    operator = stage.operator if isinstance(stage, OperatorNode) else None
-    return operator if isinstance(operator, Operator) else None
+def spec_of(stage: Node | None) -> OperatorSpec | None:
+    """Return what the operator of a node promises. None: it is another kind of node, or what was declared is none."""
+    return stage.spec if isinstance(stage, OperatorNode) and isinstance(stage.operator, Operator) else None

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tidegate.operators.retractions.deletes import RememberedDeletes
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
 from tidegate.operators.retractions.materializer import Materializer, forgotten
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SinkNode, StageNode, operator_of
+from tidegate.operators.spec import KeyOfInputs
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SinkNode, StageNode, spec_of
 from tidegate.pipeline.selection import names_of
 from tidegate.records.codec import sha256
 from tidegate.records.names import NAME
@@ -48,8 +49,7 @@ def declared_keys(ordered: Sequence[Node]) -> dict[str, DeclaredKey]:
         if isinstance(stage, GateNode):
             keys[stage.name] = inputs[0]
         elif isinstance(stage, OperatorNode):
-            operator = operator_of(stage)
-            if operator is not None and not operator.problems():
+            if spec_of(stage) is not None and not stage.operator.problems():
                 keys[stage.name] = _of_operator(stage, inputs)
         else:
             keys |= dict.fromkeys(stage.produces, _of_stage(stage, inputs))
@@ -57,11 +57,11 @@ def declared_keys(ordered: Sequence[Node]) -> dict[str, DeclaredKey]:
 
 
 def _of_operator(stage: OperatorNode, inputs: Sequence[DeclaredKey]) -> DeclaredKey:
-    operator = stage.operator
-    key = operator.changelog_key([each.key for each in inputs])
-    needs_inputs = key is None or operator.changelog_key([None] * len(inputs)) != key
+    declared = stage.spec.changelog.key
+    key = stage.spec.changelog.find_key([each.key for each in inputs])
+    needs_inputs = key is None or isinstance(declared, KeyOfInputs)
     uncertain = any(not each.certain for each in inputs)
-    may_depend = key is None and operator.key_needs_columns
+    may_depend = key is None and isinstance(declared, KeyOfInputs) and declared.needs_columns
     depends = may_depend and all(each.key is not None or not each.certain for each in inputs)
     return DeclaredKey(key, certain=not (needs_inputs and uncertain) and not depends)
 
@@ -100,7 +100,7 @@ def with_implied_operators(
         if operator is None:
             settled.append(node)
             continue
-        uid = implied_uid(operator.kind, node.name, operator.identity_columns, names)
+        uid = implied_uid(operator.kind, node.name, operator.spec().identity, names)
         names.add(uid)
         stages.append(OperatorNode(uid, operator, (node.input,), node.job, generated=True))
         settled.append(replace(node, input=uid))
@@ -164,5 +164,5 @@ def can_be_remade(
     if maker is None or jobs[maker.name] != job:
         return False
     if isinstance(maker, OperatorNode):
-        return stream == maker.name and stream in updating and maker.operator.current_output_is_complete
+        return stream == maker.name and stream in updating and maker.spec.current_output_is_complete
     return all(can_be_remade(name, stages, updating, jobs, job) for name in maker.inputs)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.latest import TopN
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, spec_of
 from tidegate.pipeline.graph.retractions import forgotten_rows
 from tidegate.sinks.base import Sink
 
@@ -24,7 +24,7 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     """Return the streams that replace rows: those of updating operators, and of the stages after them."""
     updating: set[str] = set()
     for stage in ordered:
-        if isinstance(stage, OperatorNode) and operator_of(stage) is not None:
+        if isinstance(stage, OperatorNode) and spec_of(stage) is not None:
             over_updates = not updating.isdisjoint(stage.inputs)
             updating |= {stage.name} if stage.updates_over(over_updates) else set()
         elif updating.intersection(stage.inputs):
@@ -38,13 +38,13 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
     forgetting = forgetting_operators(ordered, updating)
     for stage in ordered:
         replacing = [name for name in stage.inputs if name in updating]
-        operator = operator_of(stage)
+        spec = spec_of(stage)
         if replacing and isinstance(stage, GateNode) and stage.quarantine:
             problems.append(
                 f"gate {stage.name!r} quarantines rows of {replacing[0]}, which replace rows that it let pass before: "
                 "let it abort or warn, or put it before the operator that replaces rows"
             )
-        if not replacing or not isinstance(stage, OperatorNode) or operator is None:
+        if not replacing or not isinstance(stage, OperatorNode) or spec is None:
             continue
         subject = stage.title
         if forgets := sorted({name for stream in replacing for name in forgetting.get(stream, ())}):
@@ -52,12 +52,12 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
                 f"{subject} takes {', '.join(replacing)}, but {', '.join(forgets)} forgets rows (state_ttl), and emits "
                 "them anew without retracting the old ones: leave out state_ttl there, or let a sink take it"
             )
-        if operator.accepts_retractions:
-            problems += [f"{subject}: {problem}" for problem in operator.update_problems()]
+        if spec.inputs.retractions:
+            problems += [f"{subject}: {problem}" for problem in spec.retraction_problems]
         else:
             problems.append(
                 f"{subject} takes {', '.join(replacing)}, which replaces rows that it emitted before: "
-                f"{operator.retraction_advice}"
+                f"{spec.inputs.retraction_advice}"
             )
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
@@ -73,7 +73,7 @@ def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
     rank = makers.get(stream)
     while rank is not None and not isinstance(rank, OperatorNode):
         rank = makers.get(rank.inputs[0])
-    operator = operator_of(rank) if rank is not None else None
+    operator = rank.operator if rank is not None else None
     by = set(operator.by) if isinstance(operator, TopN) else set()
     between = maker = makers.get(rank.inputs[0]) if rank is not None and by else None
     while maker is not None and not isinstance(maker, OperatorNode):
@@ -83,7 +83,7 @@ def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
         or between is None
         or maker is None
         or between is maker
-        or by.isdisjoint(maker.operator.complete_per_checkpoint_by)
+        or by.isdisjoint(maker.spec.output.complete_per_checkpoint_by)
     ):
         return ""
     return (
@@ -98,10 +98,10 @@ def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> d
     """By stream, the operators upstream that forget what they emitted. updating: the streams that replace rows."""
     forgetting: dict[str, set[str]] = {}
     for stage in ordered:
-        operator = operator_of(stage)
-        if operator is None:
+        spec = spec_of(stage)
+        if spec is None:
             upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
             forgetting |= {stream: set(upstream) for stream in stage.produces}
-        elif stage.name in updating and operator.expires_without_retraction:
+        elif stage.name in updating and spec.expires:
             forgetting[stage.name] = {stage.name}
     return forgetting

@@ -10,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.net_changes import NetChanges
+from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import refuse_reserved_columns
 from tidegate.operators.join.sides import refuse_missing
+from tidegate.operators.spec import (
+    BOUNDED,
+    KEY_OF_FIRST_INPUT,
+    Changelog,
+    Inputs,
+    Intervals,
+    OperatorSpec,
+    OutputSpec,
+    Updates,
+)
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
@@ -23,8 +34,6 @@ from tidegate.state.folding import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from tidegate.operators.retractions.key import ChangelogKey
 
 __all__ = ["EmitEvery"]
 
@@ -43,35 +52,18 @@ class EmitEvery(Operator):
     def __init__(self, checkpoints: int) -> None:
         self.checkpoints = checkpoints
 
-    @property
-    def updates(self) -> bool:
-        return True
-
-    def updates_over(self, over_updates: bool) -> bool:
-        return over_updates
-
-    @property
-    def accepts_retractions(self) -> bool:
-        return True
-
-    @property
-    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
-        return (0,)
-
-    def changelog_key(
-        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
-    ) -> ChangelogKey | None:
-        return inputs[0]
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            inputs=Inputs(retractions=True),
+            output=OutputSpec(inputs_of_any_age=[0]),
+            changelog=Changelog(updates=Updates.IF_INPUTS_DO, key=KEY_OF_FIRST_INPUT),
+            growth=BOUNDED,
+            intervals=Intervals(problems=["each interval is one checkpoint, and gives all that it has: leave it out"]),
+            cuts=[f"when it gives its changes: with each {self.checkpoints} checkpoints"],
+        )
 
     def describe(self) -> Json:
         return {"checkpoints": self.checkpoints}
-
-    @property
-    def depends_on_checkpoint_cuts(self) -> list[str]:
-        return [
-            *super().depends_on_checkpoint_cuts,
-            f"when it gives its changes: with each {self.checkpoints} checkpoints",
-        ]
 
     def problems(self) -> list[str]:
         if type(self.checkpoints) is int and self.checkpoints >= 1:
@@ -80,9 +72,6 @@ class EmitEvery(Operator):
 
     def meaning(self, over_updates: bool) -> Json:
         return {"its rows are taken back": over_updates}
-
-    def interval_problems(self) -> list[str]:
-        return ["each interval is one checkpoint, and gives all that it has: leave it out"]
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T
