@@ -165,7 +165,7 @@ def test_a_row_of_a_window_that_is_open_counts_although_it_is_late(played: Any) 
     feed(pipeline, order(3, "10:50"))
     assert release("--all")[1]["expected"] == {
         "counts": 1,
-        "stays": {},
+        "not_released": {},
         "operators": ["window 'hours' takes rows of windows that end after 2026-03-01 10:50:00 UTC, by at"],
     }
     feed(pipeline, order(4, "11:10"))
