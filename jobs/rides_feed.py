@@ -24,7 +24,7 @@ TOPIC = "rides"
 STATIONS = ("airport", "castle", "harbour", "market", "museum", "park", "stadium", "university")
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _SECOND = "second"
-"""The header of each record: the number of its second, by which a later feed goes on."""
+"""The header of each record: the number of its second, by which a later feed continues."""
 
 
 def rides(second: int, count: int) -> Iterator[dict[str, Any]]:

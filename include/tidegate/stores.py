@@ -1,6 +1,6 @@
 """Clients of object stores: one for each bucket and login, which all in this process use.
 
-A client does not survive a fork: in the child it would wait for ever. So a forked process makes its own, and nothing is
+A client does not survive a fork: in the child it would wait forever. So a forked process makes its own, and nothing is
 opened at import.
 """
 

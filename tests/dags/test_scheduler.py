@@ -268,7 +268,7 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     told = run.log("gate_checked")
     assert "GATE_FAILED: gate 'checked' stops checkpoint 1: of 4 rows" in told
     assert "even (critical): 2 rows are odd" in told
-    assert "quarantine show" not in told, "nothing was set aside"
+    assert "quarantine show" not in told, "nothing was quarantined"
     assert run.links("gate_checked") == {
         "Checkpoint": f"/dags/shown/runs/{quote(run.run_id, safe='')}/plugin/checkpoint",
         "Quarantine": "/dags/shown/plugin/checkpoints",

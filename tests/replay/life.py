@@ -324,7 +324,7 @@ class Life:
             if suspended is not None:
                 rest = suspended.rejected_checkpoint is not None and self.dice.random() < 0.5
                 coordinator.resume("ann", quarantine_all=rest)
-                self.told.note(f"resumed{', what is held is set aside' if rest else ''}")
+                self.told.note(f"resumed{', what is held is quarantined' if rest else ''}")
 
     def _write_customers(self) -> None:
         names = [f"{name} {self.dice.randrange(100)}" for name in ("Ann", "Bob", "Cy")]

@@ -20,7 +20,7 @@ __all__ = ["Clock", "Clocked"]
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 NAPS = 300
-"""So often may somebody wait before it counts as waiting for ever."""
+"""So often may somebody wait before it counts as waiting forever."""
 
 
 class Clock:

@@ -316,7 +316,7 @@ class BackfillCoordinator(Coordinator):
     def _continuation_error(self, why: str) -> Rejected:
         name = self._record.name
         return Rejected(
-            f"backfill {name!r} of pipeline {self._live.ledger.pipeline!r} cannot go on: {why}",
+            f"backfill {name!r} of pipeline {self._live.ledger.pipeline!r} cannot continue: {why}",
             expected="every checkpoint that it rests on to count",
             help=f"discard it, and begin another one: tidegate backfill MODULE:PIPELINE --discard {name}",
             reason="LINE_REFUSED",
@@ -754,8 +754,8 @@ def refuse_kind(live: Coordinator) -> None:
 
 
 def _refuse_second_backfill(ledger: Ledger, name: str) -> None:
-    """Refuse to begin a second line. If two begin at the same moment, both are there, and each can go on: a line reads
-    past the swap of another one."""
+    """Refuse to begin a second backfill. If two begin at the same moment, both are there, and each can continue: a
+    backfill reads past the swap of another one."""
     others = [line.name for line in ledger.lines() if line.name != name]
     if others and ledger.line(name) is None:
         raise Rejected(

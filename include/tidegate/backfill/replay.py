@@ -38,7 +38,9 @@ def _replay(
     schedule = replace(schedule, aligned=True, pause_after_failure_s=POLL_S, ends_at=_SAME_AGAIN)
     until_idle = replace(schedule, until_idle=True, checkpoints=None)
     until_idle.stop = lambda: schedule.stop() or line.has_caught_up()
-    if line.backfill.suspended() is not None:  # by failures, or by a rejection: whoever runs it again wants it to go on
+    if (
+        line.backfill.suspended() is not None
+    ):  # by failures, or by a rejection: whoever runs it again wants it to continue
         line.backfill.resume("tidegate backfill", "run again")
     while not until_idle.stop():
         outcomes += run_checkpoints(line.backfill, sessions, until_idle, observer)

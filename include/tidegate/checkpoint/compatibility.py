@@ -117,7 +117,7 @@ def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange
     graph, config = pipeline.graph, pipeline.settings.record()
     errors: list[TidegateError] = list(_refuse_other_kind(graph, base))
     errors += refusals(graph, pipeline.ledger, config, base, changes)
-    return [*errors, *check_alone(pipeline), *_find_moved_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
+    return [*errors, *check_alone(pipeline), *_find_moved_tables(pipeline, base), *_pending_for_removed(pipeline, base)]
 
 
 def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
@@ -423,7 +423,7 @@ def _lost_hooks(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
 
 def may_lose(config: Json) -> bool:
     """Return whether the checkpoint may lose what the code no longer has: positions, states of operators and hooks,
-    quarantines, rows owed."""
+    quarantines, pending rows."""
     return bool(config.get("allow_non_restored_state", False))
 
 
@@ -548,7 +548,7 @@ def _find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[Tideg
             yield mismatch_error(pipeline, View((base,)), sinking, head, why)
 
 
-def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:
+def _pending_for_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:
     """Find removed sinks whose table does not have everything yet."""
     if base.manifest is None or pipeline.ledger.published(base.id) is not None:
         return
@@ -557,7 +557,7 @@ def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid
     for name, part in base.manifest.tables.items():
         if name not in pipeline.graph.tables and rules.has_unpublished(part) and not name.startswith(STATE):
             yield Invalid(
-                f"sink {name!r} is not in the pipeline any more, but checkpoint {base.id} still owes it rows",
+                f"sink {name!r} is not in the pipeline any more, but has pending rows of checkpoint {base.id}",
                 expected=f"sink {name!r}, until everything that is completed is published on its table",
                 help=PUT_BACK,
                 reason="SINK_REMOVED",

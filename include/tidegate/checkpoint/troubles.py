@@ -98,8 +98,8 @@ def _record_failed_plan(trouble: Trouble, view: View) -> bool:
     return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
 
 
-def is_current(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
-    """Return whether the recorded error still stands. owed: entries that are not on all tables yet.
+def is_current(trouble: Trouble, view: View, pending: frozenset[int]) -> bool:
+    """Return whether the recorded error still stands. pending: entries that are not on all tables yet.
 
     An error of a checkpoint is resolved when that is decided and published; one without a checkpoint, when one is
     planned.
@@ -107,4 +107,4 @@ def is_current(trouble: Trouble, view: View, owed: frozenset[int]) -> bool:
     if trouble.entry is None:
         return _record_failed_plan(trouble, view)
     entry = view.get(trouble.entry)
-    return entry is not None and (entry.open or entry.id in owed)
+    return entry is not None and (entry.open or entry.id in pending)

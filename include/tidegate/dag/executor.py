@@ -1,6 +1,6 @@
 """The executor of `tidegate up`: Airflow's LocalExecutor, but each task has a process of its own from the start.
 
-LocalExecutor's workers wait for tasks at one queue. One that is killed while it waits keeps the queue's lock for ever,
+LocalExecutor's workers wait for tasks at one queue. One that is killed while it waits keeps the queue's lock forever,
 and one that is killed at work is missed only when its task's heartbeats are. Here a process is forked with its task,
 and its exit code says at once what has become of it.
 """

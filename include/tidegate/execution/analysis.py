@@ -225,7 +225,8 @@ class _Analysis:
 
     def _read_planned(self, sourcing: SourceNode) -> DataFrame | None:
         """Return the columns of a job's input, without rows. None: it cannot be read, such as a file that was deleted
-        after the plan. That is no fault of the declaration: the job's own error tells of it, and the next run goes on.
+        after the plan. That is no fault of the declaration: the job's own error tells of it, and the next run
+        continues.
         """
         try:
             return self._read(sourcing)

@@ -367,7 +367,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
         try:
             return [_patiently(attempt, retries_of_jobs(coordinator.settings), again, pause)]
         except DeadlinePassed as passed:
-            session.drop()  # what hangs in it may go on
+            session.drop()  # what hangs in it may continue
             acked = coordinator.ledger.ack(plan.id, job)
             if acked is None:
                 raise job_is_late(job, plan, passed) from None

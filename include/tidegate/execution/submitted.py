@@ -1,6 +1,6 @@
 """The driver of a submitted job: called by jobs/run_job.py inside spark-submit.
 
-It opens the ledger itself, runs the job as every other mode does, and leaves word of an error for the task. What
+It opens the ledger itself, runs the job as every other mode does, and leaves the error for the task. What
 counts is the ack, which the task looks for in the ledger.
 """
 

@@ -108,7 +108,7 @@ class Observations:
     pipeline: str
     view: View
     tolerable: int
-    owed: frozenset[int] = frozenset()
+    pending: frozenset[int] = frozenset()
     """Completed entries that are not on all tables yet."""
     publishing: frozenset[int] = frozenset()
     """Those of them that have just been decided, by a process that lives as far as anybody knows."""
@@ -166,14 +166,14 @@ def observe(
     """Read all that the answer depends on."""
     view = ledger.view()
     open_ones = list(view.still_open())
-    owed = [e for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None]
+    pending = [e for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None]
     full = {folder: free for folder in local_folders(limits) if (free := _room_if_full(folder)) is not None}
     return Observations(
         pipeline=ledger.pipeline,
         view=view,
         tolerable=limits.tolerable_failed_checkpoints,
-        owed=frozenset(entry.id for entry in owed),
-        publishing=frozenset(entry.id for entry in owed if _just_decided(entry) and not gone(entry.plan)),
+        pending=frozenset(entry.id for entry in pending),
+        publishing=frozenset(entry.id for entry in pending if _just_decided(entry) and not gone(entry.plan)),
         trouble=ledger.trouble(),
         abandoned=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
@@ -286,7 +286,7 @@ def _disk(observed: Observations) -> Health | None:
 def _met_full_disk(observed: Observations) -> bool:
     """Return whether the last thing that was tried has failed for want of room."""
     trouble = observed.trouble
-    if trouble is not None and troubles.is_current(trouble, observed.view, observed.owed):
+    if trouble is not None and troubles.is_current(trouble, observed.view, observed.pending):
         return trouble.reason == "DISK_FULL"
     last = observed.view.entries[-1] if observed.view.entries else None
     return last is not None and last.aborted and last.decision is not None and "disk is full" in last.decision.detail
@@ -343,7 +343,7 @@ def _held_health(observed: Observations, say: Command) -> Health | None:
 
 def _troubled(observed: Observations, say: Command) -> Health | None:
     trouble = observed.trouble
-    if trouble is None or not troubles.is_current(trouble, observed.view, observed.owed) or _tried_again(observed):
+    if trouble is None or not troubles.is_current(trouble, observed.view, observed.pending) or _tried_again(observed):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
@@ -378,7 +378,7 @@ def _tried_again(observed: Observations) -> bool:
 
 
 def _unpublished(observed: Observations, say: Command) -> Health | None:
-    overdue = observed.owed - observed.publishing
+    overdue = observed.pending - observed.publishing
     if not overdue:
         return None
     id = min(overdue)
@@ -455,8 +455,8 @@ def _failed(observed: Observations, say: Command) -> Health | None:
     cause, helps = _why(last, say)
     if last.decision.reason == BAD_DECLARATION:
         text = f"Pipeline {observed.pipeline} makes no checkpoints: its declaration is wrong, so {last.id} was aborted"
-        goes_on = "the first run after that is mended takes the same input again"
-        return Health("failed", text, cause, (*helps, goes_on), last.id, _reason(last))
+        retry = "the first run after that is mended takes the same input again"
+        return Health("failed", text, cause, (*helps, retry), last.id, _reason(last))
     text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
     return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
 

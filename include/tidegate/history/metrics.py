@@ -142,14 +142,14 @@ def _counts(found: Figures) -> Iterator[Metric]:
 
 
 def _standing(found: Figures) -> Iterator[Metric]:
-    view, owed = found.observed.view, found.observed.owed
-    tables = {name for id in owed if (entry := view.get(id)) and entry.manifest for name in entry.manifest.tables}
+    view, pending = found.observed.view, found.observed.pending
+    tables = {name for id in pending if (entry := view.get(id)) and entry.manifest for name in entry.manifest.tables}
     failed = 0
     for entry in reversed(view.entries):
         if entry.completed or (entry.control is not None and entry.control.action == "resume"):
             break
         failed += entry.decision is not None and entry.decision.counts
-    yield Metric("unpublishedCheckpoints", len(owed))
+    yield Metric("unpublishedCheckpoints", len(pending))
     yield Metric("unpublishedTables", len(tables))
     yield Metric("numberOfConsecutiveFailures", failed)
     yield Metric("numberOfConsecutivePlanFailures", troubles.unplanned(found.observed.trouble, view))

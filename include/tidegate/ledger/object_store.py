@@ -1,6 +1,6 @@
 """The ledger on an object store: the same guarantees, by conditional put.
 
-obstore must not be used in a process that forks afterwards (a forked child hangs for ever), so local
+obstore must not be used in a process that forks afterwards (a forked child hangs forever), so local
 folders never come here, and nothing is opened at import.
 """
 

@@ -427,12 +427,12 @@ def _ack(snapshot: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> A
 
 def _publish(entry: Entry, claimed: PipelineRecord, to: PipelineContext) -> None:
     """Publish the states before the log begins, so that it begins like one whose older entries are retired."""
-    tables = {name: _published(entry, name, claimed, to) for name in _owed(entry)}
+    tables = {name: _published(entry, name, claimed, to) for name in _pending(entry)}
     to.ledger.create_published(Published(**stamp(seams.new_id()), id=entry.id, tables=tables))
     to.ledger.hint(LatestHint(**stamp(seams.new_id()), id=entry.id))
 
 
-def _owed(entry: Entry) -> Iterator[str]:
+def _pending(entry: Entry) -> Iterator[str]:
     assert entry.manifest is not None
     return (name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part))
 

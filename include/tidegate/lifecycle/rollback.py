@@ -150,7 +150,7 @@ def _possible(
     problems = [
         *proposal.problems,
         *(
-            f"table {name!r} cannot be given what is owed to it, as of checkpoint {to}"
+            f"table {name!r} cannot be given what is pending for it, as of checkpoint {to}"
             + (f": fix it, or choose --leave {name} (it never comes there)" if name in pipeline.graph.sinks else "")
             for name in proposal.lacking
         ),

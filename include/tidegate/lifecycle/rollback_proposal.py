@@ -147,7 +147,7 @@ def _examined(
         problems += change.way.problems
         problems += undecided_choices(change, choices)
         if change.way.not_published_yet or (
-            not change.way.exists and _owed_since(pipeline, target, base, change.table)
+            not change.way.exists and _has_pending_since(pipeline, target, base, change.table)
         ):
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
@@ -363,7 +363,7 @@ def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterat
         yield (
             f"table {change.table!r}: {change.way.rows_stay_reason}. Choose --keep {change.table} (its rows stay, and "
             f"what is read again is written to it once more) or --leave {change.table} (the same, and it never gets "
-            "what is still owed to it)"
+            "what is still pending for it)"
         )
         return
     if change.method == "retract" and change.way.not_separable_reason:
@@ -384,7 +384,7 @@ def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Map
     for name in base.manifest.tables:
         if choices.get(name) == "leave":
             continue
-        if name not in pipeline.graph.tables and _owed_since(pipeline, target, base, name):
+        if name not in pipeline.graph.tables and _has_pending_since(pipeline, target, base, name):
             state = name.startswith(STATE)
             subject = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
             yield f"{subject} is not in the code any more, but has been published since: put it back first" + (
@@ -392,7 +392,7 @@ def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Map
             )
 
 
-def _owed_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
+def _has_pending_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
     """Return whether an entry after the target makes a commit on the table."""
     assert base.manifest is not None
     last = rules.after_publish([base.manifest], table)

@@ -35,8 +35,8 @@ def move_source(pipeline: PipelineContext, name: str, to: str, by: str, reason: 
 
 
 def accept_source(pipeline: PipelineContext, name: str, by: str, reason: str = "", *, unproven: bool = False) -> int:
-    """Let source `name` go on in the system that it leads to now, if what was read last is there. Return the id of the
-    entry. unproven: also if it is not."""
+    """Let source `name` continue in the system that it leads to now, if what was read last is there. Return the id of
+    the entry. unproven: also if it is not."""
     if unproven:
         reason = "; ".join(filter(None, (reason, "what was read last was not looked for")))
     change = SourceChange(name=check_name("source", name), to=name)

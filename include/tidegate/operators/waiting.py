@@ -89,7 +89,7 @@ class WaitingStream:
         return WaitingRows(self.by, self._aliases | computed, late, self.now, list(computed))
 
     def _on_time(self, at: str) -> str:
-        """Return SQL for the rows for which anything is computed: a late one is set aside, whatever is in it. at: SQL
+        """Return SQL for the rows for which anything is computed: a late one is left out, whatever is in it. at: SQL
         of a row's time."""
         before = None if self.context.is_bootstrap else self.context.watermarks.before_micros
         return f"{at} IS NOT NULL" if before is None else f"{at} >= {moment(before, at)}"

@@ -489,7 +489,7 @@ class Stream:
     ) -> Stream:
         """Join streams by key; or this stream and a Delta table, `table="tables/customers"`.
 
-            orders.join(payments, on="id")                                  # all pairs that there are, for ever
+            orders.join(payments, on="id")                                  # all pairs that there are, forever
             orders.join(payments, on="id", within=("-5 min", "1 hour"))     # pairs that are near in time
             orders.join(rates, on="currency", as_of=True)                   # the rate that held when the order was made
             orders.join(payments, parcels, on="id")                         # three of a kind: one join after the other

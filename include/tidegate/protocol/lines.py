@@ -114,7 +114,7 @@ class ChangedByHand:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The line cannot go on and cannot be swapped in, because of these live entries."""
+    """The line cannot continue and cannot be swapped in, because of these live entries."""
 
     why: str
     ids: tuple[int, ...]

@@ -62,7 +62,7 @@ __all__ = [
     "on_publish_interval",
     "on_rollback",
     "on_trigger",
-    "still_owed",
+    "pending_checkpoints",
     "unfinished",
 ]
 
@@ -530,7 +530,7 @@ def last_abandoning_rollback(view: View, table: str) -> int:
     return 0
 
 
-def still_owed(view: View, table: str) -> list[int]:
+def pending_checkpoints(view: View, table: str) -> list[int]:
     """Return the completed entries of the view that owe the table a commit, as far as the log shows."""
     floor = max(last_abandoning_rollback(view, table), view.settled)
     ids = []

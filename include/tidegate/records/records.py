@@ -710,7 +710,7 @@ class Rollback(Struct, frozen=True, kw_only=True):
     reason: str = ""
     tables: dict[str, Restored]
     left: list[str] = []
-    """Tables that somebody has let go of: nothing owed to them is ever published, and they are not restored."""
+    """Tables that somebody has let go of: nothing pending for them is ever published, and they are not restored."""
     dropped: dict[str, list[Id]] = {}
     """By job, the checkpoints whose rows were in flight to it as of the target, and are let go of: no job ever reads
     them, and no source reads them again."""

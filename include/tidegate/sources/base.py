@@ -226,7 +226,7 @@ class Source(ABC):
         raise Invalid(
             f"source {context.source!r}: nothing that a source of kind {self.kind!r} reads from has to be accepted",
             expected="a source whose positions say which system they are of, such as postgres-table",
-            help="nothing to do: `tidegate check` tells whether it can go on from its position",
+            help="nothing to do: `tidegate check` tells whether it can continue from its position",
             reason="NOTHING_TO_ACCEPT",
         )
 

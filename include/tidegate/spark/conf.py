@@ -77,7 +77,7 @@ _DEFAULTS = {
     # By default 10,000. Longer ones still save a little, but with 65,536 a worker of a small checkpoint gets all of its
     # rows at the end, in place of working while Spark makes the next batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # With it, Spark 4.2.0 waits for ever, or its workers crash, where a Python function follows right on Parquet files.
+    # With it, Spark 4.2.0 waits forever, or its workers crash, where a Python function follows right on Parquet files.
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.pyspark.python": sys.executable,

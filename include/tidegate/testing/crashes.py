@@ -28,7 +28,7 @@ class Crash(BaseException):
 
 @contextlib.contextmanager
 def crash_at(point: str, times_passed: int = 0) -> Iterator[None]:
-    """Die when the block comes to a fault point, one of `tidegate.testing.FAULT_POINTS`, and go on after the block.
+    """Die when the block comes to a fault point, one of `tidegate.testing.FAULT_POINTS`, and continue after the block.
 
     times_passed: how often the block passes the point before. Raise AssertionError if it never comes there.
     """
@@ -76,7 +76,7 @@ def lines_reached(files: Collection[str]) -> Iterator[list[Line]]:
 
 @contextlib.contextmanager
 def crash_at_line(line: Line) -> Iterator[None]:
-    """Die when the block comes to a line for the first time, and go on after the block."""
+    """Die when the block comes to a line for the first time, and continue after the block."""
 
     def stop(at: Line) -> None:
         if at == line:

@@ -55,7 +55,7 @@ def drain(source: Source, context: SourceContext, start: Json | None = None) -> 
     while not (planned := source.plan(start, context)).is_empty:
         plans.append(planned)
         start = planned.end
-        assert len(plans) < _MANY, "it plans for ever: does `end` come after `start`?"
+        assert len(plans) < _MANY, "it plans forever: does `end` come after `start`?"
     return plans, start
 
 

@@ -1,6 +1,6 @@
 """Verify what the next run will abort, publish and continue from, before it starts.
 
-Recovery is not a phase of its own: every trigger aborts what is dead, publishes what is owed, and plans on the last
+Recovery is not a phase of its own: every trigger aborts what is dead, publishes what is pending, and plans on the last
 completed checkpoint. Nothing is changed here. If the last checkpoint is damaged, the result names the newest older one
 that is whole, and what would be lost by going back to it: that is a rollback, and never done without being requested.
 """
@@ -55,20 +55,20 @@ def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recover
     alive = tuple(entry.id for entry in view.still_open() if entry.id not in dead)
     if last is None or pipeline.graph.by_interval:
         return Recovery(last.id if last else None, dead, alive, {}, ())
-    owed, problems = _owed(pipeline, view)
+    pending, problems = _pending(pipeline, view)
     problems += verify_checkpoint(pipeline, last.id)
     instead, keep = next(_is_complete(pipeline, view, last.id), (None, ())) if problems else (None, ())
     lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
-    return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, keep, lost)
+    return Recovery(last.id, dead, alive, pending, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
 
 def _reason(pipeline: PipelineContext, entry: Entry, give_up: AbandonCheck) -> str | None:
     return pipeline.why_overdue(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
 
 
-def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+def _pending(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:
     """Return what each table lacks, and what of that cannot be published because its staged files are gone."""
-    owed: dict[str, tuple[int, ...]] = {}
+    pending: dict[str, tuple[int, ...]] = {}
     problems: list[str] = []
     for name, node in pipeline.graph.tables.items():
         context = pipeline.context(name)
@@ -81,7 +81,7 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
             continue
         entries = list(_lacking(view, name, head.last_entry))
         if entries:
-            owed[name] = tuple(entry.id for entry in entries)
+            pending[name] = tuple(entry.id for entry in entries)
         for entry in entries:
             assert entry.manifest is not None
             part = entry.manifest.tables[name]
@@ -91,7 +91,7 @@ def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, .
                 problems.append(
                     f"table {name!r}: {len(lost)} files of checkpoint {entry.id} are gone, first {lost[0]!r}"
                 )
-    return owed, problems
+    return pending, problems
 
 
 def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:

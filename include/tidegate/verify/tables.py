@@ -55,8 +55,8 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
         return
     yield from _versions(subject, published)
     yield from _marks(subject, sinks, published)
-    owed = [entry for entry in entries if not entry.aborted and entry.id not in published]
-    yield from _staged(subject, sinks, owed, published)
+    pending = [entry for entry in entries if not entry.aborted and entry.id not in published]
+    yield from _staged(subject, sinks, pending, published)
     yield from _stores(subject, published)
     for node, context in sinks:
         yield from _check_leftover_attempts(subject, node, context, entries, repair)
@@ -165,15 +165,15 @@ def _versions_of(subject: Subject, sink: str, location: Location, versions: dict
 def _staged(
     subject: Subject,
     sinks: Sequence[tuple[SinkNode, SinkContext]],
-    owed: Sequence[Entry],
+    pending: Sequence[Entry],
     published: dict[int, Published],
 ) -> Iterator[Finding]:
     """Check files that acks of undecided or unpublished checkpoints name: they must be there until published."""
-    if not owed:
+    if not pending:
         return
     locations = _locations(subject, published)
     declared = {node.name: (node, context) for node, context in sinks}
-    for entry in owed:
+    for entry in pending:
         if not is_still_retained(subject.ledger, entry.id):
             continue
         for sink, payload in (item for acked in entry.acks.values() for item in acked.ack.sinks.items()):

@@ -381,7 +381,7 @@ def test_a_sink_that_is_removed_while_it_is_owed_rows_is_refused_until_it_is_bac
     with pytest.raises(Invalid) as caught:
         world.coordinator().publish()
     assert caught.value.reason == "SINK_REMOVED"
-    assert "checkpoint 1 still owes it rows" in caught.value.what
+    assert "has pending rows of checkpoint 1" in caught.value.what
     assert "put the sink back" in caught.value.help
     assert world.published("a") == [1], "the others get theirs"
     assert isinstance(quietly(lambda: world.trigger("two")), Invalid)

@@ -108,7 +108,7 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
     publish = _publish_intervals if last.plan.by_interval else _publish_tables
     for table, error in publish(pipeline, view, tables, report).items():
-        advice = unpublishable_advice(pipeline, view, table) if rules.still_owed(view, table) else ""
+        advice = unpublishable_advice(pipeline, view, table) if rules.pending_checkpoints(view, table) else ""
         if advice not in error.help and error.reason != TABLE_GONE:
             error.help = f"{error.help}; {advice}" if error.help else advice
         report.stuck[table] = error
@@ -135,7 +135,7 @@ def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
 
 def _is_abandoned(view: View, table: str) -> bool:
     """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
-    return bool(rules.last_abandoning_rollback(view, table)) and not rules.still_owed(view, table)
+    return bool(rules.last_abandoning_rollback(view, table)) and not rules.pending_checkpoints(view, table)
 
 
 def unpublishable_advice(pipeline: PipelineContext, view: View, table: str) -> str:
@@ -145,7 +145,7 @@ def unpublishable_advice(pipeline: PipelineContext, view: View, table: str) -> s
         return ""
     return (
         f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` lets go of what is "
-        "owed to it: those rows never come there, all else stays as it is, and the sink can be changed or removed"
+        "pending for it: those rows never come there, all else stays as it is, and the sink can be changed or removed"
     )
 
 
@@ -462,8 +462,8 @@ def _leaves_unchanged(entry: Entry) -> bool:
 def _is_published_here(entry: Entry, report: Report) -> bool:
     """Return whether this very pass has published the entry to each table that it has rows for."""
     assert entry.manifest is not None
-    owed = [name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part)]
-    return bool(owed) and all((entry.id, name) in report.published for name in owed)
+    pending = [name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part)]
+    return bool(pending) and all((entry.id, name) in report.published for name in pending)
 
 
 def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
@@ -475,10 +475,10 @@ def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
     """Refuse if a sink was removed from the code while entries still owe its table rows, unless these may be lost."""
     if may_lose(pipeline.settings.record()):
         return
-    for id in rules.still_owed(view, table):
+    for id in rules.pending_checkpoints(view, table):
         if pipeline.ledger.published(id) is None:
             raise Invalid(
-                f"sink {table!r} is not in the pipeline any more, but checkpoint {id} still owes it rows",
+                f"sink {table!r} is not in the pipeline any more, but has pending rows of checkpoint {id}",
                 expected=f"sink {table!r}, until everything that is completed is published on its table",
                 help=PUT_BACK,
                 reason="SINK_REMOVED",

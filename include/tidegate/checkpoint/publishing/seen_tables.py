@@ -20,7 +20,7 @@ from tidegate.records.records import SeenTables
 __all__ = ["read_table_hint", "write_table_hint"]
 
 _HINT_EVERY = 10
-"""A process that goes on and on leaves a hint once per so many publications: who begins later reads a few commits."""
+"""A process that runs for long leaves a hint once per so many publications: who begins later reads a few commits."""
 
 _left: dict[tuple[int, str], int] = {}
 """How often this process has published, by pipeline."""

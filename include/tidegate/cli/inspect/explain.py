@@ -187,7 +187,7 @@ def _rollback_story(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
             sent = ", ".join(map(str, ids))
             yield f"Rows in flight to job {job}, of checkpoint {sent}, were let go of: nobody reads them."
         for name in rollback.left:
-            yield f"Table {name} was let go of: what was owed to it never comes there."
+            yield f"Table {name} was dropped: what was pending for it is never published."
     if rollback.suspended is not None and view.outcome != "aborted":
         yield f"The pipeline stays suspended, by {rollback.suspended.by}: {rollback.suspended.reason}."
 

@@ -162,7 +162,7 @@ class Sample:
 
 def first_rows(snapshot: Snapshot, limit: int) -> Sample:
     """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
-    in threads of pyarrow, and a process that ends meanwhile may hang for ever."""
+    in threads of pyarrow, and a process that ends meanwhile may hang forever."""
     data = dataset(snapshot)
     rows: list[dict[str, Any]] = []
     for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     elif args.verb == "accept":
         if args.unproven:
             question = (
-                f"Go on with source {args.name} of pipeline {target.name} although what it read last is not there?"
+                f"Continue with source {args.name} of pipeline {target.name} although what it read last is not there?"
             )
             confirm(question, out, yes=args.yes)
         entry = accept_source(coordinator, args.name, user_and_host(), args.reason, unproven=args.unproven)

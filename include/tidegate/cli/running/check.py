@@ -75,12 +75,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
         same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
         change = "is the same as when" if same else "has changed since"
         out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
-    goes_on = "continue from there" if base is not None else "make its first checkpoint"
+    next_step = "continue from there" if base is not None else "make its first checkpoint"
     if not errors:
-        out.line(f"It can {goes_on}.", "bold")
+        out.line(f"It can {next_step}.", "bold")
         return 0
     reason_count = "1 reason" if len(errors) == 1 else f"{len(errors)} reasons"
-    out.line(f"It cannot {goes_on}, for {reason_count}.", "bold")
+    out.line(f"It cannot {next_step}, for {reason_count}.", "bold")
     return NO
 
 

@@ -218,7 +218,7 @@ class Home:
 
     def fingerprint(self, environment: Mapping[str, str]) -> str:
         """Return a digest of all that a component is started with, and reads only then. Components with the same digest
-        may go on under another `tidegate up`."""
+        may continue under another `tidegate up`."""
         plugins = sorted((self.project / "plugins").rglob("*.py"))
         told = {
             "python": sys.executable,
@@ -243,7 +243,7 @@ class Home:
 
 
 # Measured: with the defaults each task waits a second for the scheduler, and a failed one up to five for its
-# supervisor. The intervals of heartbeats and of looking for them let tasks go on soon if whoever ran them is gone or
+# supervisor. The intervals of heartbeats and of looking for them let tasks continue soon if whoever ran them is gone or
 # stands still; calls to an API server that is being restarted are tried again for a minute, every two seconds at least.
 _TUNED = {
     "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",

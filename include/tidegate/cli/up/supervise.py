@@ -2,7 +2,7 @@
 
 It checks whether the process lives, Airflow's health page, and how long a task has been queued while the executor has
 room. The last shows a LocalExecutor with a killed idle worker: the worker held the lock of the queue, the kernel keeps
-a lock of that kind, and all other workers wait for it for ever.
+a lock of that kind, and all other workers wait for it forever.
 """
 
 from __future__ import annotations

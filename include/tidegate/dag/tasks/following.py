@@ -59,9 +59,9 @@ def follow(step: Follower, task: Task) -> NoReturn:
     wanted = _completed_by(task)
     if status is not None and (status.swap is not None or _has_caught_up(status, wanted)):
         raise task.skip(
-            f"backfill {name} has read all that the pipeline had completed by then. It goes on to now, whatever the"
-            f" last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or `tidegate"
-            f" backfill MODULE:PIPELINE --name {name} --swap`"
+            f"backfill {name} has read all that the pipeline had completed by then. It continues up to now, whatever "
+            f"the last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or "
+            f"`tidegate backfill MODULE:PIPELINE --name {name} --swap`"
         )
     if not _exists(dag_id, run_id, ["queued", "running"]):
         raise Rejected(

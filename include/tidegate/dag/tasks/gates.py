@@ -83,7 +83,7 @@ class GateOperator(PipelineTask):
         return entry, acked
 
     def _hold(self, task: Task, entry: Entry, verdict: Verdict) -> None:
-        """Go on if it is answered, else ask, and wait."""
+        """Continue if it is answered, else ask, and wait."""
         from tidegate.protocol.verdicts import REJECTED
 
         outcome = task.coordinator.complete(entry.id) if entry.open else None  # lets the time limit answer

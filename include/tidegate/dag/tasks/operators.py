@@ -103,7 +103,7 @@ class PipelineTask(BaseOperator):
         return task
 
     def resume(self, context: Any, event: Any = None) -> Any:
-        """Go on after waiting: by asking again. Whatever made the trigger fire may have changed since."""
+        """Continue after waiting: by asking again. Whatever made the trigger fire may have changed since."""
         log.info("Asking again: %s", event)
         return self.execute(context)
 
@@ -236,7 +236,7 @@ class PipelineTask(BaseOperator):
 
 
 class TriggerOperator(PipelineTask):
-    """Ends what is dead, publishes what is owed, and fixes which input belongs to this run's checkpoint."""
+    """Ends what is dead, publishes what is pending, and fixes which input belongs to this run's checkpoint."""
 
     ui_color = "#d6eaf8"
     sees_rows = False

@@ -48,7 +48,7 @@ class Cancelled(KeyboardInterrupt):
 def end_anyway(over: threading.Event) -> None:
     """Kill this process unless its work is over soon.
 
-    Cancelled may come when it does harm: after a call that it broke off, a channel of gRPC may wait for ever
+    Cancelled may come when it does harm: after a call that it broke off, a channel of gRPC may wait forever
     to be closed; in a finalizer Python ignores it. To be killed is safe at every step; Airflow tries again.
     """
 

@@ -76,7 +76,7 @@ def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
     if key in snapshot.configuration:
         raise Invalid(
             f"{snapshot.location.url} has {key}={snapshot.configuration[key]}: the table forgets what was published",
-            expected="a table that keeps transaction ids for ever, as Delta does by default",
+            expected="a table that keeps transaction ids forever, as Delta does by default",
             help=f"ALTER TABLE delta.`{snapshot.location.url}` UNSET TBLPROPERTIES ('{key}')",
             reason="FORGETFUL_TABLE",
         )

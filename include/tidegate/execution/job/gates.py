@@ -222,7 +222,7 @@ class GateRunner:
             self.memory[memory_key(stage.name)] = memory
 
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
-        """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
+        """Return how a gate may have its rows staged. None: others join those that pass, or all may be quarantined."""
         if self._released_from(stage) or self.plan.quarantine_all:
             return None
         if table is not None:
@@ -417,7 +417,7 @@ class GateRunner:
 
 
 def _outcome(broken: Sequence[BrokenRule]) -> str:
-    """Return the outcome that follows from broken rules, apart from rows that are set aside."""
+    """Return the outcome that follows from broken rules, apart from rows that are quarantined."""
     policies = {rule.policy for rule in broken}
     return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"
 

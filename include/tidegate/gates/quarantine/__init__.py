@@ -1,1 +1,1 @@
-"""Rows that were set aside, and how they come back."""
+"""Quarantined rows, and how they come back."""

@@ -2,7 +2,7 @@
 
 IntervalJoin   pairs whose event times are within bounds, which are inclusive. What one side has is kept until the other
                side can bring nothing for it any more; then it is forgotten, and outer joins give what found no partner.
-LatestJoin     pairs of what both sides hold now, for ever, also where they replace rows: then it replaces rows itself.
+LatestJoin     pairs of what both sides hold now, forever, also where they replace rows: then it replaces rows itself.
                Where both sides only add rows, so do inner and semi joins: a pair that there is stays.
 
 TableJoin      the rows of a table, as of the version that the plan names. It remembers nothing.
@@ -70,7 +70,7 @@ __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
 BOUNDS: Final = "within"
-"""The name, in what the state of a join means, for whether its rows are kept until their time is over, or for ever."""
+"""The name, in what the state of a join means, for whether its rows are kept until their time is over, or forever."""
 EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
 SIDES: Final = ("left", "right")

@@ -6,7 +6,7 @@ sink's key, with how many copies there are, and the first of each key, in an ord
 passed on: the table is the same however the input was cut into checkpoints.
 
 Where every row has a sink's key of its own (`operators/retractions/key.py`) nothing is kept, and rows pass as they are.
-What the plan of a stage says of that is only known when it runs. An operator that has begun to keep rows goes on to.
+What the plan of a stage says of that is only known when it runs. An operator that has begun to keep rows continues to.
 
 It begins with the rows that were emitted before, if there are any: those that the operators upstream show as of the
 base, by today's stages. So it may come to a pipeline that had none, and stages in front of it may change. What it shows
@@ -113,7 +113,7 @@ class Materializer(Operator):
         need_keys(rows, self.by, "keys", context)
         refuse_reserved_columns(rows, context)
         context.remember[WAY] = upstream.path_hash
-        begins = before != upstream.path_hash or self._cannot_go_on(rows, upstream.state_columns(HELD))
+        begins = before != upstream.path_hash or self._cannot_continue(rows, upstream.state_columns(HELD))
         if begins:
             upstream.reset_state()
             if upstream.has_emitted_rows():
@@ -123,7 +123,7 @@ class Materializer(Operator):
         # As it begins it passes on all that it shows; a key that is not among that may be in the table all the same.
         return {"": now.drop(_TOP), "-": withdrawn if begins else gone.drop(_TOP)}
 
-    def _cannot_go_on(self, rows: DataFrame, kept: Json | None) -> bool:
+    def _cannot_continue(self, rows: DataFrame, kept: Json | None) -> bool:
         """Return whether rows that are kept have a column that rows no longer have, or one of a type that cannot become
         theirs: then none of those that are taken back would be found. kept: the columns of those that are kept."""
         if kept is None:
@@ -150,8 +150,8 @@ class Materializer(Operator):
 
 
 def forgotten(sink: str, by: Sequence[str], stream: str, forgetting: Sequence[str]) -> str:
-    """Return what is wrong if operators forget rows that a materializer would keep for ever."""
+    """Return what is wrong if operators forget rows that a materializer would keep forever."""
     return (
         f"sink {sink!r} goes by {', '.join(by)}, which do not tell the rows of {stream!r} apart, and "
-        f"{', '.join(forgetting)} forgets rows (state_ttl) without taking them back, so they would hold for ever"
+        f"{', '.join(forgetting)} forgets rows (state_ttl) without taking them back, so they would hold forever"
     )

@@ -248,7 +248,7 @@ class PostgresUpsert(PostgresSink):
         return f"{same} AND ({' OR '.join(f'({each})' for each in newer)})"
 
     def _note_replaced(self, cursor: Any, table: FoundTable) -> None:
-        """Set aside the rows that are about to be replaced or removed. A key without a row is noted, too."""
+        """Keep a copy of the rows that are about to be replaced or removed. A key without a row is noted, too."""
         key = ", ".join(f"{literal(name)}, staged.{quoted_name(name)}" for name in self.keys)
         names = ", ".join(
             f"staged.{quoted_name(name)}{cast_to(table.columns[name].type)} AS {quoted_name(name)}"
@@ -262,7 +262,7 @@ class PostgresUpsert(PostgresSink):
         )
 
     def _store_replaced(self, cursor: Any, checkpoint: int, context: SinkContext) -> None:
-        """Keep what was set aside, with the digest of what is there instead."""
+        """Record that copy, with the digest of what is there instead."""
         cursor.execute(
             f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before, after) SELECT "
             f"{literal(context.app_id)}, {checkpoint}, was.tidegate_key, was.tidegate_before, {self._digest} "

@@ -43,7 +43,7 @@ def records_expired(source: str, topic: str, gone: Mapping[int, tuple[int, int]]
         f"source {source!r}: topic {topic!r} has let go of {sum(b - a for a, b in gone.values()):,} offsets that were "
         "not read yet:" + _listed(gone, "read up to {0}, the oldest left is {1}"),
         expected="a topic that keeps records (retention.ms, retention.bytes) until a checkpoint has read them",
-        help="to go on without them, set on_expired='skip'; keep records longer, or run the pipeline more often",
+        help="to continue without them, set on_expired='skip'; keep records longer, or run the pipeline more often",
         reason="RECORDS_EXPIRED",
     )
 
@@ -54,7 +54,7 @@ def planned_records_deleted_error(source: str, topic: str, gone: Mapping[int, tu
         f"source {source!r}: topic {topic!r} has let go of records that this checkpoint was to read:"
         + _listed(gone, "planned from {0}, the oldest left is {1}"),
         expected="a topic that keeps records (retention.ms, retention.bytes) until the checkpoint is completed",
-        help="let this checkpoint be aborted; to go on without these records, set on_expired='skip'",
+        help="let this checkpoint be aborted; to continue without these records, set on_expired='skip'",
         reason="SOURCE_CHANGED",
     )
 

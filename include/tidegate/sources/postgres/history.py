@@ -74,8 +74,8 @@ def refuse_other_timeline(source: str, history: ServerHistory, position: Json, *
             "looked for, so make sure that this server has all that the other one had"
             if unread
             else f"tidegate source accept MODULE:PIPELINE {source}: it looks whether what was read last is there, and "
-            "goes on after it. If it is not there, roll the pipeline back to a checkpoint that the database still has, "
-            "and accept the timeline then",
+            "continues after it. If it is not there, roll the pipeline back to a checkpoint that the database still "
+            "has, and accept the timeline then",
             reason="OTHER_TIMELINE",
         )
 

@@ -1,7 +1,7 @@
 """A source of rows that are only ever added to a table of PostgreSQL.
 
 A row carries the id of the transaction that added it. A plan ends before the oldest transaction that is still running:
-everything below is decided for ever, so a range reads the same rows again, and no late commit can add to it. Ordering
+everything below is decided forever, so a range reads the same rows again, and no late commit can add to it. Ordering
 by a sequence or a time cannot promise that, since numbers and times are taken before the commit.
 
 A range ends right after the last transaction that has rows in it, not at the oldest that is running: a server that has
@@ -422,7 +422,7 @@ def _snapshot(cursor: Any) -> str:
 
 
 def _horizon(cursor: Any) -> int:
-    """Return the oldest transaction that is not known to be decided for ever."""
+    """Return the oldest transaction that is not known to be decided forever."""
     horizon = int(_snapshot(cursor).split(":")[0])
     _flush(cursor)
     return horizon

@@ -4,7 +4,7 @@ It belongs to no client, so it outlives them all, however they die. It ends the 
 
 - no client has held the lease for `idle_timeout` (a client's death gives its lease up),
 - the server does not answer for `answer_timeout` (clients in the middle of a job see a broken connection
-  instead of waiting for ever),
+  instead of waiting forever),
 - server.json is not there any more, or is not what was written: that is how others stop a server,
 - it is told to end itself.
 
