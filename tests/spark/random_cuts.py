@@ -41,7 +41,7 @@ from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.operators.aggregate import Aggregate
 from tidegate.pipeline import Graph as PipelineGraph
-from tidegate.state import keyed
+from tidegate.state import folding, keyed
 from tidegate.state.arrow import workers
 
 __all__ = ["FAULTS", "Batches", "Event", "Found", "Graph", "Story", "counted", "told"]
@@ -252,7 +252,8 @@ class Telling:
 
     @contextmanager
     def parallel(self, tasks: int) -> Iterator[None]:
-        """So many tasks behind each shuffle, and adaptive plans with one of these numbers."""
+        """So many tasks behind each shuffle, and adaptive plans with one of these numbers. With more than one, few rows
+        are shared out, too."""
         wanted = {
             "spark.sql.shuffle.partitions": str(tasks),
             "spark.sql.adaptive.enabled": str(tasks == 3).lower(),
@@ -261,7 +262,9 @@ class Telling:
         try:
             for key, value in wanted.items():
                 self.spark.conf.set(key, value)
-            yield
+            limit = folding.MAX_STORED_FOR_ONE_WORKER if tasks == 1 else -1
+            with patch.object(folding, "MAX_STORED_FOR_ONE_WORKER", limit):
+                yield
         finally:
             for key, value in before.items():
                 self.spark.conf.set(key, value)

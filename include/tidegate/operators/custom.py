@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
@@ -301,6 +301,7 @@ def _columns(ddl: str) -> list[StructField]:
 class KeyedKernel(Kernel):
     """The kernel: it calls the operator's function, and checks what that returns."""
 
+    is_users_own: ClassVar[bool] = True
     operator: KeyedOperator
     columns: Sequence[str]
     """The input's."""

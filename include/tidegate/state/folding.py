@@ -16,6 +16,7 @@ More rows than memory should hold go to local disk, and are worked on in parts (
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 MAX_BYTES: Final = 256 << 20
 """The most that a worker holds of a state, and four times what it holds of a batch, of which a kernel makes several
 copies. More goes to local disk, and is worked on in parts."""
+MAX_STORED_FOR_ONE_WORKER: Final = 200_000
+"""The most stored rows among which one worker looks for those of a few rows' keys."""
 TIES: Final = "rows that are as great as stored ones: their ids decide"
 
 
@@ -308,6 +311,18 @@ class _KernelRun:
         grouped = select_sql(self.batch, ["*", f"{group} AS {GROUP}"])
         return empty_like(grouped) if self.is_empty else grouped
 
+    @contextlib.contextmanager
+    def split_by_group(self, rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+        """Split rows by ranges of key groups. Few rows are not split: one worker takes them where they come from."""
+        states = [remembered.state for remembered in self.states]
+        are_few = all(state.few_rows_arrive for state in states)
+        stored = sum(state.rows_in_files for state in states)
+        if are_few and stored <= MAX_STORED_FOR_ONE_WORKER and not self.kernel.is_users_own:
+            yield rows.coalesce(1), 1
+            return
+        with self.first.split_by_group(rows) as split:
+            yield split
+
     # -- workers read and write files ----------------------------------------------------------------
 
     def run_on_files(self, *, light: bool) -> KernelOutput | None:
@@ -317,7 +332,7 @@ class _KernelRun:
         folders = [remembered.state.new_folder("fold") for remembered in self.states]
         folder, location = folders[0], first.to.location
         due = [remembered.state.due_batches() for remembered in states]
-        with first.split_by_group(self.grouped) as (rows, count):
+        with self.split_by_group(self.grouped) as (rows, count):
             arriving = schema_of(self.fields)
             plan = KernelPlan(
                 lookups=[
@@ -419,7 +434,7 @@ class _KernelRun:
         groups = f"coalesce({', '.join(names[GROUP] for names in incoming)})"
         together = select_sql(together, ["*", f"{groups} AS {GROUP}"])
         arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in kinds]
-        with first.split_by_group(together) as (rows, count):
+        with self.split_by_group(together) as (rows, count):
             plan = KernelPlan(
                 lookups=[],
                 stored=[schema.empty_table().schema for schema in arrow[1:]],

@@ -147,6 +147,8 @@ class KeyedState:
         """Makes its files durable."""
         self.little_arrives = False
         """Whether this checkpoint is known to have little input, as it is stored where it comes from."""
+        self.few_rows_arrive = False
+        """Whether its operator is known to get few rows."""
         self.shares_session = False
         """Whether other operators are at work in the session at the same time: then its settings stay as they are."""
 

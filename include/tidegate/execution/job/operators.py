@@ -15,6 +15,7 @@ from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
 from tidegate.execution.job.exchange import BaseMemory
+from tidegate.execution.job.small_input import amounts_of, are_few
 from tidegate.execution.job.upstream_view import UpstreamRows
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.context import OperatorContext
@@ -25,7 +26,7 @@ from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records import typed
-from tidegate.records.records import Json, Payload, Plan
+from tidegate.records.records import Amount, Json, Payload, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
@@ -69,6 +70,8 @@ class OperatorRunner:
         """Whether the checkpoint is known to have little input."""
         self.several = False
         """Whether several operators are at work at once."""
+        self.read: Mapping[str, Amount] = {}
+        """By source, and by stream of another job, how much is read of it."""
         self.states: dict[str, KeyedState] = {}
         self.finished: dict[str, Payload] = {}
         """All keyed states as of this checkpoint, for the ack."""
@@ -160,13 +163,19 @@ class OperatorRunner:
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
     ) -> OperatorContext:
         """Return all that an operator may use in this attempt."""
+        makers = {name: node for node in self.job.stages for name in node.produces}
+        few_rows_arrive = are_few(
+            amount for name in stage.inputs for amount in amounts_of(name, makers, streams, self.read)
+        )
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
             clock=parse_time(self.plan.time),
             spark=spark,
             stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
-            states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),
+            states=lambda part, keys, ttl, over, by: self._state(
+                stage, part, keys, spark, ttl, over, by, few_rows_arrive=few_rows_arrive
+            ),
             watermarks=self.event_times.of(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
@@ -207,6 +216,8 @@ class OperatorRunner:
         ttl: Ttl | RowTtl | None,
         over: ExpiredRows | None,
         grouped_by: Sequence[str] = (),
+        *,
+        few_rows_arrive: bool = False,
     ) -> KeyedState:
         """Return the state as of the base; the same object each time, so that it knows what was put."""
         name = state_sink_name(stage.name, part)
@@ -226,6 +237,7 @@ class OperatorRunner:
             kind = self._kind_of_state(stage)
             state = self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
             state.little_arrives = self.small
+            state.few_rows_arrive = few_rows_arrive
             state.shares_session = self.several
             state.computing = self.computing[stage.name]
         return self.states[name]

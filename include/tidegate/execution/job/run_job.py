@@ -440,6 +440,7 @@ class Attempt:
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.has_little_input)
             self._persist_costly(streams, cached)
             self.operating.small = self.gating.small = self.has_little_input
+            self.operating.read = {**self.measuring.taken, **self.exchange.received}
             for stages in stages_in_turn(self.job.stages, streams, one_by_one=self.by_hand is not None):
                 self._take_turn(stages, streams, spark)
                 if self.gating.aborts:

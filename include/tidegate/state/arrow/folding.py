@@ -108,6 +108,8 @@ class Kernel(ABC):
 
     may_tie: ClassVar[bool] = False
     """Whether it may need the ids of stored rows: where Spark brings these, it brings their ids, too."""
+    is_users_own: ClassVar[bool] = False
+    """Whether it calls a function of the user's: of such nobody knows how long each row takes."""
 
     @abstractmethod
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
