@@ -348,11 +348,12 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     if suspension.action == "drain":
         raise Rejected(message, expected="an active pipeline", help=_help_after_end(name, view), reason=FINISHED)
     ended = suspension.action != "suspend"
+    advice = f"{'to let it continue' if ended else 'when the cause is fixed'}: {pipeline.resuming}; "
+    advice += "nothing is lost, its input waits"
     raise Rejected(
         message,
         expected="an active pipeline" if ended else "a pipeline that is not suspended",
-        help=f"{'to let it continue' if ended else 'when the cause is fixed'}: {pipeline.resuming}; "
-        "nothing is lost, its input waits",
+        help=_help_after_end(name, view) if finished(view) is not None else advice,
         reason=STOPPED if ended else "SUSPENDED",
     )
 

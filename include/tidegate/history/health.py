@@ -303,7 +303,7 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
     cause, _, helps = describe_texts(f"It was {state} by {suspension.cause}{why}")
     resume = f"when the cause is fixed: {say('resume')}; nothing is lost, its input waits"
-    if suspension.action == "drain":
+    if control.finished(observed.view) is not None:
         resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
     elif suspension.action != "suspend":
         resume = f"nothing, if that was meant; to let it continue: {say('resume')}"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tidegate.checkpoint import control
 from tidegate.errors import Invalid, Rejected
+from tidegate.execution.runs import abandoned_reason
+from tidegate.history.health import condition, observe
 from tidegate.records.records import Drain
 
 END = Drain(by="ann", reason="moved")
@@ -38,6 +42,19 @@ def test_it_reads_what_is_new_and_nothing_comes_after_it(world):
     assert refused(lambda: world.trigger("three")).reason == "FINISHED"
     assert refused(lambda: world.trigger("four", drain=END)).reason == "FINISHED"
     world.exact()
+
+
+@pytest.mark.parametrize("act", ["stop", "suspend"])
+def test_stopped_after_its_end_it_is_not_advised_what_would_be_refused(world, act):
+    """A plain `resume` is refused after the end, so no remedy names it."""
+    world.checkpoint("one", rows=3)
+    drained(world)
+    getattr(control, act)(world.ledger, "bob", "holidays")
+    limits = SimpleNamespace(tolerable_failed_checkpoints=0, root="", data="")
+    health = condition(observe(world.ledger, limits, abandoned_reason))
+    advice = [refused(lambda: world.trigger("two")).help, *health.remedy]
+    assert len(advice) == 2
+    assert all("--after-end" in text for text in advice)
 
 
 def test_as_long_as_it_is_open_nothing_is_planned_behind_it_and_if_it_is_aborted_all_goes_on(world):
