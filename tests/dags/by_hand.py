@@ -19,12 +19,14 @@ class Ti:
         self.run_id = run_id
         self.left: dict[str, Any] = {}
         self.states: dict[str, str] = {}
+        self.returned: dict[str, Any] = {}
+        """What tasks of other runs have returned."""
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.left[key] = value
 
-    def xcom_pull(self, task_ids: str, key: str) -> None:
-        return None
+    def xcom_pull(self, task_ids: str, key: str = "return_value", dag_id: str = "", run_id: str = "") -> Any:
+        return self.returned.get(task_ids) if run_id else None
 
     def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
         return dict.fromkeys(run_ids, self.states)

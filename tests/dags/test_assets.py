@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,14 @@ from airflow.sdk import Asset
 
 from tests.dags import by_hand
 from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToyIntervals
 from tidegate import Pipeline
 from tidegate.dag import asset, build_dag
 from tidegate.dag.tasks.asset_events import changes_since_told, send_events
 from tidegate.errors import Invalid
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
+from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, JobStats, Payload, Published, PublishedTable, Verdict
 from tidegate.seams import new_id
@@ -109,6 +112,14 @@ def test_two_sinks_of_one_table_share_its_asset_and_a_place_that_airflow_cannot_
     assert dag.task_dict["job_main"].inlets == []
 
 
+@pytest.mark.parametrize("broker", ["ann:canary@broker:9092", "SASL_SSL://ann:can/ary@broker", "ann@broker:9092"])
+def test_an_address_with_a_login_in_it_is_no_asset(broker: str):
+    pipeline = Pipeline("shop", data="/data", connections={"events": {"bootstrap.servers": broker}})
+    rows = pipeline.source("rows", Files("landing/*.json", schema="id long"))
+    rows.sink("out", KafkaTopic("orders", connection="events"))
+    assert uris(build_dag(pipeline).task_dict["complete"].outlets) == ["tidegate://shop/out"]
+
+
 def test_a_task_has_no_assets_while_it_runs_so_that_none_can_keep_it_from_running():
     """Airflow fails a task with an asset that another DAG has made inactive, before it begins."""
     dag = build_dag(shop())
@@ -143,8 +154,18 @@ def task_of(world: ToyWorld, states: dict[str, str] | None = None) -> Any:
     """The task `complete`, at its end. states: what Airflow knows of the tasks of other runs."""
     ti = by_hand.Ti("shop", "now")
     ti.states = states or {"complete": "success"}
+    ti.returned = {"complete": {"checkpoint": 0}, "swap": {"entry": 0}}
     events: dict[Any, Any] = defaultdict(SimpleNamespace)
     return SimpleNamespace(coordinator=world.coordinator(), context={"ti": ti, "outlet_events": events})
+
+
+class Event(SimpleNamespace):
+    """What Airflow takes for one asset."""
+
+    partitions: list[str]
+
+    def add_partitions(self, keys: list[str]) -> None:
+        self.partitions = keys
 
 
 def run(number: int) -> str:
@@ -203,6 +224,30 @@ def test_what_nobody_was_told_of_is_told_with_the_next_checkpoint(
     assert causes(task, id)["a"] == ("checkpoint", 2, told)
 
 
+def test_what_was_marked_as_done_by_hand_was_told_nobody(world: ToyWorld):
+    world.checkpoint(run(1), rows=2)
+    id = world.checkpoint(run(2), rows=1)
+    task = task_of(world)
+    task.context["ti"].returned = {}
+    assert causes(task, id)["a"] == ("checkpoint", 2, 3)
+
+
+def test_intervals_that_nobody_was_told_of_are_told_as_the_partitions_that_they_are(world: ToyWorld):
+    world.source = ToyIntervals(world.feed)
+    hours = [(datetime(2026, 1, 1, hour, tzinfo=UTC), datetime(2026, 1, 1, hour + 1, tzinfo=UTC)) for hour in (9, 10)]
+    for hour in hours:
+        world.feed.intervals[Interval.of(*hour)] = [hour[0].hour]
+    first, second = (world.checkpoint(run(number), interval=hour) for number, hour in enumerate(hours))
+    task = task_of(world, {"complete": "failed"})
+    task.context["outlet_events"] = defaultdict(Event)
+    operator: Any = SimpleNamespace(outlets=[])
+    send_events(operator, task, second, "rows", by_partition=True)
+    told = list(task.context["outlet_events"].values())
+    assert [(event.extra["checkpoint"], event.partitions) for event in told] == [
+        (second, ["2026-01-01T09:00:00", "2026-01-01T10:00:00"])
+    ] * len(world.sinks), f"also that of checkpoint {first}"
+
+
 def test_if_airflow_does_not_answer_nothing_is_told_twice(world: ToyWorld):
     world.checkpoint(run(1), rows=2)
     id = world.checkpoint(run(2), rows=1)
@@ -247,3 +292,17 @@ def test_two_sinks_of_one_table_send_one_event_with_the_rows_of_both(world: ToyW
     events = {getattr(key, "name", None) or key.uri: event.extra["rows"] for key, event in sent}
     assert events == {"orders/a": 2, "orders/b": 2, "postgres://db:5432/sales/public/a": 4}
     assert len(operator.outlets) == 3
+
+
+def test_an_asset_that_has_both_the_name_and_the_address_is_told_the_rows_once(
+    world: ToyWorld, monkeypatch: pytest.MonkeyPatch
+):
+    world.sinks = {"a": 0}
+    id = world.checkpoint(run(1), rows=2)
+    task = task_of(world)
+    both = SimpleNamespace()
+    task.context["outlet_events"] = defaultdict(lambda: both)
+    monkeypatch.setattr("tests.kit.toys.ToySink.shared_uri", lambda sink, place: "file:///a")
+    operator: Any = SimpleNamespace(outlets=[])
+    send_events(operator, task, id, "rows", by_partition=False)
+    assert (both.extra["rows"], len(operator.outlets)) == (2, 1)

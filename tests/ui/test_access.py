@@ -106,6 +106,35 @@ def test_no_route_holds_a_connection_to_airflows_database_while_it_reads_the_pip
     assert set(taken.values()) == {0}, taken
 
 
+@pytest.mark.parametrize("where", ["root", "data"])
+def test_pages_log_in_to_stores_as_the_settings_say_wherever_they_are(app, tmp_path, monkeypatch, where):
+    import msgspec
+
+    from tidegate.pipeline.card import Card
+    from tidegate.records import airflow_login
+    from tidegate.ui.pipelines import PipelineRef
+
+    (tmp_path / "tidegate.toml").write_text('storage = "airflow:lake"\n')
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:secret@/")
+    monkeypatch.setattr(airflow_login, "_ask", None)
+    folder = str(tmp_path)
+    card = Card(
+        pipeline="orders",
+        project=folder,
+        root=folder,
+        data=folder,
+        by_interval=False,
+        tolerable_failed_checkpoints=0,
+        jobs=["main"],
+        gates={},
+        parts=[],
+        settings=[],
+    )
+    assert PipelineRef("dag", card).options == {}
+    card = msgspec.structs.replace(card, **{where: "s3://lake"})
+    assert dict(PipelineRef("dag", card).options) == {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+
+
 def test_a_script_with_a_token_needs_no_origin(client, tokens):
     client.cookies.clear()
     answer = client.post(

@@ -12,6 +12,7 @@ from airflow.sdk import Asset
 from tidegate.errors import TidegateError
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.nodes import SinkNode, SourceNode
+from tidegate.records.masking import has_login
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 
@@ -43,6 +44,8 @@ def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
 def asset_at(uri: str) -> Asset | None:
     """Return the asset that others mean by this address alone. None: Airflow cannot have one there."""
     if "?" in uri or "#" in uri:  # Airflow cuts them off: it would be the asset of another place
+        return None
+    if has_login(uri):  # everybody sees the addresses of assets
         return None
     try:
         return Asset(uri=uri)

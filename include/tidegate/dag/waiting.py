@@ -18,7 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tidegate import seams
 from tidegate.config import load_settings
 from tidegate.dag.runs import run_gone_reason
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, name_of
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.airflow_login import AirflowConnection, StorageLogin, connection_id, no_connection
@@ -127,7 +127,9 @@ class LedgerTrigger(BaseTrigger):
             return options.options_by(AirflowConnection.of(id, found))
         except TidegateError as error:
             self.log.warning("Cannot look into the ledger: %s", error)
-            return None
+        except Exception as error:  # of a secrets backend: it may quote what it has found
+            self.log.warning("Cannot look into the ledger: Airflow cannot look up its login: %s", name_of(error))
+        return None
 
     def _entries(self, options: Mapping[str, str] | None) -> list[SeenEntry]:
         """Return the entries as of now. If the triggerer cannot read the ledger, only time can fire the trigger."""

@@ -72,7 +72,8 @@ def open_ledger(root: str, pipeline: str, options: Mapping[str, str] | None = No
     """Open the ledger of `pipeline` below `root`: a local folder or the URL of an object store."""
     check_name("pipeline", pipeline)
     parent = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
-    return folder_ledger(f"{parent}/{pipeline}", pipeline, options or {})
+    # Not `options or {}`: to be told whether there are any, a login would be looked up, which a folder needs none of.
+    return folder_ledger(f"{parent}/{pipeline}", pipeline, {} if options is None else options)
 
 
 def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Ledger:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.postgres.table import TableName
-from tidegate.records.airflow_login import is_airflow_login, login_problem
+from tidegate.records.airflow_login import is_airflow_login, login_problem, where_login_is
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
 
@@ -123,7 +123,7 @@ class Database:
             return Invalid(
                 what,
                 expected="a user who may log in",
-                help=f"correct user, password and sslmode in the setting connections.{self.connection}, or the "
+                help=f"correct user, password and sslmode in {where_login_is(self.connection)}, or the "
                 "server's pg_hba.conf",
                 reason="BAD_LOGIN",
             )
@@ -131,14 +131,14 @@ class Database:
             return Invalid(
                 what,
                 expected="a database of this name",
-                help=f"create it, or correct dbname in the setting connections.{self.connection}",
+                help=f"create it, or correct dbname in {where_login_is(self.connection)}",
                 reason="NO_DATABASE",
             )
         if not code and _BAD_OPTION.search(said):
             return Invalid(
                 what,
                 expected="options of libpq: host, port, dbname, user, password, sslmode …",
-                help=f"correct the setting connections.{self.connection}",
+                help=f"correct {where_login_is(self.connection)}",
                 reason="BAD_CONNECTION",
             )
         if code == "42501":

@@ -28,6 +28,7 @@ __all__ = [
     "login_variable",
     "login_variables",
     "no_connection",
+    "where_login_is",
 ]
 
 PREFIX: Final = "airflow:"
@@ -86,7 +87,10 @@ class AirflowConnection:
     def parsed(cls, id: str, text: str) -> AirflowConnection:
         """Return the connection that a variable of the environment holds, as JSON or as a URI."""
         try:
-            return cls._of_json(id, json.loads(text)) if text.lstrip().startswith("{") else cls._of_uri(id, text)
+            found = cls._of_json(id, json.loads(text)) if text.lstrip().startswith("{") else cls._of_uri(id, text)
+            if not isinstance(found.extra, Mapping):
+                raise ValueError
+            return found
         except (ValueError, TypeError, LookupError, AttributeError):
             raise Invalid(
                 f"the environment variable {login_variable(id)} cannot be read",
@@ -170,8 +174,9 @@ class AirflowConnection:
         return {name: text for name, text in own.items() if text} | extra
 
     def _of_kafka(self) -> dict[str, str]:
-        servers = f"{self.host}:{self.port or 9092}" if self.host and ":" not in self.host else self.host
-        own = {"bootstrap.servers": servers, "sasl.username": self.login, "sasl.password": self.password}
+        hosts = [host.strip() for host in self.host.split(",") if host.strip()]
+        servers = [host if ":" in host else f"{host}:{self.port or 9092}" for host in hosts]
+        own = {"bootstrap.servers": ",".join(servers), "sasl.username": self.login, "sasl.password": self.password}
         extra = {name: text for name, text in self._extras().items() if not name.endswith("_cb")}
         return {name: text for name, text in own.items() if text} | extra
 
@@ -259,6 +264,13 @@ def connection_id(name: str) -> str:
     return name.removeprefix(PREFIX)
 
 
+def where_login_is(name: str) -> str:
+    """Return where the options of a connection are kept, for texts that ask to correct them."""
+    if is_airflow_login(name):
+        return f"Airflow's connection {connection_id(name)!r}"
+    return f"the setting connections.{name}"
+
+
 def login_problem(name: str) -> str | None:
     """Return what is wrong with the name of a login in Airflow; None: nothing."""
     id = connection_id(name)
@@ -287,12 +299,18 @@ def look_up(name: str) -> AirflowConnection:
             f"the login {name!r} cannot be looked up: this process is no part of Airflow, and the environment variable "
             f"{login_variable(id)} is not set",
             expected=f"{login_variable(id)} as Airflow reads it: a JSON object or a URI",
-            help=f"set it, such as {login_variable(id)}='"
-            '{"conn_type": "…", "host": "…", "login": "…", "password": "…"}'
-            "'; or let a task of Airflow do this: it asks Airflow",
+            help=_how_to_set(login_variable(id)),
             reason="NO_AIRFLOW_CONNECTION",
         )
     return AirflowConnection.parsed(id, text)
+
+
+def _how_to_set(variable: str) -> str:
+    """Return the help about a variable that is not set. Shells export no name with a - or a dot in it."""
+    assignment = f'{variable}=\'{{"conn_type": "…", "host": "…", "login": "…", "password": "…"}}\''
+    if not (variable.isascii() and variable.isidentifier()):
+        assignment = f"`env {assignment} tidegate …`, as no shell exports this name"
+    return f"set it, such as {assignment}; or let a task of Airflow do this: it asks Airflow"
 
 
 def no_connection(id: str) -> Unavailable:
@@ -314,7 +332,17 @@ def connector_options(name: str) -> dict[str, str]:
 
 def login_variables(names: list[str]) -> dict[str, str]:
     """Return the environment of a process that is no part of Airflow and is to log in by these names."""
-    return {login_variable(found.id): found.as_variable for found in map(look_up, names)}
+    variables: dict[str, str] = {}
+    for found in map(look_up, names):
+        variable = login_variable(found.id)
+        if variables.setdefault(variable, found.as_variable) != found.as_variable:
+            raise Invalid(
+                f"two connections of Airflow are both {variable} outside of it: their names differ in case only",
+                expected="names that differ in more than upper and lower case",
+                help=f"rename {found.id!r} or the other one in Airflow and in the pipeline",
+                reason="BAD_AIRFLOW_CONNECTION",
+            )
+    return variables
 
 
 class StorageLogin(Mapping[str, str]):

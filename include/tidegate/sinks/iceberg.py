@@ -16,7 +16,7 @@ from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.records.airflow_login import is_airflow_login
+from tidegate.records.airflow_login import connection_id, is_airflow_login, where_login_is
 from tidegate.records.masking import without_logins
 from tidegate.records.names import quoted
 from tidegate.records.place import Place
@@ -228,7 +228,7 @@ class IcebergAppend(TransactionalSink):
                 help="pip install 'tidegate[iceberg]'",
                 reason="LIBRARY_MISSING",
             ) from error
-        return load_catalog(self.connection, **context.place.connection(self.connection))
+        return load_catalog(connection_id(self.connection), **context.place.connection(self.connection))
 
     def _load(self, catalog: Any) -> Any:
         """Return the table. None: there is none yet."""
@@ -250,7 +250,7 @@ class IcebergAppend(TransactionalSink):
             raise Invalid(
                 f"sink {context.sink}: the catalog {self.connection!r} cannot be used: {_words(error)}",
                 expected="options of pyiceberg, such as type and uri",
-                help=f"check [connections.{self.connection}]",
+                help=f"check {where_login_is(self.connection)}",
                 reason="BAD_CONNECTION",
             ) from None
         except Exception as error:

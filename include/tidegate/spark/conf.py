@@ -82,6 +82,8 @@ _DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
+    # Spark's own pattern, and the key of an account of Azure, which it would write into an event log.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|account[.]key",
     # Users see errors through errors.py: the first line only. The whole trace is in the log.
     "spark.sql.connect.serverStacktrace.enabled": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",

@@ -64,9 +64,9 @@ class PipelineRef:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return the options to log in to the ledger's store. Secrets are in no card: they are this process's own
-        settings."""
-        if not is_url(self.card.root):
+        """Return the options to log in to the stores of the ledger and the data. Secrets are in no card: they are this
+        process's own settings."""
+        if not is_url(self.card.root) and not is_url(self.card.data):
             return {}
         ask_airflow_by(find_connection)
         return load_settings(start=Path(self.card.project)).storage_options

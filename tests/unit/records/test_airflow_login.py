@@ -5,16 +5,21 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tidegate.config import load_settings
+from tidegate.delta import locate, open_table
 from tidegate.errors import Invalid, Unavailable
+from tidegate.ledger.ledger import open_ledger
+from tidegate.postgres import Database
 from tidegate.records import airflow_login
 from tidegate.records.airflow_login import AirflowConnection, StorageLogin, login_variables
 from tidegate.records.place import Place
 
+EMPTY = dict.fromkeys(("host", "port", "login", "password", "schema", "extra"))
 SECRET = "canary/with:odd@letters"
 QUOTED = "canary%2Fwith%3Aodd%40letters"
 URI = f"postgresql://ann:{QUOTED}@db.example.com:5433/sales?sslmode=require&cursor=dictcursor"
@@ -84,6 +89,7 @@ def test_a_database_is_reached_by_libpqs_options(connection: AirflowConnection):
             },
         ),
         (given(conn_type="kafka", host="a:1,b:2"), {"bootstrap.servers": "a:1,b:2"}),
+        (given(conn_type="kafka", host="a, b:2", port=9093), {"bootstrap.servers": "a:9093,b:2"}),
         (given(conn_type="generic", extra={"type": "rest", "ssl": True}), {"type": "rest", "ssl": "true"}),
     ],
 )
@@ -175,7 +181,16 @@ def test_outside_of_airflow_it_is_looked_up_in_airflows_variables_or_refused_wit
 
 @pytest.mark.parametrize(
     "text",
-    [SECRET, "{canary", '{"host": "canary"}', '{"conn_type": "x", "extra": "canary"}', "x://a:canary@b:notaport/"],
+    [
+        SECRET,
+        "{canary",
+        '{"host": "canary"}',
+        '{"conn_type": "x", "extra": "canary"}',
+        '{"conn_type": "x", "extra": ["canary"]}',
+        '{"conn_type": "x", "extra": "7"}',
+        "x://a:canary@b/?__extra__=%5B%22canary%22%5D",
+        "x://a:canary@b:notaport/",
+    ],
 )
 def test_a_variable_that_cannot_be_read_is_named_and_not_quoted(monkeypatch: pytest.MonkeyPatch, text: str):
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", text)
@@ -183,6 +198,21 @@ def test_a_variable_that_cannot_be_read_is_named_and_not_quoted(monkeypatch: pyt
         Place("/data").connection("airflow:shop_db")
     assert "canary" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+def test_a_login_that_a_database_does_not_take_is_to_be_corrected_in_airflow(monkeypatch: pytest.MonkeyPatch):
+    text = json.dumps({"conn_type": "postgres", "host": "db", "password": SECRET, "extra": {"mood": "canary"}})
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", text)
+    with pytest.raises(Invalid, match='invalid connection option "mood"') as refused:
+        Database.of(Place("/data"), "airflow:shop_db").session("reading").__enter__()
+    assert refused.value.help == "correct Airflow's connection 'shop_db'"
+    assert "canary" not in str(refused.value)
+
+
+def test_a_variable_that_no_shell_exports_is_told_with_how_to_set_it():
+    with pytest.raises(Invalid, match=r"AIRFLOW_CONN_SHOP-DB.EU is not set") as refused:
+        Place("/data").connection("airflow:shop-db.eu")
+    assert "`env AIRFLOW_CONN_SHOP-DB.EU='{" in refused.value.help
 
 
 def test_in_airflow_airflow_is_asked_even_if_a_variable_is_there(monkeypatch: pytest.MonkeyPatch):
@@ -205,6 +235,14 @@ def test_what_a_process_outside_of_airflow_needs_is_what_it_looks_up(monkeypatch
     for name, text in variables.items():
         monkeypatch.setenv(name, text)
     assert Place("/data").connection("airflow:shop_db") == before
+
+
+def test_two_connections_that_are_one_variable_elsewhere_are_not_taken_for_each_other(monkeypatch: pytest.MonkeyPatch):
+    known = {"shop": "ann", "SHOP": "bob"}
+    found = {id: SimpleNamespace(**EMPTY | {"conn_type": "postgres", "login": login}) for id, login in known.items()}
+    monkeypatch.setattr(airflow_login, "_ask", found.get)
+    with pytest.raises(Invalid, match="both AIRFLOW_CONN_SHOP outside of it"):
+        login_variables(["airflow:SHOP", "airflow:shop"])
 
 
 # -- the login of stores -----------------------------------------------------------------------------------
@@ -232,6 +270,14 @@ def test_a_stores_login_is_looked_up_when_an_option_is_asked_for_and_not_before(
     }, "the settings override it"
     assert place.options["aws_access_key_id"] == "key"
     assert type(copy.copy(place.options)) is dict, "as it is sent to a worker, which cannot ask"
+
+
+def test_what_is_on_local_disk_needs_no_login(tmp_path: Path):
+    found = settings(tmp_path, storage_options={"allow_unsafe_rename": "true"})
+    ledger = open_ledger(found.root, "orders", found.storage_options)
+    assert ledger.identity() is None
+    assert open_table(locate(found.place(), "tables/orders")) is None
+    assert dict(locate(found.place(), "tables/orders").options) == {"allow_unsafe_rename": "true"}
 
 
 def test_a_stores_login_is_in_no_record_and_on_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

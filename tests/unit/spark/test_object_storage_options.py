@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,16 @@ def test_a_login_from_airflow_reaches_spark_by_its_environment_and_is_in_no_file
 def test_no_login_is_passed_on_to_a_spark_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOGIN, "spark.hadoop.fs.s3a.secret.key=canary")
     assert LOGIN not in environment(SparkSettings())
+
+
+def test_spark_shows_no_login_of_a_store_where_it_shows_its_settings(tmp_path: Path) -> None:
+    shown = re.compile(server_conf(SparkSettings(), tmp_path)["spark.redaction.regex"])
+    azure = {"azure_account_name": "shop", "azure_account_key": "k"}
+    token = {"azure_account_name": "shop", "azure_sas_token": "sv=1"}
+    amazon = {"aws_access_key_id": "me", "aws_secret_access_key": "s", "aws_session_token": "t"}
+    for login in (azure, token, amazon):
+        secret = {name for name in hadoop_options(login) if "auth.type" not in name}
+        assert [name for name in secret if not shown.search(name)] == []
 
 
 def test_a_public_bucket_needs_no_login() -> None:

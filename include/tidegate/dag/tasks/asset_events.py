@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
@@ -21,7 +21,6 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from tidegate.dag.assets import AssetEvents, asset, shared_uri_of
 from tidegate.dag.names import COMPLETE, SWAP
 from tidegate.dag.runs import dag_run_of
-from tidegate.records.interval import Interval
 from tidegate.records.names import BACKFILL
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ MAX_ENTRIES = 100
 """How far to look back for entries that nobody was told of."""
 UNTOLD = frozenset({"failed", "upstream_failed", "skipped"})
 """The states of a task that was to tell, and has told nothing or told it in an earlier try."""
+SUCCESS = "success"
 PARTITION_KEY = "%Y-%m-%dT%H:%M:%S"
 """The form in which Airflow's own timetables write the beginning of an interval."""
 
@@ -56,6 +56,8 @@ class SinkChange:
     """The checkpoint that a rollback or a swap has returned to."""
     backfill: str = ""
     reason: str = ""
+    partitions: set[str] = field(default_factory=set)
+    """The keys of the intervals whose rows have changed."""
 
     @property
     def cause(self) -> str:
@@ -80,26 +82,25 @@ class SinkChange:
 def send_events(operator: BaseOperator, task: Task, id: int, when: AssetEvents, *, by_partition: bool) -> None:
     """Have Airflow send, when this task ends well, the events of each table that was changed up to entry `id`.
 
-    by_partition: of an interval pipeline: the events are about the partition that begins where the interval does.
+    by_partition: of an interval pipeline: an event for each partition, which begins where its interval does.
     """
     published = task.coordinator.ledger.published(id)
-    plan = task.coordinator.ledger.plan(id)
-    interval = Interval.of_record(plan.interval) if by_partition and plan is not None and plan.interval else None
-    told: list[Any] = []
+    told: list[tuple[Any, str]] = []
     outlets: list[Any] = []
     for sink, change in changes_since_told(task, id, when).items():
         for reference in _references(task, sink):
             accessor = _accessor(task, reference)
-            if accessor is None:
+            sinks = [other for known, other in told if known is accessor]
+            if accessor is None or sink in sinks:  # somebody's asset has both the name and the address
                 continue
-            if any(accessor is other for other in told):  # two sinks on one table: one event for both
+            if sinks:  # two sinks on one table: one event for both
                 accessor.extra["rows"] += change.rows
-                continue
-            accessor.extra = change.extra(sink, published)
-            if interval is not None:
-                accessor.add_partitions(f"{interval.start:{PARTITION_KEY}}")
-            told.append(accessor)
-            outlets.append(reference)
+            else:
+                accessor.extra = change.extra(sink, published)
+                outlets.append(reference)
+            if by_partition:
+                accessor.add_partitions(sorted(change.partitions))
+            told.append((accessor, sink))
     operator.outlets = outlets
 
 
@@ -112,6 +113,7 @@ def changes_since_told(task: Task, id: int, when: AssetEvents = "rows") -> dict[
             if earlier is not change:
                 change.rows += earlier.rows
                 change.released += earlier.released
+                change.partitions |= earlier.partitions
                 if change.back_to is None:
                     change.back_to, change.backfill, change.reason = earlier.back_to, earlier.backfill, earlier.reason
                 changes[sink] = change
@@ -137,13 +139,18 @@ def _is_told(task: Task, entry: Entry) -> bool:
     if made_by is None:
         return False
     dag_id, run_id = made_by
+    teller = SWAP if dag_id.endswith(BACKFILL) else COMPLETE
+    ti = task.context["ti"]
     try:
-        states = task.context["ti"].get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+        states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+        state = states.get(teller)
+        state = str(getattr(state, "value", state))
+        if state == SUCCESS:  # what was marked as that by hand has returned nothing
+            return ti.xcom_pull(dag_id=dag_id, run_id=run_id, task_ids=teller) is not None
     except Exception as error:
         log.warning("Cannot tell whether events were sent of entry %s: %r. None are sent again", entry.id, error)
         return True
-    state = states.get(SWAP if dag_id.endswith(BACKFILL) else COMPLETE)
-    return str(getattr(state, "value", state)) not in UNTOLD
+    return state not in UNTOLD
 
 
 def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str, SinkChange]]:
@@ -157,13 +164,14 @@ def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str,
                 yield sink, SinkChange(entry.id, back_to=back.target, backfill=backfill, reason=back.reason)
         return
     replaced = _replaced_sinks(task, entry)
+    partitions = {f"{entry.interval.start:{PARTITION_KEY}}"} if entry.interval is not None else set()
     acks = [acked.ack for acked in entry.acks.values()]
     for sink, node in graph.sinks.items():
         rows = sum(ack.stats.rows.get(sink, 0) for ack in acks)
         if rows or sink in replaced or when == "always":
             gates = graph.lineage.gates(node.input)
             released = sum(verdict.released for ack in acks for gate, verdict in ack.gates.items() if gate in gates)
-            yield sink, SinkChange(entry.id, rows, released if rows else 0)
+            yield sink, SinkChange(entry.id, rows, released if rows else 0, partitions=set(partitions))
 
 
 def _replaced_sinks(task: Task, entry: Entry) -> Iterable[str]:
@@ -190,5 +198,8 @@ def _accessor(task: Task, reference: Any) -> Any:
     except AirflowRuntimeError as error:
         if error.error.error != ErrorType.ASSET_NOT_FOUND:
             raise
-        log.warning("Airflow has no active asset %s: another DAG has one of the same name or address", reference)
+        log.warning(
+            "Airflow has no active asset %s: no DAG has declared it, or another is active of the same name or address",
+            reference,
+        )
         return None

@@ -21,6 +21,7 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
+from tidegate.records.airflow_login import StorageLogin
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.stores import bucket_client, delete_objects, refusal_of
 
@@ -49,6 +50,10 @@ class Location:
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.is_local and isinstance(self.options, StorageLogin):  # a folder needs no login: none is looked up
+            object.__setattr__(self, "options", self.options.given)
 
     @property
     def is_local(self) -> bool:

@@ -39,7 +39,7 @@ _CAPACITY, _TABLES = 50_000, 32
 
 def open_quarantine(home: str, gate: str, options: Mapping[str, str]) -> QuarantinedRows | None:
     """Open the quarantine of a gate in a pipeline's folder. None: the gate has quarantined no rows."""
-    snapshot = open_table(Location(QuarantineSink(gate).path(home), dict(options)))
+    snapshot = open_table(Location(QuarantineSink(gate).path(home), options))
     return QuarantinedRows(gate, snapshot) if snapshot is not None else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import where_login_is
 from tidegate.records.records import Json
 
 __all__ = [
@@ -47,7 +48,7 @@ def find_history(cursor: Any, source: str, connection: str) -> ServerHistory:
         raise Invalid(
             f"source {source!r}: connection {connection!r} leads to a standby",
             expected="the primary server, which knows what is still running",
-            help=f"set connections.{connection}.target_session_attrs to read-write, or name the primary",
+            help=f"set target_session_attrs to read-write in {where_login_is(connection)}, or name the primary",
             reason="STANDBY",
         )
     # pg_control_checkpoint() tells the last checkpoint's timeline: for a while after a promotion that is the old one.
