@@ -197,10 +197,10 @@ def _server(settings: Settings) -> Finding:
     """Check the embedded Spark server, if one runs. None is not a fault: the next job starts one."""
     from tidegate.spark.server import server as connect_server
     from tidegate.spark.server.watchdog import answers
-    from tidegate.spark.session import spark_settings
+    from tidegate.spark.session import server_home
 
     try:
-        servers = connect_server.status(spark_settings(settings).home)
+        servers = connect_server.status(server_home(settings.project))
     except TidegateError as error:
         return finding_of("machine", "Spark server", error)
     silent = [str(server.pid) for server in servers if not answers(server.port, _ANSWER_S)]

@@ -177,7 +177,7 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
         spare=spark.spare,
-        home=server_home(settings.project.absolute()),
+        home=server_home(settings.project),
         master=spark.master,
         memory=memory,
         python_path=(settings.project.absolute(),),
@@ -187,6 +187,7 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
 def server_home(project: Path) -> Path:
     """Return the folder of the project's embedded server: in the project, where people look for its log; if this user
     may not write there, as in an image whose code is root's, among the user's own files, with a name of its own."""
+    project = project.absolute()
     folder = project / ".tidegate"
     if os.access(folder if folder.is_dir() else project, os.W_OK | os.X_OK) or not project.is_dir():
         return folder / "spark"

@@ -127,7 +127,7 @@ def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submis
         name = f"tidegate {request.pipeline} {request.checkpoint} {request.job}"
         settings = _with_modules(settings, request)
         request = msgspec.structs.replace(request, python_path=list(map(str, settings.python_path)))
-        variables = _variables(settings)
+        variables = _variables(replace(settings, login={}))  # the driver looks it up by itself
         submission = Submission(folder, settings.master, _application(request, folder), name, variables)
         (folder / REQUEST_FILE).write_bytes(msgspec.json.encode(request))
         conf = _conf(settings, folder / "scratch", variables["PYTHONPATH"]) | {"spark.app.name": name}

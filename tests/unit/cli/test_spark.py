@@ -41,6 +41,18 @@ def test_from_nothing_to_nothing(servers, tidegate):
     assert tidegate("spark", "status", "--json").json == {"servers": []}
 
 
+def test_a_server_is_found_and_stopped_without_the_login_with_which_it_began(servers, tidegate, folder, monkeypatch):
+    toml = folder / "tidegate.toml"
+    toml.write_text(f'storage = "airflow:lake"\n{toml.read_text() if toml.exists() else ""}')
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:secret@/")
+    assert tidegate("spark", "start").code == 0
+    monkeypatch.delenv("AIRFLOW_CONN_LAKE")
+    assert tidegate("spark", "start", "--json").json["error"]["reason"] == "NO_AIRFLOW_CONNECTION"
+    assert len(tidegate("spark", "status", "--json").json["servers"]) == 1
+    assert "process" in next(line for line in tidegate("doctor").out.splitlines() if "Spark server" in line)
+    assert len(tidegate("spark", "stop", "--json").json["stopped"]) == 1
+
+
 def test_in_use_is_no_and_force_is_yes(servers, tidegate):
     from tidegate.config import load_settings
     from tidegate.spark.server.server import acquire

@@ -13,6 +13,7 @@ from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.server.server import LOGIN, environment, identity
 from tidegate.spark.session import spark_settings
 from tidegate.spark.storage.object_storage import hadoop_options
+from tidegate.spark.submit import DriverRequest, prepared
 
 
 def test_without_options_only_the_scheme_is_known_and_the_login_is_the_environments(tmp_path: Path) -> None:
@@ -73,6 +74,15 @@ def test_a_login_from_airflow_reaches_spark_by_its_environment_and_is_in_no_file
     own = made("canary", **{"spark.conf.spark.hadoop.fs.s3a.endpoint.region": "mine"})
     assert own.conf["spark.hadoop.fs.s3a.endpoint.region"] == "mine"
     assert "spark.hadoop.fs.s3a.endpoint.region" not in own.login, "what Spark is told itself comes first"
+
+
+def test_a_driver_that_looks_a_login_up_by_itself_is_not_given_it(tmp_path: Path) -> None:
+    settings = SparkSettings(mode="submit", login={"spark.hadoop.fs.s3a.secret.key": "canary"})
+    request = DriverRequest(
+        pipeline="shop", declared_in=[], project=str(tmp_path), checkpoint=1, job="main", python_path=[]
+    )
+    with prepared(settings, request) as submission:
+        assert "canary" not in repr(submission.environment)
 
 
 def test_no_login_is_passed_on_to_a_spark_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,15 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.cli.output import Output
-from tidegate.config import load_settings
+from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid
 from tidegate.spark.class_archive import find_archive
-from tidegate.spark.conf import SparkSettings
 from tidegate.spark.jars import fetch_jars, jars_folder
 from tidegate.spark.server import serve as connect_serve
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.prepare import make_archive
 from tidegate.spark.server.watchdog import answers
-from tidegate.spark.session import spark_settings
+from tidegate.spark.session import server_home, spark_settings
 
 __all__ = ["add_parser", "run"]
 
@@ -92,16 +91,16 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    code: int = args.act(args, spark_settings(load_settings(args.settings)), out)
+    code: int = args.act(args, load_settings(args.settings), out)
     return code
 
 
-def _start(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+def _start(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     _refuse_submit(settings)
     if out.terminal:
         out.line("Starting Spark …")
     before = seams.monotonic()
-    server = connect_server.start(settings)
+    server = connect_server.start(spark_settings(settings))
     seconds = seams.monotonic() - before
     out.document({"fresh": server.fresh, "seconds": round(seconds, 3), "server": server.to_json()})
     how = f"started in {seconds:.1f} s" if server.fresh else "runs already"
@@ -110,7 +109,7 @@ def _start(args: argparse.Namespace, settings: SparkSettings, out: Output) -> in
     return 0
 
 
-def _prepare(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+def _prepare(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     if out.terminal:
         out.line("Preparing Spark's class archive; this takes about a minute …")
     made = make_archive()
@@ -120,7 +119,7 @@ def _prepare(args: argparse.Namespace, settings: SparkSettings, out: Output) -> 
     return 0
 
 
-def _jars(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+def _jars(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     fetched = fetch_jars(s3=args.s3, say=out.line)
     folder = jars_folder()
     out.document({"folder": str(folder), "fetched": [path.name for path in fetched]})
@@ -128,8 +127,8 @@ def _jars(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int
     return 0
 
 
-def _status(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
-    servers = connect_server.status(settings.home)
+def _status(args: argparse.Namespace, settings: Settings, out: Output) -> int:
+    servers = connect_server.status(server_home(settings.project))
     answering = [answers(server.port, _ANSWER_TIMEOUT) for server in servers]
     documents = [
         server.to_json() | {"answers": ok, "state": _state(server, ok)}
@@ -157,13 +156,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _serve(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+def _serve(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     _refuse_submit(settings)
-    connect_serve.serve(settings, args.port, args.token_file.absolute())
+    connect_serve.serve(spark_settings(settings), args.port, args.token_file.absolute())
 
 
-def _refuse_submit(settings: SparkSettings) -> None:
-    if settings.mode == "submit":
+def _refuse_submit(settings: Settings) -> None:
+    if settings.spark.mode == "submit":
         raise Invalid(
             "With spark.mode = submit jobs do not use a Spark server: each is an application of its own.",
             expected="spark.mode connect",
@@ -178,8 +177,8 @@ def _state(server: connect_server.ServerInfo, answers: bool) -> str:
     return "in use" if server.used_by else "idle"
 
 
-def _stop(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
-    stopped = connect_server.stop(settings.home, force=args.force)
+def _stop(args: argparse.Namespace, settings: Settings, out: Output) -> int:
+    stopped = connect_server.stop(server_home(settings.project), force=args.force)
     out.document({"stopped": [server.to_json() for server in stopped]})
     for server in stopped:
         out.line(f"Stopped the Spark server {server.key} (process {server.pid}).")

@@ -26,7 +26,7 @@ from tidegate.cli.up.supervise import SERVER, Supervisor
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.spark.server import server as connect_server
-from tidegate.spark.session import spark_settings
+from tidegate.spark.session import server_home
 from tidegate.versions.python import parse_time
 from tidegate.versions.ranges import RANGES_BY_PACKAGE, installed_version
 
@@ -381,10 +381,10 @@ class Up:
 
     def _stop_spark(self, failed: bool) -> None:
         """Stop the embedded Spark server: it belongs to no client, and would stay until it has been idle for long."""
-        spark = spark_settings(self.settings)
+        spark = self.settings.spark
         try:
             if spark.mode == "connect" and spark.remote is None:
-                connect_server.stop(spark.home)
+                connect_server.stop(server_home(self.settings.project))
         except Rejected:
             self.screen.notify("The embedded Spark server stays: another process uses it.")
         except TidegateError as error:
