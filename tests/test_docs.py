@@ -394,7 +394,7 @@ def test_every_name_in_a_file_that_is_named_exists(document):
         elif match := re.fullmatch(r"([a-z_]+)\.(?!(?:py|js|json|toml|yaml|md)$)([a-z_]\w*)(\(.*\))?", code):
             if match[1] in OBJECTS:
                 continue
-            modules = [source for name, source in python_files().items() if name.endswith(f"{match[1]}.py")]
+            modules = [source for name, source in python_files().items() if Path(name).stem == match[1]]
             if modules and not any(match[2] in names_of(source) for source in modules):
                 wrong.append(code)
         elif (match := re.fullmatch(r"([A-Z][a-z]\w*)\.([a-z_]\w*)", code)) and match[1] in members():

@@ -46,8 +46,8 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 from tidegate.spark.local_session import opened
 from tidegate.spark.session import SparkSettings
-from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.object_storage import hadoop_options
+from tidegate.spark.storage.worker_writes import work_on_store
 from tidegate.spark.workers.shipping import ship_code
 
 FILES = 4

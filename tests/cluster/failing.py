@@ -17,7 +17,7 @@ from tests.kit.s3 import BUCKET, S3Server
 from tidegate import Pipeline
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.delta import rewritten_ahead
+from tidegate.sinks.delta import prerewritten
 from tidegate.sources import Files
 from tidegate.spark.server import server as connect_server
 from tidegate.testing import RunningPipeline, run
@@ -166,7 +166,7 @@ def failing(home: Path) -> Iterator[Failing]:
         suites.mkdir(parents=True)
         (suites / "amounts.yaml").write_text(SUITE)
         patch.chdir(where.driver)
-        patch.setattr(rewritten_ahead, "MIN_BYTES", 0)
+        patch.setattr(prerewritten, "MIN_BYTES", 0)
         for name, value in where.environment(where.driver).items():
             patch.setenv(name, value)
         settings = where.spark("connect", executorEnv_PYTHONPATH=str(hook), **SPECULATION)

@@ -15,7 +15,7 @@ from tests.kit.s3 import BUCKET
 from tests.kit.sampling import only_with_all, some_of
 from tidegate.delta import Location, sync_and_list
 from tidegate.spark.storage import writing
-from tidegate.spark.storage.by_workers import work_on_store
+from tidegate.spark.storage.worker_writes import work_on_store
 from tidegate.spark.storage.writing import write_files
 
 pytestmark = [*NEEDS, only_with_all]

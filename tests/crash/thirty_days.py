@@ -34,7 +34,7 @@ from tidegate.coordinator import Coordinator, Outcome
 from tidegate.execution import runs
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.ledger import open_ledger
-from tidegate.protocol.lines import Swapped
+from tidegate.protocol.backfill import Swapped
 from tidegate.testing import crash_at, points_reached
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from typing import Any
 from tests.dags.server import Airflow
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import open_ledger
 from tidegate.lifecycle import savepoint
 

@@ -11,7 +11,7 @@ from tests.dags.in_process import GREEN, run
 from tests.dags.project import MULTIPLIES, Made, Project
 from tests.kit.sampling import in_turn
 from tidegate.checkpoint import control
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.records.records import Act

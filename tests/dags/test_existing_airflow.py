@@ -20,7 +20,7 @@ MAKE_HOME = "from airflow.configuration import conf; print(conf.get('core', 'dag
 READ = """
 import json, sys
 from airflow.dag_processing.dagbag import DagBag
-from tidegate.ui.own_airflow import notices
+from tidegate.ui.airflow_setup import notices
 told = {}
 for folder in sys.argv[1:]:
     bag = DagBag(folder)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from tests.dags.server import Airflow
 from tests.kit.postgres import Server, server
 from tests.kit.sampling import only_with_all
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import open_ledger
 
 pytestmark = only_with_all

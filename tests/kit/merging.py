@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.operators.by_workers.merged import MergeAggregates
-from tidegate.spark.known import is_known_empty
-from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.operators.kernels.merged import MergeAggregates
+from tidegate.spark.frame_facts import is_known_empty
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 from tidegate.state.keyed import KeyedState
 
 __all__ = ["merged"]

@@ -35,8 +35,9 @@ from tests.model.worlds import (
     RETIRER,
     TWO_LINES,
 )
-from tidegate.protocol import lines, rules
-from tidegate.protocol.lines import (
+from tidegate.protocol import backfill as backfill_rules
+from tidegate.protocol import rules
+from tidegate.protocol.backfill import (
     Approved,
     BackfillProgress,
     CaughtUp,
@@ -63,21 +64,21 @@ def _create(view: View) -> rules.CreateEntry:
 def _whatever_is_open(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
-    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, rules.Wait) else answer
 
 
 def _whatever_is_left(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
-    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, Replay) else answer
 
 
 def _whatever_the_number(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
-    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, FillGap) else answer
 
 
@@ -85,13 +86,13 @@ def _whatever_was_undone(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
     """What the line has replayed is taken to count for ever."""
-    with mock.patch.object(lines, "rolled_back_by", return_value=None):
-        return lines.on_swap(view, line, rollbacks, swaps, give_up)
+    with mock.patch.object(backfill_rules, "rolled_back_by", return_value=None):
+        return backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
 
 
 def _only_what_counts(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """What a swap has undone is not replayed."""
-    answer = lines.on_replay(view, line, rollbacks, swaps)
+    answer = backfill_rules.on_replay(view, line, rollbacks, swaps)
     if not isinstance(answer, Replay):
         return answer
     ids = tuple(id for id in answer.ids if rolled_back_by(id, list(rollbacks)) is None)
@@ -100,7 +101,7 @@ def _only_what_counts(view: View, line: BackfillProgress, rollbacks: Rollbacks, 
 
 def _no_rollback_stands_for_anything(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """A line from the beginning has nothing to replay where all that is left is a rollback to what is gone."""
-    answer = lines.on_replay(view, line, rollbacks, swaps)
+    answer = backfill_rules.on_replay(view, line, rollbacks, swaps)
     if not isinstance(answer, Replay):
         return answer
     plain = tuple(entry.id for entry in view.entries if entry.id in answer.ids and entry.rollback is None)
@@ -110,30 +111,30 @@ def _no_rollback_stands_for_anything(view: View, line: BackfillProgress, rollbac
 def _no_rollback_is_missed(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
-    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
     by_rollback = isinstance(answer, Replay) and answer.ids[0] in {id for id, _ in rollbacks}
     return _create(view) if by_rollback and not list(view.still_open()) else answer
 
 
 def _a_swap_is_a_rollback(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """What a swap has undone is taken for input that does not count."""
-    answer = lines.on_replay(view, line, rollbacks, swaps)
+    answer = backfill_rules.on_replay(view, line, rollbacks, swaps)
     undone = tuple(id for id in line.replayed if rolled_back_by(id, list(rollbacks)) is not None)
     return Refuse("it was undone", undone) if undone and not isinstance(answer, Swapped) else answer
 
 
 def _again(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck) -> object:
     """A swap that was rolled back is taken for none."""
-    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    answer = backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
     if isinstance(answer, Swapped) and rolled_back_by(answer.id, list(rollbacks)) is not None:
-        return lines.on_swap(view, replace(line, run="another one"), rollbacks, swaps, give_up)
+        return backfill_rules.on_swap(view, replace(line, run="another one"), rollbacks, swaps, give_up)
     return answer
 
 
 def _deaf(view: View, run: str) -> object:
     """An open swap is somebody else's affair."""
-    answer = lines.on_discard(view, run)
-    return lines.RemoveBackfill(None) if isinstance(answer, rules.Abort) else answer
+    answer = backfill_rules.on_discard(view, run)
+    return backfill_rules.RemoveBackfill(None) if isinstance(answer, rules.Abort) else answer
 
 
 def _clock_of_now(now: str, base: Plan | None, *, by_hand: bool) -> str:
@@ -148,29 +149,31 @@ def _clock_of_the_beginning(head: Plan, base: Plan | None) -> str:
 
 def _cut_now(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
     """A line goes by the time at which it is computed."""
-    cut = lines.on_cut(plans, base, recorded=recorded, drops=drops)
+    cut = backfill_rules.on_cut(plans, base, recorded=recorded, drops=drops)
     return replace(cut, clock=clock_text(59)) if isinstance(cut, ReplayCut) else cut
 
 
 def _larger_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
     """Recorded cuts are merged like any."""
-    return lines.on_cut(plans, base, recorded=False, drops=drops)
+    return backfill_rules.on_cut(plans, base, recorded=False, drops=drops)
 
 
 def _cut_by_hand(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
     """A change by hand is taken for a checkpoint without input."""
-    return lines.on_cut(plans, base, recorded=recorded, drops=True)
+    return backfill_rules.on_cut(plans, base, recorded=recorded, drops=True)
 
 
 def _whatever_was_answered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
     """The time limit counts as a person."""
-    return lines.decide_shared_approval(replays, held, {id: replace(each, by_person=True) for id, each in live.items()})
+    return backfill_rules.decide_shared_approval(
+        replays, held, {id: replace(each, by_person=True) for id, each in live.items()}
+    )
 
 
 def _whatever_the_rows(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
     """The same input is taken for the same rows."""
     same = {id: replace(each, judged=replace(each.judged, rows=held.rows)) for id, each in live.items()}
-    return lines.decide_shared_approval(replays, held, same)
+    return backfill_rules.decide_shared_approval(replays, held, same)
 
 
 def _whatever_is_covered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:

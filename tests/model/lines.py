@@ -25,7 +25,7 @@ from tests.model.world import (
     held_live,
 )
 from tidegate.protocol import rules
-from tidegate.protocol.lines import (
+from tidegate.protocol.backfill import (
     BackfillProgress,
     ChangedByHand,
     FillGap,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.model.lines import rollbacks
 from tests.model.stepper import Step, Stepper, put
 from tests.model.world import RETENTION
-from tidegate.protocol.lines import spared_for_lines
+from tidegate.protocol.backfill import spared_for_lines
 from tidegate.protocol.view import rolled_back_by
 from tidegate.records.records import Pin
 

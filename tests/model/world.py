@@ -23,8 +23,9 @@ from tests.model.facts import (
     table_name,
     view_of,
 )
-from tidegate.protocol import clock, lines, rules
-from tidegate.protocol.lines import Approved, BackfillProgress, JudgedHold
+from tidegate.protocol import backfill as backfill_rules
+from tidegate.protocol import clock, rules
+from tidegate.protocol.backfill import Approved, BackfillProgress, JudgedHold
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
@@ -83,11 +84,11 @@ class World:
     on_completion: Callable[..., object] = rules.on_completion
     on_publish: Callable[..., object] = rules.on_publish
     on_rollback: Callable[..., object] = rules.on_rollback
-    on_replay: Callable[..., object] = lines.on_replay
-    on_swap: Callable[..., object] = lines.on_swap
-    on_cut: Callable[..., object] = lines.on_cut
-    on_discard: Callable[..., object] = lines.on_discard
-    on_hold: Callable[..., object] = lines.decide_shared_approval
+    on_replay: Callable[..., object] = backfill_rules.on_replay
+    on_swap: Callable[..., object] = backfill_rules.on_swap
+    on_cut: Callable[..., object] = backfill_rules.on_cut
+    on_discard: Callable[..., object] = backfill_rules.on_discard
+    on_hold: Callable[..., object] = backfill_rules.decide_shared_approval
     clock_of_plan: Callable[..., str] = clock.clock_of_plan
     clock_of_swap: Callable[..., str] = clock.clock_of_swap
     broken: frozenset[str] = frozenset()

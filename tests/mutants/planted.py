@@ -27,7 +27,7 @@ _LINES = {
     "swap: lower entries are not durable": _Line(SWAP, "    control.sync_below(ledger, view, 0)", "    pass"),
     "swap: requests of the head stand": _Line(SWAP, "if not name.startswith(QUARANTINE)}", "if True}"),
     "line: decisions are not durable": _Line(
-        "backfill/line.py", "            self._live.ledger.sync_decision(id)  # W2", "            pass"
+        "backfill/open_backfill.py", "            self._live.ledger.sync_decision(id)  # W2", "            pass"
     ),
     "discard: the pin is removed before the files": _Line(
         "backfill/discard.py",
@@ -46,7 +46,7 @@ _LINES = {
     ),
     "stores: a client survives a fork": _Line("stores.py", "key = (os.getpid(), store,", "key = (0, store,"),
     "sessions: one that grows counts as moved": _Line(
-        "operators/by_workers/sessions.py", "(changed[island] & (starts != begins[island]))", "(changed[island])"
+        "operators/kernels/sessions.py", "(changed[island] & (starts != begins[island]))", "(changed[island])"
     ),
     "lifetime: a microsecond longer, in workers": _Line(
         "state/arrow/merging.py", "pc.greater(rows[TOUCHED], limit)", "pc.greater_equal(rows[TOUCHED], limit)"

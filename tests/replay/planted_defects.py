@@ -11,8 +11,8 @@ from unittest import mock
 import msgspec
 
 from tests.replay.oracle import Told
-from tidegate.backfill import line
-from tidegate.backfill.line import BackfillCoordinator
+from tidegate.backfill import open_backfill
+from tidegate.backfill.open_backfill import BackfillCoordinator
 from tidegate.checkpoint import planning
 from tidegate.records.records import Plan
 
@@ -47,7 +47,7 @@ def _a_swap_gives_gates_what_the_line_remembers() -> Patches:
 
 
 def _a_person_is_asked_again_about_the_same_rows() -> Patches:
-    yield mock.patch.object(line, "carried_answer", return_value=None)
+    yield mock.patch.object(open_backfill, "carried_answer", return_value=None)
 
 
 def _rows_that_were_released_wait_again_in_a_backfill() -> Patches:

@@ -19,7 +19,7 @@ from tests.simulation.world import GATE, TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.backfill import OpenBackfill, begin, discard, open_line, pause_pipeline, release_pipeline, replay, swap
 from tidegate.backfill.discard import release_name
-from tidegate.backfill.line import Cuts
+from tidegate.backfill.open_backfill import Cuts
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
 from tidegate.execution.loop import Observer, Schedule

@@ -16,7 +16,7 @@ from tests.kit.toys import Row, ToyCommit, ToyFeed, ToyFrame, ToySink, ToyTable
 from tests.simulation.long_lives import Remembering
 from tests.simulation.state_storage import copy_files
 from tidegate import seams
-from tidegate.backfill import line as line_module
+from tidegate.backfill import open_backfill as line_module
 from tidegate.execution import finish, loop
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger

@@ -12,9 +12,9 @@ from unittest import mock
 from tests.simulation.line_storage import QuarantineByHome
 from tests.simulation.planted_bugs import Plant
 from tidegate import seams
-from tidegate.backfill import line as line_module
+from tidegate.backfill import open_backfill as line_module
 from tidegate.lifecycle import retention
-from tidegate.protocol import lines
+from tidegate.protocol import backfill as backfill_rules
 
 Patches = Iterator[Any]
 
@@ -27,14 +27,14 @@ def _retain_nothing_for_lines() -> Patches:
 
 
 def _swap_below_an_open_checkpoint() -> Patches:
-    real = lines.on_swap
+    real = backfill_rules.on_swap
 
     def on_swap(view: Any, *rest: Any) -> Any:
         decided = tuple(each for each in view.entries if each.decision is not None or each.rollback is not None)
         answer = real(replace(view, entries=decided), *rest)
         return replace(answer, id=view.last_id + 1) if isinstance(answer, swap_module.rules.CreateEntry) else answer
 
-    yield mock.patch.object(lines, "on_swap", on_swap)
+    yield mock.patch.object(backfill_rules, "on_swap", on_swap)
 
 
 def _discard_what_a_swap_has_brought() -> Patches:
@@ -81,7 +81,7 @@ def _cut_as_it_likes() -> Patches:
 
 
 def _go_by_the_clock_of_now() -> Patches:
-    yield mock.patch.object(lines, "clock_of_replay", lambda replayed, base: seams.now().isoformat())
+    yield mock.patch.object(backfill_rules, "clock_of_replay", lambda replayed, base: seams.now().isoformat())
 
 
 PLANTED_LINES = {

@@ -15,11 +15,11 @@ from tests.spark.mended_lives import MendedLife
 from tests.spark.random_cuts import Story
 from tests.spark.random_cuts import told as told_of_cuts
 from tests.spark.random_histories import told as told_of_life
-from tidegate.backfill import line
+from tidegate.backfill import open_backfill
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph import retractions
-from tidegate.protocol.lines import ReplayCut
+from tidegate.protocol.backfill import ReplayCut
 
 __all__ = ["PLANTED", "Planted", "tell_cuts", "tell_life"]
 
@@ -42,13 +42,13 @@ def _an_old_row_brings_back_what_was_removed() -> Patches:
 
 
 def _a_backfill_goes_by_the_clock_of_now() -> Patches:
-    real = line.on_cut
+    real = open_backfill.on_cut
 
     def on_cut(*given: Any, **named: Any) -> Any:
         cut = real(*given, **named)
         return replace(cut, clock=str(stamp("now")["created"])) if isinstance(cut, ReplayCut) else cut
 
-    yield mock.patch.object(line, "on_cut", on_cut)
+    yield mock.patch.object(open_backfill, "on_cut", on_cut)
 
 
 def tell_cuts(seed: int, root: Path, spark: Any) -> list[str]:

@@ -41,7 +41,7 @@ from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.operators.aggregate import Aggregate
 from tidegate.pipeline import Graph as PipelineGraph
-from tidegate.state import folding, keyed
+from tidegate.state import kernel_driver, keyed
 from tidegate.state.arrow import workers
 
 __all__ = ["FAULTS", "Batches", "Event", "Found", "Graph", "Story", "counted", "told"]
@@ -178,7 +178,7 @@ class Story:
             stack.enter_context(patch.object(keyed, "MAX_ROWS_OF_SMALL_STATE", self.few_rows))
             if self.large:
                 stack.enter_context(patch("tidegate.execution.job.run_job.is_small", lambda _: False))
-                stack.enter_context(patch("tidegate.operators.distinct.reducing.UNREDUCED", 0))
+                stack.enter_context(patch("tidegate.operators.distinct.pre_aggregation.UNREDUCED", 0))
             Telling(play, spark, tasks).checkpoint(fault)
 
     def __str__(self) -> str:
@@ -262,8 +262,8 @@ class Telling:
         try:
             for key, value in wanted.items():
                 self.spark.conf.set(key, value)
-            limit = folding.MAX_STORED_FOR_ONE_WORKER if tasks == 1 else -1
-            with patch.object(folding, "MAX_STORED_FOR_ONE_WORKER", limit):
+            limit = kernel_driver.MAX_STORED_FOR_ONE_WORKER if tasks == 1 else -1
+            with patch.object(kernel_driver, "MAX_STORED_FOR_ONE_WORKER", limit):
                 yield
         finally:
             for key, value in before.items():

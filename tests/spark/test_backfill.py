@@ -19,7 +19,7 @@ from tidegate.backfill.compare import difference_of, differing_rows
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
 

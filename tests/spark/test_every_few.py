@@ -12,7 +12,7 @@ from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.state import folding
+from tidegate.state import kernel_driver
 from tidegate.state.arrow import workers
 
 pytestmark = in_turn(seconds=60)
@@ -48,7 +48,7 @@ def test_each_row_is_given_as_often_as_it_holds_with_each_third_checkpoint(
     by_files: bool, most_bytes: int, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maps are brought by Spark in any case. With little memory rows wait on local disk."""
-    monkeypatch.setattr(folding, "MAX_BYTES", most_bytes)
+    monkeypatch.setattr(kernel_driver, "MAX_BYTES", most_bytes)
     if not by_files:
         monkeypatch.setattr(workers, "usable", lambda *_: False)
     play = SmallPipeline(tmp_path, spark, declare)

@@ -91,7 +91,7 @@ def test_values_of_an_earlier_life_do_not_count_while_they_are_still_kept(
     """b is forgotten after its values could have been dropped, and comes back before that is due again."""
     if computed_by == "workers, of much":
         monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
-        monkeypatch.setattr("tidegate.operators.distinct.reducing.UNREDUCED", 0)
+        monkeypatch.setattr("tidegate.operators.distinct.pre_aggregation.UNREDUCED", 0)
     if computed_by == "through Spark":
         monkeypatch.setattr(workers, "usable", lambda *_: False)
     play = Days(tmp_path, spark, counts("36 h"))

@@ -11,7 +11,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.execution.job import small_input
 from tidegate.sinks import DeltaUpsert
-from tidegate.state import folding
+from tidegate.state import kernel_driver
 
 
 def totals(pipeline: Pipeline) -> None:
@@ -40,7 +40,7 @@ def test_few_rows_are_computed_by_one_worker_and_many_by_several(
     assert added(play) == 1
     with monkeypatch.context() as fewer:
         if what == "stored":
-            fewer.setattr(folding, "MAX_STORED_FOR_ONE_WORKER", len(KEYS) - 1)
+            fewer.setattr(kernel_driver, "MAX_STORED_FOR_ONE_WORKER", len(KEYS) - 1)
         else:
             fewer.setattr(small_input, "FEW_BYTES", 1)
         shared_out = added(play)

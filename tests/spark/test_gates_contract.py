@@ -27,7 +27,7 @@ from tidegate.records.codec import decode_json, encode_json
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
-from tidegate.spark.known import no_rows_like
+from tidegate.spark.frame_facts import no_rows_like
 
 pytestmark = in_turn(seconds=135)
 

@@ -15,7 +15,7 @@ from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import TidegateError
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.delta import rewritten_ahead
+from tidegate.sinks.delta import prerewritten
 from tidegate.sources import Files
 from tidegate.spark.jars import jars_folder
 from tidegate.testing import RunningPipeline, run
@@ -80,7 +80,7 @@ def refuse_differences(world: RunningPipeline, landed: int) -> None:
 def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewritten_ahead, "MIN_BYTES", 0)
+    monkeypatch.setattr(prerewritten, "MIN_BYTES", 0)
     with run(shop(), tmp_path, settings=SPARK | server.settings("crashes")) as world:
         land(server, "crashes", 1)
         world.checkpoint()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.spark.known import renamed, select_sql
+from tidegate.spark.frame_facts import renamed, select_sql
 
 ODD = ["*", "'a\\nb' AS `it's, odd`", "'' AS empty", "concat(k, 'é\u2028\"') AS `x.y`", "array(1, 2) AS more"]
 

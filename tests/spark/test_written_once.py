@@ -16,8 +16,8 @@ from tidegate.operators import aggregate
 from tidegate.operators.window import closing
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.storage import writing
-from tidegate.state import folding
-from tidegate.state.arrow.folding import KernelPlan as plan
+from tidegate.state import kernel_driver
+from tidegate.state.arrow.kernel_worker import KernelPlan as plan
 
 pytestmark = in_turn(seconds=55)
 
@@ -214,7 +214,12 @@ def test_rows_that_are_replaced_are_written_only_if_somebody_takes_them(
         sums.sink("out", DeltaUpsert("tables/out", keys=["ids"]))
 
     plans = []
-    monkeypatch.setattr(folding, "KernelPlan", lambda **told: (plans.append(told["giving"].replaced), plan(**told))[1])
+
+    def kernel_plan(**arguments: Any) -> Any:
+        plans.append(arguments["emit_plan"].retractions_folder)
+        return plan(**arguments)
+
+    monkeypatch.setattr(kernel_driver, "KernelPlan", kernel_plan)
     told(tmp_path / "nobody", spark, newest)
     assert plans == [None, None]
     (row,) = by_spark(spark, told(tmp_path / "taken", spark, taken))

@@ -40,8 +40,8 @@ from tidegate.protocol import progress, rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, Payload
 from tidegate.sinks.base import RestorePlan
+from tidegate.sinks.delta import prerewritten, upsert
 from tidegate.sinks.delta import restore as delta_restore
-from tidegate.sinks.delta import rewritten_ahead, upsert
 from tidegate.sinks.delta import table as delta_table
 from tidegate.sources import Files
 from tidegate.sources.files import source as files
@@ -180,9 +180,9 @@ def _where_it_was_written(patch: Patch) -> None:
 
 def _any_history(patch: Patch) -> None:
     """What tells whether it is the same version is its number."""
-    real = rewritten_ahead._added_since
+    real = prerewritten._added_since
     patch.setattr(
-        rewritten_ahead,
+        prerewritten,
         "_added_since",
         lambda snapshot, ahead: real(snapshot, msgspec.structs.replace(ahead, log_hash=snapshot.log_hash)),
     )
@@ -291,7 +291,7 @@ def _read_once_what_remains(patch: Patch) -> None:
 
 
 CHECKPOINT = "unit/checkpoint/test_"
-AHEAD = "unit/sinks/test_upsert_ahead.py"
+AHEAD = "unit/sinks/test_prerewritten.py"
 
 DEFECTS = {
     "files of a quarantine are compared with the next one and pins": Defect(
@@ -407,7 +407,7 @@ DEFECTS = {
         "/merged-",
     ),
     "what was rewritten ahead counts, whatever came since": Defect(
-        lambda patch: patch.setattr(rewritten_ahead, "_added_since", lambda snapshot, ahead: set()),
+        lambda patch: patch.setattr(prerewritten, "_added_since", lambda snapshot, ahead: set()),
         f"{AHEAD}::test_a_file_that_came_since_is_looked_at[an order counts]",
         "(60, 10, 'foreign')",
     ),
@@ -417,7 +417,7 @@ DEFECTS = {
         "(1, 1, 'again')",
     ),
     "what was rewritten ahead is not looked for": Defect(
-        lambda patch: patch.setattr(rewritten_ahead, "missing_files", lambda location, files: []),
+        lambda patch: patch.setattr(prerewritten, "missing_files", lambda location, files: []),
         f"{AHEAD}::test_a_file_that_was_written_ahead_and_is_damaged_is_no_loss[the later checkpoint counts-gone]",
         "/ahead/",
     ),

@@ -9,7 +9,7 @@ import msgspec
 from tidegate.checkpoint.approvals import TIME_LIMIT
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.lines import Approved, JudgedHold, decide_shared_approval
+from tidegate.protocol.backfill import Approved, JudgedHold, decide_shared_approval
 from tidegate.protocol.verdicts import Holding
 from tidegate.protocol.view import Entry
 from tidegate.records.codec import fingerprint

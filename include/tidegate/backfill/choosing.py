@@ -8,7 +8,14 @@ from itertools import count
 
 from tidegate.backfill.carried import approvals_of
 from tidegate.backfill.in_place import outlook_in_place
-from tidegate.backfill.line import Cuts, OpenBackfill, changes_since, problems_of, refuse_origin, without_shadow
+from tidegate.backfill.open_backfill import (
+    Cuts,
+    OpenBackfill,
+    changes_since,
+    problems_of,
+    refuse_origin,
+    without_shadow,
+)
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.results import changed_results
 from tidegate.backfill.unchanged import may_differ, unrepeatable

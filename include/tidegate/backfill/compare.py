@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate import seams
-from tidegate.backfill.line import OpenBackfill, changes_since
+from tidegate.backfill.open_backfill import OpenBackfill, changes_since
 from tidegate.backfill.swap import examine_swap
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.as_python import python_rows

@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate import seams
-from tidegate.backfill.line import OpenBackfill, open_line, pin_owner
+from tidegate.backfill.open_backfill import OpenBackfill, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
 from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import cancel
-from tidegate.protocol import lines, rules
+from tidegate.protocol import backfill as backfill_rules
+from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import BackfillDiscarded, Json
 from tidegate.state.table import StateSink
@@ -30,7 +31,7 @@ def discard(line: OpenBackfill, by: str) -> int | None:
     """End the line. Return the entry that has swapped it in, if one has. Repeatable."""
     live, ledger = line.live, line.live.ledger
     ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
-    while isinstance(answer := lines.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
+    while isinstance(answer := backfill_rules.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
         live.abort(answer.id, answer.reason, answer.detail)
     swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
     if swapped is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.backfill.line import OpenBackfill, reporting_discarded
+from tidegate.backfill.open_backfill import OpenBackfill, reporting_discarded
 from tidegate.errors import Rejected
 from tidegate.execution.loop import POLL_S, Observer, Schedule, run_checkpoints
 from tidegate.protocol.verdicts import REJECTED

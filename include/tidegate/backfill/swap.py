@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate import seams
-from tidegate.backfill.line import OpenBackfill, changes_since, lagging_sources, reporting_discarded
+from tidegate.backfill.open_backfill import OpenBackfill, changes_since, lagging_sources, reporting_discarded
 from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
@@ -31,12 +31,13 @@ from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.gates.base import memory_key
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
-from tidegate.history.lines import find_rollbacks, view_from
+from tidegate.history.backfill import find_rollbacks, view_from
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import How, TableChange, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
-from tidegate.protocol import lines, rules
+from tidegate.protocol import backfill as backfill_rules
+from tidegate.protocol import rules
 from tidegate.protocol.clock import clock_of_swap
 from tidegate.protocol.view import Entry, View
 from tidegate.records import typed
@@ -205,15 +206,15 @@ def _swap(line: OpenBackfill, act: _SwapRequest, wait: Callable[[str], None]) ->
         progress = line.progress()
         view = view_from(ledger, progress)
         control.refuse_after_final_cancel(ledger, view)
-        answer = lines.on_swap(view, progress, *find_rollbacks(ledger), _abandon_swap(view))
-        if isinstance(answer, lines.Swapped):
+        answer = backfill_rules.on_swap(view, progress, *find_rollbacks(ledger), _abandon_swap(view))
+        if isinstance(answer, backfill_rules.Swapped):
             return _published(line, answer.id)
         line.backfill.refuse()
         if isinstance(answer, rules.Abort):
             live.abort(answer.id, answer.reason, answer.detail, counts=answer.counts)
         elif isinstance(answer, rules.Wait):
             wait(_undecided_text(view, answer.ids))
-        elif isinstance(answer, lines.FillGap):
+        elif isinstance(answer, backfill_rules.FillGap):
             _fill_up(line, view)
         elif isinstance(answer, rules.CreateEntry):
             created = _create(line, answer, view, act)
@@ -325,7 +326,7 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Swa
         return None
     # Until now the line's own pin has spared both. If it has no tombstone, that pin stands.
     if ledger.line_discarded(line.name) is not None:
-        live.abort(plan.id, lines.LINE_DISCARDED)
+        live.abort(plan.id, backfill_rules.LINE_DISCARDED)
         line.backfill.refuse()
     positions = {name: Position(kind=part.kind, at=part.end) for name, part in sources.items()}
     return _Created(plan, _tables(line, proposal, head, base, brought), positions, base)

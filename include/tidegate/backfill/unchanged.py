@@ -18,7 +18,7 @@ from tidegate.sources.unrepeatable import unrepeatable_calls, unrepeatable_in_te
 from tidegate.state.record import StateTable
 
 if TYPE_CHECKING:
-    from tidegate.backfill.line import Cuts
+    from tidegate.backfill.open_backfill import Cuts
     from tidegate.coordinator import Coordinator
 
 __all__ = ["may_differ", "unrepeatable"]

@@ -106,7 +106,7 @@ def _airflow() -> Iterator[Finding]:
     if not (home / "airflow.cfg").is_file() and not any(name.startswith("AIRFLOW__") for name in os.environ):
         yield Finding(AREA, "Airflow's settings", "ok", f"none in {home}; `tidegate up` has its own")
         return
-    asked = [sys.executable, "-m", "tidegate.ui.own_airflow"]
+    asked = [sys.executable, "-m", "tidegate.ui.airflow_setup"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_AIRFLOW_S)
         notices = json.loads(done.stdout.splitlines()[-1])

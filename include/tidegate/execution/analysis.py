@@ -41,7 +41,7 @@ from tidegate.sinks.base import Staging
 from tidegate.sources.base import ReadOnlyBlobs
 from tidegate.spark.errors import translate
 from tidegate.spark.event_time import time_micros
-from tidegate.spark.known import no_rows_like
+from tidegate.spark.frame_facts import no_rows_like
 from tidegate.state.keyed import KeyedState, TemporaryState, schema_of
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.execution.by_hand import ManualEdit
 from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late
 from tidegate.execution.finish import finish
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import run_manual_edit
+from tidegate.execution.manual_edits import ManualEdit
 from tidegate.execution.runs import abandoned_reason, new_run, user_and_machine
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
 from tidegate.records.records import ChangeByHand
-from tidegate.spark.known import empty_like
+from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.session import cancel_in
 from tidegate.state.table import state_sink_name
 

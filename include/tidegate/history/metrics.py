@@ -14,8 +14,8 @@ from datetime import MAXYEAR, datetime
 from typing import Final
 
 from tidegate.checkpoint import skipping, troubles
+from tidegate.history.backfill import BackfillStatus, backfill_statuses
 from tidegate.history.health import Health, HealthLimits, Observations, condition, observe
-from tidegate.history.lines import BackfillStatus, backfill_statuses
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView

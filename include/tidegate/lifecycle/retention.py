@@ -30,7 +30,7 @@ from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.lifecycle.ages import Ages, DatedCheckpoints
-from tidegate.protocol.lines import spared_for_lines
+from tidegate.protocol.backfill import spared_for_lines
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Blob, Decision, Pin, RetainedCount, Retired
 from tidegate.sinks.base import Staging

@@ -3,7 +3,7 @@
 Each function is kept as one or more partial values that can be merged, so that a checkpoint costs what its batch
 costs: the batch is reduced to one row per key, joined with the state of these keys only, merged and written. The
 values of an exact `count(distinct …)` are keys of a state of their own, which counts how often each is there. They do
-not expire, but count no more once their key has (`distinct/lives.py`).
+not expire, but count no more once their key has (`distinct/key_generations.py`).
 
 Over an input that replaces rows (another aggregate, `latest` …) the rows that it takes back count negatively; a key
 whose last row is taken back is gone.
@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.merged import MergeAggregates
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.distinct.by_workers import GENERATION
-from tidegate.operators.distinct.folded import (
+from tidegate.operators.distinct.kernel import GENERATION
+from tidegate.operators.distinct.key_generations import (
+    forget_values,
+    generation_function,
+    in_current_generation,
+    with_generation,
+)
+from tidegate.operators.distinct.new_values import (
     NO_NEW_DISTINCT,
     CoAggregates,
     NewDistinct,
@@ -30,8 +35,7 @@ from tidegate.operators.distinct.folded import (
     new_values,
     value_names,
 )
-from tidegate.operators.distinct.lives import forget_values, generation_function, in_current_generation, with_generation
-from tidegate.operators.distinct.reducing import remember_reducing
+from tidegate.operators.distinct.pre_aggregation import remember_reducing
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     NOT_MERGED,
@@ -49,6 +53,7 @@ from tidegate.operators.functions import (
     why_not_merged,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, types_of
+from tidegate.operators.kernels.merged import MergeAggregates
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
     ANY_INTERVAL,
@@ -63,10 +68,10 @@ from tidegate.operators.spec import (
 )
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
-from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.spark.frame_facts import empty_if, empty_like, is_known_empty, select_sql
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
 from tidegate.state.columns import DELETED, OWN
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 from tidegate.state.keyed import collated_names, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.ranked import in_order
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import key_problems, names_in, need_keys, recalled, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.kernels.ranked import in_order
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
     ANY_INTERVAL,
@@ -40,12 +40,12 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import is_known_empty, no_rows, renamed, select_sql
+from tidegate.spark.frame_facts import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
+from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     import pyarrow as pa

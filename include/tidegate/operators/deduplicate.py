@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstPerKey
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, bounds_in, need_time
+from tidegate.operators.kernels.deduplicated import DeduplicateWithin, FirstPerKey
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
     ANY_INTERVAL,
@@ -35,9 +35,9 @@ from tidegate.operators.spec import (
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.results import Result, Results
 from tidegate.operators.calls import Call, parse_call
+from tidegate.operators.kernels.results import Result, Results
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_if, select_sql
+from tidegate.spark.frame_facts import empty_if, select_sql
 from tidegate.state.arrow import workers
 from tidegate.state.keyed import Projection, collated_names, schema_of
 

@@ -13,7 +13,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
 from tidegate.sources.ddl import DdlError, parse_ddl
-from tidegate.spark.known import fields_before
+from tidegate.spark.frame_facts import fields_before
 from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.greatest import LatestRow
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import (
@@ -23,6 +22,7 @@ from tidegate.operators.inputs import (
     refuse_reserved_columns,
 )
 from tidegate.operators.join.sides import side_rows
+from tidegate.operators.kernels.greatest import LatestRow
 from tidegate.operators.ranking import RANK, OrderTerm, first_rows, rank_problems, ranked, ranked_first
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
@@ -38,10 +38,10 @@ from tidegate.operators.spec import (
 )
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.frame_facts import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
-from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.calls import parse_call
 from tidegate.operators.context import OperatorContext
+from tidegate.operators.event_time_buffer import WAITING, WaitingStream, computed_fields, in_order_of
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     Function,
@@ -34,12 +34,12 @@ from tidegate.operators.functions import (
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, refuse_reserved_columns, types_of
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.kernels.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.spec import ANY_INTERVAL, Growth, OperatorSpec, OutputSpec, StateSpec, joined
-from tidegate.operators.waiting import WAITING, WaitingStream, computed_fields, in_order_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import select_sql
-from tidegate.state.folding import StateLookup
+from tidegate.spark.frame_facts import select_sql
+from tidegate.state.kernel_driver import StateLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.ranked import TopRows
 from tidegate.operators.join.sides import refuse_missing
+from tidegate.operators.kernels.ranked import TopRows
 from tidegate.records.names import quoted
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.frame_facts import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

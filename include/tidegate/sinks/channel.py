@@ -19,7 +19,7 @@ from tidegate.records.names import free_name
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sources.files.exact import parquet_files
-from tidegate.spark.known import no_rows
+from tidegate.spark.frame_facts import no_rows
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
-from tidegate.spark.known import empty_if
+from tidegate.spark.frame_facts import empty_if
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,10 +30,10 @@ from tidegate.delta.rewrite import (
 )
 from tidegate.records.records import Json
 from tidegate.sources.files.exact import parquet_files
-from tidegate.spark.known import empty_like, is_known_empty, with_fields
+from tidegate.spark.frame_facts import empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import mark_stored
-from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine
+from tidegate.spark.storage.worker_writes import work_on_store
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _highest(rows: pa.Table) -> int | None:
 
 def can_prestage(frame: DataFrame, location: Location) -> bool:
     """Return whether files may be processed instead of rows: by this process, if Spark's tasks are on this machine and
-    both see the files; by Spark's Python workers, if they work on the object store (prestaged_on_store.py)."""
+    both see the files; by Spark's Python workers, if they work on the object store (prestaged_on_object_store.py)."""
     spark = frame.sparkSession
     if not location.is_local:
         return work_on_store(spark, location)

@@ -33,7 +33,7 @@ from tidegate.sinks.base import (
     Staging,
     entry_folder,
 )
-from tidegate.spark.known import empty_like
+from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.spark.known import with_fields
+from tidegate.spark.frame_facts import with_fields
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta import Location
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,7 +15,7 @@ import pytest
 from tidegate.operators.custom import Clock, KeyedKernel, KeyedOperator
 from tidegate.records.moments import micros_of
 from tidegate.sources.ddl import parse_ddl
-from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
 from tidegate.state.columns import DELETED, GROUP
 
 __all__ = ["OperatorContract"]

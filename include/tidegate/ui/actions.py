@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends
 from tidegate import seams
 from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected, Unavailable
-from tidegate.history.lines import open_backfill_ledger
+from tidegate.history.backfill import open_backfill_ledger
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
 from tidegate.lifecycle import savepoint

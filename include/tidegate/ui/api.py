@@ -23,8 +23,8 @@ from tidegate.records.masking import MASK
 from tidegate.records.records import Act, Acted, ShownKind, State
 from tidegate.ui import shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, find_visible_pipeline, may, may_read_rows
+from tidegate.ui.airflow_setup import notices
 from tidegate.ui.listing import BUDGET_S, list_pipelines
-from tidegate.ui.own_airflow import notices
 from tidegate.ui.pipelines import PipelineRef, find_pipelines, run_states
 from tidegate.ui.rows import quarantined, stream_samples, table_samples
 from tidegate.ui.shapes import answers

@@ -77,6 +77,6 @@ class TidegatePages(AirflowPlugin):
     @classmethod
     def on_load(cls, *args: Any, **kwargs: Any) -> None:
         """Say what this Airflow lacks."""
-        from tidegate.ui.own_airflow import log_notices
+        from tidegate.ui.airflow_setup import log_notices
 
         log_notices()

@@ -14,7 +14,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
 from tidegate.errors import Invalid, Rejected
-from tidegate.history.lines import BackfillStatus, backfill_statuses, open_backfill_ledger
+from tidegate.history.backfill import BackfillStatus, backfill_statuses, open_backfill_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint

@@ -17,8 +17,8 @@ from tidegate.config import KEYS
 from tidegate.delta import Location, open_table
 from tidegate.errors import Rejected
 from tidegate.history import health as condition
+from tidegate.history.backfill import BackfillStatus, backfill_statuses
 from tidegate.history.details import CheckpointDetails
-from tidegate.history.lines import BackfillStatus, backfill_statuses
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
 from tidegate.history.selection import COUNTED

@@ -17,7 +17,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 
 DAY = 86_400.0
 

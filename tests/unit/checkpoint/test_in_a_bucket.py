@@ -14,12 +14,12 @@ from tests.bench.scale_worlds import ack, stage, ticking, triggered
 from tests.kit.limits import Limits
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tests.kit.sampling import only_with_all, some_of
-from tidegate.checkpoint.publishing import seen_tables
+from tidegate.checkpoint.publishing import table_hints
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.delta.log import snapshot
 from tidegate.errors import Corrupt, TidegateError
-from tidegate.spark.storage.by_workers import work_on_store
+from tidegate.spark.storage.worker_writes import work_on_store
 
 FOLDERS = count(1)
 TEN = [f"table{number}" for number in range(10)]
@@ -49,7 +49,7 @@ def finish(control: Coordinator, staged: dict[str, object]) -> None:
 
 def as_in_a_new_process() -> None:
     snapshot._cache.clear()
-    seen_tables._left.clear()
+    table_hints._left.clear()
 
 
 def heads(control: Coordinator) -> set[int | None]:

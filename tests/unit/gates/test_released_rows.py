@@ -20,7 +20,7 @@ from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
 from tidegate.gates.quarantine.returning import LateLimit
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.late_behind import find_late_sensitive_operators
+from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.records.records import LateBehind, Request
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.simulation.toy_backfill import Endless
 from tidegate.backfill import begin
 from tidegate.coordinator import Triggered
-from tidegate.history.lines import backfill_statuses
+from tidegate.history.backfill import backfill_statuses
 
 
 def test_why_an_earlier_versions_backfill_stopped_is_for_those_who_may_read_rows(tmp_path: Path) -> None:

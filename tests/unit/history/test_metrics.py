@@ -15,9 +15,9 @@ from tidegate.backfill import begin
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
+from tidegate.history.backfill import backfill_statuses
 from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, SourceDetails, StateSize
 from tidegate.history.health import PUBLISHING_S, Observations, condition
-from tidegate.history.lines import backfill_statuses
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember

@@ -12,7 +12,7 @@ from tests.kit.toy_world import quietly
 from tests.kit.toys import NO_SPARK, ToySource
 from tests.simulation.toy_backfill import Endless, NoSpark, Numbers, never, replayed
 from tidegate.backfill import begin, discard, replay, swap
-from tidegate.backfill import line as line_module
+from tidegate.backfill import open_backfill as line_module
 from tidegate.coordinator import Triggered
 from tidegate.errors import Rejected
 from tidegate.execution.job.run_job import run_job

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.operators.by_workers.first_in_windows import FirstInWindows
-from tidegate.operators.by_workers.ranked import TopRows
+from tidegate.operators.kernels.first_in_windows import FirstInWindows
+from tidegate.operators.kernels.ranked import TopRows
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
 

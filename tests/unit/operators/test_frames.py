@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import Invalid
-from tidegate.operators.by_workers.frames import Frames
+from tidegate.operators.kernels.frames import Frames
 
 FLOATS = st.sampled_from([0.1, 0.2, 0.3, -0.0, 1e16, -1e16, float("inf"), float("nan")])
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tidegate.operators import Aggregate, Window
-from tidegate.operators.by_workers.results import Result, Results
 from tidegate.operators.calls import parse_call
 from tidegate.operators.functions import Function, parse
+from tidegate.operators.kernels.results import Result, Results
 from tidegate.operators.window.counted import CountWindow
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.kernels import State, apply, looked_up, table
-from tidegate.operators.by_workers.counted import ROWS, CountedWindows
-from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
-from tidegate.operators.by_workers.waiting import WaitingRows
-from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide
+from tidegate.operators.join.as_of_kernel import AsOfInWorkers
+from tidegate.operators.join.kernel import FROM_RIGHT, JoinSide
+from tidegate.operators.kernels.counted import ROWS, CountedWindows
+from tidegate.operators.kernels.over import NUMBER, PLACE, RowsInOrder, of_one_row
+from tidegate.operators.kernels.waiting import WaitingRows
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
-from tidegate.state.arrow import folding
-from tidegate.state.arrow.folding import SPILLED, KernelPlan, Lookup, run_kernel_on_range
-from tidegate.state.arrow.held import Arriving, Limits
+from tidegate.operators.join.kernel import FROM_RIGHT, IntervalJoinKernel, JoinSide
+from tidegate.state.arrow import kernel_worker
+from tidegate.state.arrow.kernel_worker import SPILLED, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
+from tidegate.state.arrow.spill import Arriving, Limits
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.state.record import RowTtl
 
@@ -182,7 +182,7 @@ def test_of_its_own_side_a_batch_looks_up_only_copies(tmp_path: Path, monkeypatc
         found.append(table.num_rows)
         return table
 
-    monkeypatch.setattr(folding.Lookup, "rows", counted)
+    monkeypatch.setattr(kernel_worker.Lookup, "rows", counted)
     kept.take([(False, 1, 0, v) for v in range(9)], None, None)
     kept.take([(False, 1, 0, 100), (False, 1, 0, 4)], None, None)
     assert found[2:] == [1, 0], "the copy"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.kernels import State, apply, table
-from tidegate.operators.by_workers.net_changes import NetChanges
-from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.operators.kernels.net_changes import NetChanges
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
 
 FIELDS = [("_group", pa.int32()), ("_row", pa.string()), ("v", pa.int64()), ("_n", pa.int64())]
 ROWS = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([1, 1, -1])), max_size=8)
@@ -48,7 +48,7 @@ def found(state: State, arrived: pa.Table, *, everything: bool) -> pa.Table:
 
 
 def test_many_copies_are_given_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.operators.join.by_workers.CHUNK_ROWS", 3)
+    monkeypatch.setattr("tidegate.operators.join.kernel.CHUNK_ROWS", 3)
     work = NetChanges(["v"], gives=True, replaces=False)
     arrived = table([{"_row": "of 1", "v": 1, "_n": 7}, {"_row": "of 2", "v": 2, "_n": 2}], FIELDS)
     parts = [some["v"].to_pylist() for some in work(arrived, [table([], FIELDS)]).rows]

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.operators.by_workers.sessions import MergeSessions
-from tidegate.state.arrow.folding import COUNTED, SPILLED, KernelPlan, Lookup, run_kernel_on_range
-from tidegate.state.arrow.held import Arriving, Limits
+from tidegate.operators.kernels.sessions import MergeSessions
+from tidegate.state.arrow.kernel_worker import COUNTED, SPILLED, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
+from tidegate.state.arrow.spill import Arriving, Limits
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.operators.by_workers.merged import with_columns
-from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
+from tidegate.operators.kernels.merged import with_columns
+from tidegate.operators.kernels.windows import WEIGHT, MergeWindows
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.folding import COUNTED, IS_CURRENT, KernelPlan, Lookup, run_kernel_on_range
-from tidegate.state.arrow.held import Arriving, Limits
+from tidegate.state.arrow.kernel_worker import COUNTED, IS_CURRENT, KernelPlan, Lookup, run_kernel_on_range
 from tidegate.state.arrow.merging import GIVEN, REPLACED, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
+from tidegate.state.arrow.spill import Arriving, Limits
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import ExpiredRows, WindowLimits, closing_starts
 

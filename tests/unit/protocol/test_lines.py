@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tidegate.protocol.lines import (
+from tidegate.protocol.backfill import (
     BackfillProgress,
     CaughtUp,
     FillGap,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import utils
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidegate.spark.known import fields_before, like_before, name_callers_quickly, with_callers, without_callers
+from tidegate.spark.frame_facts import fields_before, like_before, name_callers_quickly, with_callers, without_callers
 
 
 @pytest.fixture

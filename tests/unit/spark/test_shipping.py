@@ -46,9 +46,9 @@ def test_it_has_the_users_modules_and_nothing_else_of_the_project(tmp_path: Path
 def test_a_worker_that_has_nothing_else_imports_all_of_it(tmp_path: Path, project: Path) -> None:
     archive = code_archive(tmp_path, [project])
     asked = """
-import shop.orders, tidegate.state.arrow.workers, tidegate.spark.storage.by_workers
+import shop.orders, tidegate.state.arrow.workers, tidegate.spark.storage.worker_writes
 print(shop.orders.RATE, *{module.__file__.split('/tidegate_code.zip/')[0] for module in
-    (shop.orders, tidegate.state.arrow.workers, tidegate.spark.storage.by_workers)})
+    (shop.orders, tidegate.state.arrow.workers, tidegate.spark.storage.worker_writes)})
 """
     done = subprocess.run(
         [sys.executable, "-c", asked], env={"PYTHONPATH": str(archive)}, cwd=tmp_path, capture_output=True, text=True

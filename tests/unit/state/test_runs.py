@@ -14,7 +14,7 @@ import pytest
 
 from tidegate.errors import Invalid
 from tidegate.state.arrow import keys_as_numbers, reducing, sorted_files
-from tidegate.state.arrow.folding import Lookup, LookupKeys
+from tidegate.state.arrow.kernel_worker import Lookup, LookupKeys
 from tidegate.state.arrow.matching import Matcher
 from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.arrow.reducing import reduced

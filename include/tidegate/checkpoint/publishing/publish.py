@@ -19,7 +19,7 @@ from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
-from tidegate.checkpoint.publishing.seen_tables import read_table_hint, write_table_hint
+from tidegate.checkpoint.publishing.table_hints import read_table_hint, write_table_hint
 from tidegate.checkpoint.publishing.table_mismatch import (
     TABLE_GONE,
     mismatch_error,

@@ -17,7 +17,7 @@ from tidegate.cli.inspect.documents import (
     rows_text,
     size_text,
 )
-from tidegate.cli.inspect.health_text import health_document, health_of, print_health
+from tidegate.cli.inspect.health import health_document, health_of, print_health
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.cli.inspect.documents import clock, format_cell, rows_text
-from tidegate.cli.inspect.health_text import health_document
+from tidegate.cli.inspect.health import health_document
 from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import Target, open_target
 from tidegate.config.keys import seconds_in

@@ -10,7 +10,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import open_target
-from tidegate.history.lines import open_backfill_ledger
+from tidegate.history.backfill import open_backfill_ledger
 from tidegate.records.records import Answer
 
 __all__ = ["add_parser", "run"]

@@ -19,7 +19,7 @@ from tidegate.backfill.choosing import (
 )
 from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_named
-from tidegate.backfill.line import Cuts, OpenBackfill, begin
+from tidegate.backfill.open_backfill import Cuts, OpenBackfill, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import CompletedSwap, examine_swap, pause_pipeline, released_on_failure, swap
 from tidegate.checkpoint.publishing.publish import refuse_damaged
@@ -36,7 +36,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.lifecycle.rollback_proposal import How
-from tidegate.protocol.lines import Swapped
+from tidegate.protocol.backfill import Swapped
 from tidegate.records import typed
 from tidegate.records.records import ComparedTable
 from tidegate.spark.session import reused_session

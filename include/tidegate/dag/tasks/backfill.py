@@ -25,7 +25,7 @@ from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.backfill import OpenBackfill
-    from tidegate.backfill.line import Cuts
+    from tidegate.backfill.open_backfill import Cuts
     from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_proposal import How
@@ -134,7 +134,7 @@ class CheckStep(BackfillStep):
 
     def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of, outlook
-        from tidegate.backfill.line import cannot_backfill, refuse_kind
+        from tidegate.backfill.open_backfill import cannot_backfill, refuse_kind
 
         if note := wanted.params.get("note"):
             log.info("Note: %s", note)
@@ -163,9 +163,9 @@ class ReplayStep(BackfillStep):
 
     def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of
-        from tidegate.backfill.line import begin
+        from tidegate.backfill.open_backfill import begin
         from tidegate.dag.tasks.replaying import read_on
-        from tidegate.protocol.lines import Swapped
+        from tidegate.protocol.backfill import Swapped
 
         if wanted.discards or wanted.params.get("dry_run"):
             raise AirflowSkipException("this run was not to read anything")
@@ -201,7 +201,7 @@ class CompareStep(BackfillStep):
 
     def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.compare import compare, differing_rows, tables_of
-        from tidegate.protocol.lines import Swapped
+        from tidegate.protocol.backfill import Swapped
 
         line = self.line(task, wanted)
         if isinstance(line.backfill.next_step(), Swapped):
@@ -239,7 +239,7 @@ class SwapStep(BackfillStep):
 
     def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill import discard
-        from tidegate.protocol.lines import Swapped
+        from tidegate.protocol.backfill import Swapped
 
         if not wanted.swaps:
             raise AirflowSkipException(

@@ -22,7 +22,7 @@ from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
-    from tidegate.history.lines import BackfillStatus
+    from tidegate.history.backfill import BackfillStatus
     from tidegate.ledger.ledger import Ledger
 
 __all__ = ["follow", "followed"]
@@ -42,7 +42,7 @@ class Follower(Protocol):
 
 def follow(step: Follower, task: Task) -> NoReturn:
     """See to it that the replay runs, and wait until it has come as far as this run's date. Then skip the task."""
-    from tidegate.history.lines import backfill_status
+    from tidegate.history.backfill import backfill_status
 
     told = (task.context["dag_run"].conf or {}).get(CONF_BACKFILL)
     if not isinstance(told, dict) or set(told) != {"id", "from"}:

@@ -23,7 +23,7 @@ from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.channel import Sent, channel_name
-from tidegate.spark.known import empty_like
+from tidegate.spark.frame_facts import empty_like
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

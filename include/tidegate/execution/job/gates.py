@@ -25,14 +25,14 @@ from tidegate.gates.quarantine.columns import CHECKPOINT, OWN_PREFIX
 from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
 from tidegate.gates.quarantine.table import IN_PLACE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
-from tidegate.pipeline.graph.late_behind import find_late_sensitive_operators
+from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Json, LateBehind, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
-from tidegate.spark.known import empty_like
+from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.row_id import rows_hash
 

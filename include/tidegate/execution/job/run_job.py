@@ -31,7 +31,6 @@ from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.at_once import all_at_once, stages_in_turn
-from tidegate.execution.by_hand import ManualEdit, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
@@ -44,6 +43,7 @@ from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.job.stages import naming_stages, stage_results
 from tidegate.execution.job.upstream_view import key_to_send
+from tidegate.execution.manual_edits import ManualEdit, no_rows_of
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -56,7 +56,7 @@ from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, Sampled
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translated
-from tidegate.spark.known import (
+from tidegate.spark.frame_facts import (
     empty_like,
     like_before,
     no_rows_like,

@@ -22,7 +22,7 @@ import msgspec
 from tidegate import seams
 from tidegate.records.records import SampledRows
 from tidegate.spark.errors import translate
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

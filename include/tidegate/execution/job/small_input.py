@@ -18,7 +18,7 @@ from tidegate.pipeline.graph.graph import Node
 from tidegate.pipeline.graph.nodes import GateNode, StageNode, replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.records.records import Amount, sum_of
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 from tidegate.spark.materialize import stored_rows
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
 from tidegate.state.keyed import MIN_WRITTEN_PARTITIONS

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
-from tidegate.pipeline.graph.late_behind import streams_after
+from tidegate.pipeline.graph.late_sensitive import streams_after
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.spark.errors import code_of_error, translate
-from tidegate.spark.known import is_known_empty, mark_empty_by_plan, with_callers
+from tidegate.spark.frame_facts import is_known_empty, mark_empty_by_plan, with_callers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,8 +21,8 @@ from tidegate.pipeline.graph.meaning import unshown, ways_to_begin
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
 from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
 from tidegate.records.records import Json
+from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.kept_columns import find_kept_columns, make_probe
-from tidegate.spark.known import empty_like
 from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:

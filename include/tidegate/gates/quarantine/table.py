@@ -49,7 +49,7 @@ from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sinks.delta.upsert import DeltaUpsert
 from tidegate.sinks.prestaged import PrestagedRows, can_prestage
-from tidegate.sinks.prestaged_on_store import prestage
+from tidegate.sinks.prestaged_on_object_store import prestage
 from tidegate.sources.base import Source
 from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.materialize import materialize

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
+from tidegate.operators.event_time_buffer import WAITING
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.join.folded import joined_as_of
 from tidegate.operators.join.join import How, join_problems, sides_in
 from tidegate.operators.join.sides import JoinKeys, check_sides
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_time_problems, side_times
 from tidegate.operators.spec import EventTime, Growth, OperatorSpec, OutputSpec, StateSpec, joined
-from tidegate.operators.waiting import WAITING
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:

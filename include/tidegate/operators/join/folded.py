@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.operators.by_workers.waiting import WaitingRows
-from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
-from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
-from tidegate.operators.join.current import CurrentRowsJoin
+from tidegate.operators.join.as_of_kernel import AsOfInWorkers
+from tidegate.operators.join.current_rows import CurrentRowsJoin
+from tidegate.operators.join.kernel import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, LATE_SIDES
+from tidegate.operators.kernels.waiting import WaitingRows
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.frame_facts import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -59,7 +59,7 @@ from tidegate.operators.spec import (
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.frame_facts import is_known_empty
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.records.names import listed, quoted
-from tidegate.spark.known import select_sql
+from tidegate.spark.frame_facts import select_sql
 from tidegate.spark.row_id import row_id
 from tidegate.state.columns import OWN as STATE_COLUMNS
 

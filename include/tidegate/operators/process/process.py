@@ -27,6 +27,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
+from tidegate.operators.event_time_buffer import WAITING, rows_passed_by_watermark
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import (
     key_problems,
@@ -69,7 +70,6 @@ from tidegate.operators.spec import (
     TimedInput,
     joined,
 )
-from tidegate.operators.waiting import WAITING, rows_passed_by_watermark
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.retractions.deletes_by_workers import GONE, NewestDeletes
+from tidegate.operators.retractions.deletes_kernel import GONE, NewestDeletes
 from tidegate.operators.retractions.key import DELETES
 from tidegate.operators.spec import KEY_OF_FIRST_INPUT, Changelog, OperatorSpec, StateSpec, joined
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty, select_sql
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.spark.frame_facts import is_known_empty, select_sql
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

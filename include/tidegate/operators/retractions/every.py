@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.net_changes import NetChanges
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import refuse_reserved_columns
 from tidegate.operators.join.sides import refuse_missing
+from tidegate.operators.kernels.net_changes import NetChanges
 from tidegate.operators.spec import (
     BOUNDED,
     KEY_OF_FIRST_INPUT,
@@ -27,10 +27,10 @@ from tidegate.operators.spec import (
 )
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.frame_facts import is_known_empty, select_sql
 from tidegate.spark.row_id import row_id
-from tidegate.state.arrow.folding import IS_CURRENT
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.arrow.kernel_worker import IS_CURRENT
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,10 +12,10 @@ from tidegate.operators.functions import Function, clashing_columns, parse, pars
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_reserved_columns, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import empty_if, is_known_empty, select_sql
-from tidegate.state.arrow.folding import IS_CURRENT, Kernel
+from tidegate.spark.frame_facts import empty_if, is_known_empty, select_sql
+from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel
 from tidegate.state.columns import OWN
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 from tidegate.state.keyed import Projection
 from tidegate.state.lateness import ExpiredRows, WindowLimits, ended_sql, open_sql
 

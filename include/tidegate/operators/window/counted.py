@@ -11,9 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.counted import PLACE, ROWS, CountedWindows
-from tidegate.operators.by_workers.over import of_one_row
 from tidegate.operators.context import OperatorContext
+from tidegate.operators.event_time_buffer import (
+    WAITING,
+    WaitingStream,
+    computed_fields,
+    in_order_of,
+    rows_passed_by_watermark,
+)
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     NOT_MERGED,
@@ -35,19 +40,14 @@ from tidegate.operators.inputs import (
     types_of,
 )
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.kernels.counted import PLACE, ROWS, CountedWindows
+from tidegate.operators.kernels.over import of_one_row
 from tidegate.operators.spec import ANY_INTERVAL, Growth, OperatorSpec, OutputSpec, StateSpec, joined
-from tidegate.operators.waiting import (
-    WAITING,
-    WaitingStream,
-    computed_fields,
-    in_order_of,
-    rows_passed_by_watermark,
-)
 from tidegate.operators.window.closing import END, START, TAKEN, result_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import select_sql
-from tidegate.state.folding import StateLookup
+from tidegate.spark.frame_facts import select_sql
+from tidegate.state.kernel_driver import StateLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
 from tidegate.operators.functions import NOT_MERGED, RowPartials, merges_of, pre_aggregate, to_partials, why_not_merged
+from tidegate.operators.kernels.windows import WEIGHT, MergeWindows
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_like
-from tidegate.state.folding import StateLookup
+from tidegate.spark.frame_facts import empty_like
+from tidegate.state.kernel_driver import StateLookup
 from tidegate.state.lateness import (
     ExpiredRows,
     closing_sql,

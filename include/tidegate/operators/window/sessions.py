@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.sessions import MergeSessions
 from tidegate.operators.functions import NOT_MERGED, RowPartials, to_partials, why_not_merged
+from tidegate.operators.kernels.sessions import MergeSessions
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.known import is_known_empty
-from tidegate.state.folding import StateLookup
+from tidegate.spark.frame_facts import is_known_empty
+from tidegate.state.kernel_driver import StateLookup
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator
-from tidegate.operators.by_workers.first_in_windows import FirstInWindows
-from tidegate.operators.by_workers.ranked import TopRows
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.inputs import need_keys, need_order, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time
+from tidegate.operators.kernels.first_in_windows import FirstInWindows
+from tidegate.operators.kernels.ranked import TopRows
 from tidegate.operators.latest import TopN
 from tidegate.operators.ranking import RANK
 from tidegate.operators.spec import ANY_INTERVAL, BOUNDED, OperatorSpec, OutputSpec
@@ -28,9 +28,9 @@ from tidegate.operators.window.window import Window
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import micros_in, time_micros_sql
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.frame_facts import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import StateLookup, run_kernel
+from tidegate.state.kernel_driver import StateLookup, run_kernel
 from tidegate.state.lateness import ExpiredRows, WindowLimits, closing_starts
 
 if TYPE_CHECKING:

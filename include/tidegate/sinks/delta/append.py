@@ -40,7 +40,7 @@ from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
 from tidegate.sinks.delta.through_spark import append_through_spark
 from tidegate.sinks.prestaged import PrestagedRows, can_prestage
-from tidegate.sinks.prestaged_on_store import prestage
+from tidegate.sinks.prestaged_on_object_store import prestage
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

@@ -54,9 +54,9 @@ from tidegate.sinks.base import (
 )
 from tidegate.sinks.declaring import collation_problems, column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features, trace_of
+from tidegate.sinks.delta.prerewritten import PrerewrittenFiles
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import commit_restore, has_skipped, plan_restore
-from tidegate.sinks.delta.rewritten_ahead import PrerewrittenFiles
 from tidegate.sinks.delta.shadow import promoted_files, seed_shadow
 
 if TYPE_CHECKING:

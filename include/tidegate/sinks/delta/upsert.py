@@ -2,7 +2,7 @@
 
 prepare   Spark writes the changed rows into a folder inside the table, with rows to be removed in files of their
           own; of two rows with one key, order_by decides which one counts, or both are refused; in an object store
-          workers also rewrite the table's files that hold a changed key, ahead (rewritten_ahead.py)
+          workers also rewrite the table's files that hold a changed key, ahead (prerewritten.py)
 publish   files that hold a changed key are rewritten without it (delta/rewrite.py), unless that was done ahead and
           still fits; then one commit removes the old files, and adds the rewritten files and the staged rows
 """
@@ -52,7 +52,7 @@ from tidegate.sinks.delta.interval import (
     replace_by_column,
 )
 from tidegate.sinks.delta.not_null import checked_not_null
-from tidegate.sinks.delta.rewritten_ahead import (
+from tidegate.sinks.delta.prerewritten import (
     PrerewrittenFiles,
     Workers,
     prerewrite_files,
@@ -68,8 +68,8 @@ from tidegate.sinks.delta.table import (
     united,
 )
 from tidegate.sinks.delta.through_spark import OWN_COLUMNS, merge_through_spark
-from tidegate.spark.known import empty_if
-from tidegate.spark.storage.by_workers import on_workers, work_on_store
+from tidegate.spark.frame_facts import empty_if
+from tidegate.spark.storage.worker_writes import on_workers, work_on_store
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

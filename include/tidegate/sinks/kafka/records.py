@@ -15,7 +15,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sinks.declaring import collation_problems
 from tidegate.sinks.valid_texts import columns_for_json
-from tidegate.spark.known import empty_if
+from tidegate.spark.frame_facts import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -47,7 +47,7 @@ from tidegate.sinks.postgres.types import (
     refusal_of,
 )
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
-from tidegate.spark.known import empty_if
+from tidegate.spark.frame_facts import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.spark.errors import translated
-from tidegate.spark.known import name_callers_quickly
+from tidegate.spark.frame_facts import name_callers_quickly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.sources.files.exact import escaped, exact_reader, unreadable
-from tidegate.spark.known import constant_setting
+from tidegate.spark.frame_facts import constant_setting
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

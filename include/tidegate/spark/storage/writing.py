@@ -17,9 +17,9 @@ from tidegate.delta.files.partitions import refused_row
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty, not_streaming
+from tidegate.spark.frame_facts import is_known_empty, not_streaming
 from tidegate.spark.materialize import StoredRows, stored_rows
-from tidegate.spark.storage.by_workers import can_write, work_on_store, write_in_workers
+from tidegate.spark.storage.worker_writes import can_write, work_on_store, write_in_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,10 +56,10 @@ def write_files(
     """Let Spark write into a folder. Return what its tasks say that they have written.
 
     Rows that workers have just written on the same disk are not written again: their files get a second name. In an
-    object store Python workers write if they can (by_workers.py), and tell each file. Otherwise Spark writes, and its
-    tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the folder
-    is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks
-    reported.
+    object store Python workers write if they can (worker_writes.py), and report each file. Otherwise Spark writes, and
+    its tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the
+    folder is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful
+    tasks reported.
 
     draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
         have few distinct values, and are dictionary-encoded.

@@ -17,9 +17,9 @@ from tidegate.delta import Location, WrittenFile
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
-from tidegate.spark.known import renamed, with_fields
-from tidegate.spark.storage.by_workers import work_on_store
+from tidegate.spark.frame_facts import renamed, with_fields
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
+from tidegate.spark.storage.worker_writes import work_on_store
 from tidegate.spark.workers.garbage import sparing_modules
 from tidegate.state.arrow.merging import ADDED, ReportRow
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks

@@ -1,0 +1,205 @@
+"""Lines as their records tell of them: how far each has come, for the pages, metrics, and the backfill itself.
+
+No code of the pipeline is needed for it (docs/protocol.md, section 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidegate.checkpoint import approvals
+from tidegate.errors import Invalid, TidegateError
+from tidegate.history.without_values import entry_without_rows
+from tidegate.ledger.ledger import Ledger, folder_ledger
+from tidegate.protocol.backfill import BackfillProgress, Refuse, Replay, Swapped, on_replay
+from tidegate.protocol.verdicts import unanswered
+from tidegate.protocol.view import View
+from tidegate.records.records import BackfillCompared, BackfillRecord
+
+__all__ = [
+    "BackfillStatus",
+    "HeldBackfillCheckpoint",
+    "backfill_progress",
+    "backfill_status",
+    "backfill_statuses",
+    "find_rollbacks",
+    "open_backfill_ledger",
+    "view_from",
+]
+
+
+@dataclass(frozen=True)
+class HeldBackfillCheckpoint:
+    """A checkpoint of a line that waits for a person."""
+
+    checkpoint: int
+    """A number of the line's own log."""
+    gates: tuple[str, ...]
+    why: str
+    """The rules that hold it, and what happens if nobody answers."""
+
+
+@dataclass(frozen=True)
+class BackfillStatus:
+    """A line at one moment."""
+
+    record: BackfillRecord
+    checkpoints: int
+    """How many checkpoints it has made itself."""
+    head: int | None
+    """The last one of them that is completed; None: there is none. A line begins with a copy of its origin."""
+    caught_up_to: int
+    """The pipeline's checkpoint all of whose input it has read; 0: none yet."""
+    caught_up_at: str | None
+    """When that was completed."""
+    pending: tuple[int, ...]
+    """The pipeline's completed checkpoints whose input it has not read yet."""
+    oldest_pending: str | None
+    """When the first of these was decided."""
+    swap: int | None
+    """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
+    blocked_by: str
+    """Why it cannot continue. Empty: it can."""
+    last_comparison: BackfillCompared | None
+    """What a swap would have changed when somebody last looked, if anybody did."""
+    held_checkpoint: HeldBackfillCheckpoint | None = None
+    stop_reason: str = ""
+    """Why its last checkpoint was aborted, if none has been completed since and nobody has run it again."""
+
+    @property
+    def state(self) -> str:
+        """One of: replaying, held, stopped, caught_up, blocked, swapped."""
+        if self.swap is not None:
+            return "swapped"
+        if self.blocked_by:
+            return "blocked"
+        if self.held_checkpoint is not None or self.stop_reason:
+            return "held" if self.held_checkpoint is not None else "stopped"
+        return "caught_up" if self.head is not None and not self.pending else "replaying"
+
+
+def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:
+    """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline.
+
+    with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only.
+    """
+    found = []
+    for record in ledger.lines():
+        try:
+            found.append(backfill_status(ledger, record, options, with_values=with_values))
+        except TidegateError as error:
+            if ledger.line_discarded(record.name) is None:  # else half of its records are gone
+                found.append(_unreadable(record, error))
+    return found
+
+
+def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
+    return BackfillStatus(
+        record=record,
+        checkpoints=0,
+        head=None,
+        caught_up_to=record.origin,
+        caught_up_at=None,
+        pending=(),
+        oldest_pending=None,
+        swap=None,
+        blocked_by=f"its records cannot be read: {error.what}",
+        last_comparison=None,
+    )
+
+
+def backfill_status(
+    live: Ledger, record: BackfillRecord, options: Mapping[str, str], *, with_values: bool = True
+) -> BackfillStatus:
+    """Return how far a line has come, by its own ledger and the pipeline's."""
+    own = folder_ledger(live.line_home(record.name), live.pipeline, options)
+    view = own.view()  # first: the live log must not be the older of the two
+    progress = _progress_in(record, view)
+    step = on_replay(view_from(live, progress), progress, *find_rollbacks(live))
+    pending = step.ids if isinstance(step, Replay) else ()
+    first = live.decision(pending[0]) if pending else None
+    reached = live.decision(progress.rests_on) if progress.rests_on else None
+    head = view.last_completed
+    shown = view if with_values else replace(view, entries=tuple(map(entry_without_rows, view.entries)))
+    return BackfillStatus(
+        record=record,
+        checkpoints=max(progress.head - record.origin, 0),
+        head=head.id if head is not None else None,
+        caught_up_to=progress.rests_on,
+        caught_up_at=reached.created if reached is not None else None,
+        pending=pending,
+        oldest_pending=first.created if first is not None else None,
+        swap=step.id if isinstance(step, Swapped) else None,
+        blocked_by=_describe_refusal(step) if isinstance(step, Refuse) else "",
+        last_comparison=live.line_compared(record.name),
+        held_checkpoint=_find_held_checkpoint(shown),
+        stop_reason=_stopped(shown),
+    )
+
+
+def open_backfill_ledger(live: Ledger, name: str, options: Mapping[str, str]) -> Ledger:
+    """Return the ledger of a line, or raise Invalid if there is none of this name."""
+    record = live.line(name)
+    if record is None or live.line_discarded(name) is not None:
+        raise Invalid(
+            f"pipeline {live.pipeline!r} has no backfill {name!r}",
+            expected=" or ".join(line.name for line in live.lines()) or "a backfill: there is none",
+            help="name one of these",
+            reason="NO_SUCH_BACKFILL",
+        )
+    return folder_ledger(live.line_home(record.name), live.pipeline, options)
+
+
+def _find_held_checkpoint(view: View) -> HeldBackfillCheckpoint | None:
+    for entry in view.still_open():
+        if waiting := unanswered(entry):
+            return HeldBackfillCheckpoint(
+                entry.id, tuple(holding.gate for holding in waiting), approvals.hold_text(entry)
+            )
+    return None
+
+
+def _stopped(view: View) -> str:
+    last = next(reversed(view.entries), None)
+    if last is None or last.decision is None or not last.aborted or last.control is not None:
+        return ""
+    detail = f": {last.decision.detail}" if last.decision.detail else ""
+    return f"checkpoint {last.id} was aborted, {last.decision.reason}{detail}"
+
+
+def _describe_refusal(refusal: Refuse) -> str:
+    listed = ", ".join(map(str, refusal.ids))
+    return f"{refusal.why} (checkpoint {listed})" if listed else refusal.why
+
+
+def backfill_progress(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:
+    """Return how far a line has come, by its own ledger."""
+    return _progress_in(record, ledger.view())
+
+
+def _progress_in(record: BackfillRecord, view: View) -> BackfillProgress:
+    head = view.last_completed
+    replayed = tuple(head.plan.replays) if head is not None else ()
+    return BackfillProgress(record.run, record.origin, view.last_id, replayed)
+
+
+def find_rollbacks(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
+    """Return all completed rollbacks that are retained, and which of them are swaps."""
+    rollbacks = ledger.rollbacks()
+    plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
+    swaps = {
+        id for id, plan in plans if plan is not None and plan.rollback is not None and plan.rollback.line is not None
+    }
+    return rollbacks, swaps
+
+
+def view_from(ledger: Ledger, progress: BackfillProgress) -> View:
+    """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
+    view = ledger.view(progress.run)
+    first = view.entries[0].id if view.entries else 0
+    if not progress.reached or progress.reached >= first:
+        return view
+    ids = ledger.ids(after=progress.reached - 1, before=first)
+    below = [entry for id in ids if (entry := ledger.entry(id)) is not None]
+    return replace(view, entries=(*below, *view.entries))
