@@ -161,6 +161,7 @@ def test_where_a_file_has_only_one_name_spark_writes(
         real(source, target, **how)
 
     real = os.link
+    monkeypatch.setattr(kernel_driver, "MAX_STORED_FOR_ONE_WORKER", -1)  # two workers, so two files
     wanted = by_spark(spark, told(tmp_path / "linked", spark, paired))
     monkeypatch.setattr(os, "link", refused)
     assert by_spark(spark, told(tmp_path / "refused", spark, paired)) == wanted
