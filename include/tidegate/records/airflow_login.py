@@ -49,6 +49,13 @@ _OF_THE_HOOK: Final = frozenset(
     }
 )
 """What Airflow's hook of PostgreSQL takes from the extra, and libpq does not know."""
+_OTHER_WAYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws": ("role_arn", "profile_name"),
+    "wasb": ("connection_string",),
+    "adls": ("connection_string",),
+    "google_cloud_platform": ("key_secret_name", "credential_config_file", "impersonation_chain"),
+}
+"""What logs Airflow's hooks of stores in, and tidegate cannot use: no other login may count in its place."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,11 @@ class AirflowConnection:
             raise self._unfit(
                 "no login to a store", "one of the type aws, wasb, adls, google_cloud_platform or generic"
             )
+        for name in _OTHER_WAYS.get(self.kind, ()):
+            if self.text(name):
+                raise self._unfit(
+                    f"to log in by {name}", "a login or key of its own; or none at all: then the machine's counts"
+                )
         read = _STORES.get(self.kind)
         return read(self) if read is not None else self._extras()
 
@@ -181,8 +193,6 @@ class AirflowConnection:
         return {name: text for name, text in own.items() if text} | extra
 
     def _of_aws(self) -> dict[str, str]:
-        if self.text("role_arn"):
-            raise self._unfit("to take on a role (role_arn)", "keys, or no login at all: the machine's own role counts")
         services = self.extra.get("service_config")
         of_s3 = services.get("s3") if isinstance(services, Mapping) else None
         endpoint = str((of_s3 or {}).get("endpoint_url") or "") or self.text("endpoint_url", "host")

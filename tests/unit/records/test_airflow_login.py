@@ -154,7 +154,18 @@ def test_a_store_is_reached_by_storage_options(connection: AirflowConnection, op
     [
         (given(conn_type="aws"), "options", "'aws', is to log in to a store"),
         (given(conn_type="kafka"), "storage_options", "'kafka', is no login to a store"),
-        (given(conn_type="aws", extra={"role_arn": "arn:x"}), "storage_options", "to take on a role"),
+        (given(conn_type="aws", extra={"role_arn": "arn:x"}), "storage_options", "to log in by role_arn"),
+        (given(conn_type="aws", extra={"profile_name": "sales"}), "storage_options", "to log in by profile_name"),
+        (
+            given(conn_type="wasb", extra={"extra__wasb__connection_string": "AccountKey=k"}),
+            "storage_options",
+            "to log in by connection_string",
+        ),
+        (
+            given(conn_type="google_cloud_platform", extra={"impersonation_chain": ["a@b"]}),
+            "storage_options",
+            "to log in by impersonation_chain",
+        ),
         (given(conn_type="postgres", extra={"iam": True}), "options", "to log in by IAM"),
     ],
 )
