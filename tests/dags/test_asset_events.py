@@ -79,7 +79,7 @@ def shop(airflow: Airflow) -> Made:
 def request(airflow: Airflow, made: Made, dag_id: str, number: int, action: str, **asked: Any) -> Run:
     """A run that is to do what somebody has asked for on the page."""
     run_id = f"asked-{number}"
-    act = Act(**stamp(new_id()), action=action, by="ann in Airflow", asked=asked, run=f"airflow:{dag_id}:{run_id}")
+    act = Act(**stamp(new_id()), action=action, by="ann in Airflow", request=asked, run=f"airflow:{dag_id}:{run_id}")
     return airflow.trigger(dag_id, {"request": made.ledger.create_act(act)}, run_id)
 
 
@@ -111,7 +111,7 @@ def test_a_dag_runs_for_each_checkpoint_with_rows_and_for_what_changes_the_table
         assert [extra["version"] for extra in told] == sorted({extra["version"] for extra in told})
         assert {extra["table"] for extra in told} == {f"{shop.folder}/every"}
 
-    back = request(airflow, shop, "shop", 1, "rollback", to=2, undone=[4, 3], note="wrong prices")
+    back = request(airflow, shop, "shop", 1, "rollback", to=2, expected_undone=[4, 3], note="wrong prices")
     assert back.ended() == "success"
     told = reader.told(4)[-1]
     assert (told["cause"], told["checkpoint"], told["back_to"], told["reason"]) == ("rollback", 5, 2, "wrong prices")
