@@ -20,6 +20,7 @@ from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
 from tidegate.gates.quarantine.returning import LateLimit
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import stamp
+from tidegate.operators import Clock, KeyedOperator, StepResult
 from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.records.records import LateBehind, Request
 from tidegate.sinks import DeltaAppend
@@ -59,6 +60,29 @@ def test_what_an_operator_computes_of_a_row_is_no_such_row() -> None:
         return hours.window(tumbling="1 day", by="k", event_time="window_end", uid="days", s="sum(n)")
 
     assert list(behind(two_windows)) == ["hours"]
+
+
+class PassedOn(KeyedOperator):
+    by = ("k",)
+    state = "n int"
+    emits = "k string, at timestamp"
+
+    def step(self, arrived: Any, stored: Any, clock: Clock) -> StepResult:
+        return StepResult(rows=arrived.select(["k", "at"]))
+
+
+@pytest.mark.parametrize(
+    "pass_on",
+    [
+        lambda rows: rows.process(by="k", state="n int", output="k string, at timestamp", uid="passed")(lambda *_: ()),
+        lambda rows: rows.apply(PassedOn(), uid="passed"),
+    ],
+    ids=["process", "an operator of one's own"],
+)
+def test_what_a_users_function_makes_of_a_row_may_be_that_row(pass_on: Callable[[Any], Any]) -> None:
+    """It says which columns its rows have, and nothing says where their times come from."""
+    found = behind(lambda _, rows: pass_on(rows).window(tumbling="1 hour", by="k", uid="hours", n="count(*)"))
+    assert {name: (each.stream, each.column) for name, each in found.items()} == {"hours": ("passed", "at")}
 
 
 def test_a_stream_of_late_rows_loses_none_but_an_operator_behind_it_may() -> None:

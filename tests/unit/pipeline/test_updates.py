@@ -116,6 +116,16 @@ def test_a_time_of_rows_that_are_kept_for_ever_is_no_event_time(build: Callable[
     windowed("the_later").graph()
 
 
+def test_a_key_that_is_forgotten_by_the_watermark_takes_rows_of_any_age() -> None:
+    """What it keeps has the time of its checkpoint's watermark, not that of the row. So no row is late."""
+
+    def build(rows: Any, other: Any) -> Any:
+        return rows.join(other, on="k").deduplicate(by="k", state_ttl="1 day", ttl_time="event", uid="once")
+
+    (once,) = (node for node in joining(build).graph().operators if node.name == "once")
+    assert once.spec.uses_event_time
+
+
 def test_several_streams_are_joined_one_after_the_other() -> None:
     def build(rows: Any, other: Any) -> Any:
         third = rows.pipeline.source("third", Files("third/*.json", schema="k string, x long"))

@@ -17,7 +17,8 @@ __all__ = ["find_late_sensitive_operators", "streams_after"]
 
 def streams_after(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
     """Return the streams that the rows of a gate come to, through stages and operators, each with the stages on the
-    way. What an operator computes of a row is no such row any more."""
+    way. What an operator computes of a row is no such row any more; but a user's function may pass rows on, with their
+    times."""
     ways: dict[str, tuple[str, ...]] = {gate: ()}
     for stage in graph.stages:
         before = [ways[name] for name in stage.inputs if name in ways]
@@ -26,7 +27,7 @@ def streams_after(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
         way = dict.fromkeys(name for each in before for name in each)
         own = (stage.name,) if isinstance(stage, StageNode) else ()
         spec = spec_of(stage)
-        computes = spec is not None and spec.output.columns is not None
+        computes = spec is not None and spec.output.columns is not None and spec.code is None
         ways |= dict.fromkeys(_late_outputs(stage) if computes else stage.produces, (*way, *own))
     return ways
 
