@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,7 @@ __all__ = [
 PREFIX: Final = "airflow:"
 _EXTRA: Final = "__extra__"
 """The part of a URI's query in which Airflow writes an extra that is no flat table."""
+_PROTOCOL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _OF_THE_HOOK: Final = frozenset(
     {
         "aws_conn_id",
@@ -115,14 +117,18 @@ class AirflowConnection:
 
     @classmethod
     def _of_uri(cls, id: str, uri: str) -> AirflowConnection:
-        parts = urlsplit(uri)
+        scheme, _, rest = uri.partition("://")
+        protocol = _PROTOCOL.match(rest)  # of a host such as https://lake.blob.core.windows.net
+        if protocol is not None:
+            rest = rest[protocol.end() :]
+        parts = urlsplit(f"{scheme}://{rest}")
         if not parts.scheme:
             raise ValueError
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         return cls(
             id,
             _kind(parts.scheme),
-            host=unquote(parts.hostname or ""),
+            host=(protocol[0] if protocol is not None else "") + unquote(parts.hostname or ""),
             port=str(parts.port or ""),
             login=unquote(parts.username or ""),
             password=unquote(parts.password or ""),

@@ -248,6 +248,19 @@ def test_what_a_process_outside_of_airflow_needs_is_what_it_looks_up(monkeypatch
     assert Place("/data").connection("airflow:shop_db") == before
 
 
+@pytest.mark.parametrize(
+    ("uri", "host", "port"),
+    [
+        (f"wasb://https://a%40b:{QUOTED}@lake.blob.core.windows.net", "https://lake.blob.core.windows.net", ""),
+        (f"postgres://a%40b:{QUOTED}@%2Fcloudsql%2FShop%3Aeu:5433/", "/cloudsql/Shop:eu", "5433"),
+        (f"generic://a%40b:{QUOTED}@one%2Ctwo/?at=https%3A%2F%2Felsewhere", "one,two", ""),
+    ],
+)
+def test_a_host_may_be_whatever_airflow_exports(uri: str, host: str, port: str):
+    found = AirflowConnection.parsed("x", uri)
+    assert (found.host, found.port, found.login, found.password) == (host, port, "a@b", SECRET)
+
+
 def test_two_connections_that_are_one_variable_elsewhere_are_not_taken_for_each_other(monkeypatch: pytest.MonkeyPatch):
     known = {"shop": "ann", "SHOP": "bob"}
     found = {id: SimpleNamespace(**EMPTY | {"conn_type": "postgres", "login": login}) for id, login in known.items()}
