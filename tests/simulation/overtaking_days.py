@@ -155,7 +155,7 @@ def channels_in_memory(world: World) -> Iterator[None]:
         there[path] = list(frame.rows)
         return Sent(rows=ChannelRows(columns={}, files=[StagedFile(path=path, size=1, rows=len(frame.rows))]))
 
-    def take_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> tuple[Any, None]:
+    def read_all(self: Channel, sent: Sequence[Sent], context: Any, spark: Any) -> tuple[Any, None]:
         rows: list[Any] = []
         for file in (file for each in sent for file in each.rows.files):
             ask(f"rows of {file.path}")
@@ -177,7 +177,7 @@ def channels_in_memory(world: World) -> Iterator[None]:
     def gone(self: Channel, sent: Sent, context: Any) -> list[str]:
         return [file.path for file in sent.rows.files if file.path not in there]
 
-    own = {"send": send, "take_all": take_all, "attempts": attempts, "discard": discard, "gone": gone}
+    own = {"send": send, "read_all": read_all, "attempts": attempts, "discard": discard, "gone": gone}
     with (
         mock.patch.multiple(Channel, **own, syncing=lambda self, context: Syncing(Location("/", {}))),
         mock.patch.object(run_job, "stage_results", lambda stage, streams, _: {stage.name: streams[stage.inputs[0]]}),

@@ -61,7 +61,7 @@ def _one(seed: int, kind: str, role: str, to: str = "delta") -> Case:
 
 PLANTED = {
     "A11": Planted(_moments_are_exported_with_milliseconds, _one(4, "moment", "row", "csv"), "read by python csv"),
-    "A12": Planted(_texts_with_a_collation_are_keys, _one(63, "no case", "group"), "group to delta read by"),
+    "A12": Planted(_texts_with_a_collation_are_keys, _one(63, "no case", "group"), "group-materializer-hash"),
     "A13": Planted(_nan_loses_where_arrow_settles, _one(5, "double", "upsert order"), "upsert order"),
     "A19": Planted(_the_name_of_the_folder_of_nulls_is_a_partition, _one(12, "text", "partition"), "partition"),
 }

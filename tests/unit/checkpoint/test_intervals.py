@@ -513,7 +513,7 @@ def test_time_that_was_left_out_is_told_until_it_is_made(world):
     for number in (6, 3, 9, 10):
         world.whole(f"run {number}", number)
     found = standing(world)
-    assert (found.state, found.reason, found.good) == ("skipping", "INTERVALS_MISSING", False)
+    assert (found.state, found.reason, found.needs_nothing) == ("skipping", "INTERVALS_MISSING", False)
     assert "2026-01-01T04:00/2026-01-01T06:00, 2026-01-01T07:00/2026-01-01T09:00 (UTC)" in found.cause
     assert "airflow backfill create --dag-id orders --from-date 2026-01-01T04:00:00+00:00" in found.remedy[0]
     for number in (4, 5, 7, 8):
@@ -574,7 +574,7 @@ def test_an_interval_that_cannot_be_replaced_holds_back_no_other(rewritten):
     assert [rewritten.ledger.published(id) is not None for id in range(1, 8)] == [True, True, False] + [True] * 4
     assert rewritten.ledger.view().settled == before, "the log is read from there until it is published"
     found = standing(rewritten)
-    assert (found.state, found.reason, found.entry, found.remedy) == (
+    assert (found.state, found.reason, found.checkpoint, found.remedy) == (
         "troubled",
         "INTERVAL_REWRITTEN",
         3,

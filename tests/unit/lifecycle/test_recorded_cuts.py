@@ -345,7 +345,7 @@ def test_a_change_by_hand_stops_a_backfill_before_it_begins(days: Days, cuts: st
     assert f"checkpoint {id}" in str(refused.value)
     assert "--drop-by-hand" in refused.value.help
     found = outlook(days.coordinator(), 1, cuts)  # type: ignore[arg-type]
-    assert [each["checkpoint"] for each in found["by_hand"]] == [id]
+    assert [each["checkpoint"] for each in found["manual_edits"]] == [id]
     assert found["possible"] is False
     assert outlook(days.coordinator(), id)["possible"] is True, "after it"
 
