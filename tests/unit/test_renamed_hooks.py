@@ -1,5 +1,7 @@
 """A source, sink, gate or operator that somebody wrote for version 0.2 is not imported with hooks that nobody calls."""
 
+from pathlib import Path
+
 import pytest
 
 from tidegate import renamed_hooks
@@ -38,3 +40,10 @@ def test_a_sink_of_version_0_2_is_told_all_its_old_hooks_at_once():
             def way_back(self) -> None: ...
 
             def go_back(self) -> None: ...
+
+
+def test_the_page_for_upgrading_names_each_of_them():
+    page = (Path(__file__).parents[2] / "docs/upgrading-to-0.3.md").read_text(encoding="utf-8")
+    of_connectors = [hooks for contract, hooks in CONTRACTS if contract is not Operator]
+    missing = [old for hooks in of_connectors for old, new in hooks.items() if f"| `{old}` | `{new}` |" not in page]
+    assert missing == []
