@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,8 +182,7 @@ def main(dag_file: str, *runs: str) -> None:
         for name in ("trigger", "job_main", "complete"):
             context = by_hand.context(dag, run)
             context["ti"].get_task_states = lambda **_: {}
-            outlets = dag.task_dict["complete"].outlets
-            context["outlet_events"] = {asset: SimpleNamespace(extra=None) for asset in outlets}
+            context["outlet_events"] = defaultdict(lambda: SimpleNamespace(extra=None))
             print(name, dag.task_dict[name].execute(context), flush=True)
 
 

@@ -16,6 +16,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.cli.main import main
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.state import kernel_driver
 
 COLUMNS = "k long, d double, v long, at timestamp"
 
@@ -112,10 +113,11 @@ def test_it_is_told_who_computed_an_operator_and_why(
 
 @pytest.mark.parametrize("build", [deduplicated, summed, with_ttl])
 def test_it_is_told_how_many_row_groups_of_the_state_were_read(
-    spark: Any, tmp_path: Path, build: Callable[[Pipeline], None]
+    spark: Any, tmp_path: Path, build: Callable[[Pipeline], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first three checkpoints have keys of their own, and leave a file for each half of the key groups; 10 to 14
     are all in one half. The last one has keys of the second."""
+    monkeypatch.setattr(kernel_driver, "MAX_STORED_FOR_ONE_WORKER", -1)  # two workers, each with half of the key groups
     play, told = SmallPipeline(tmp_path, spark, build), []
     for first in (0, 10, 20, 11):
         play.feed([{"k": first + n, "d": n, "v": n, "at": f"2026-01-01T00:00:0{n}Z"} for n in range(5)])

@@ -188,7 +188,7 @@ def put_as_before(rows: Any, part: str, context: Any) -> None:
         "*", "unix_micros(at) AS _at", *(["2L AS _n"] if part == "waiting" else []), "false _deleted"
     )
     grouped_by = [] if part == "waiting" else ["k"]
-    context.state(["k", "_row"], part, grouped_by=grouped_by).put(rows, deletes=True)
+    context.state(["k", "_row"], part, grouped_by=grouped_by).write_changes(rows, deletes=True)
 
 
 def test_rows_and_versions_that_earlier_versions_have_kept_are_read_on(
@@ -236,9 +236,9 @@ def test_what_earlier_versions_have_kept_of_the_rows_before_is_read_on(
         kept = rows.where("v < 3").select("k", row_id(rows).alias("_row"), *rows.columns[1:])
         places = ["CAST(v % 2 AS INT) AS _place", "unix_micros(at) AS _at", "v * (v + 1) AS s", "v AS _number"]
         state = context.state([*by, "_place"], "last", grouped_by=list(by))
-        state.put(kept.selectExpr(*kept.columns, *places))
+        state.write_changes(kept.selectExpr(*kept.columns, *places))
         waiting = rows.where("v = 3")
-        put_as_before(waiting, "waiting", context) if by else context.state(["_row"], "waiting").put(
+        put_as_before(waiting, "waiting", context) if by else context.state(["_row"], "waiting").write_changes(
             waiting.select("*", row_id(waiting).alias("_row")).selectExpr("*", "unix_micros(at) AS _at", "2L AS _n")
         )
         none = rows.where("false")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,9 +96,7 @@ class Run:
     def context(self) -> dict[str, Any]:
         found = by_hand.context(self.dag, self.run_id)
         found["ti"].get_task_states = lambda **_: {}
-        found["outlet_events"] = {
-            asset: SimpleNamespace(extra=None) for asset in self.dag.task_dict["complete"].outlets
-        }
+        found["outlet_events"] = defaultdict(lambda: SimpleNamespace(extra=None))
         return found
 
     def in_a_process(self) -> subprocess.Popen[str]:
