@@ -19,7 +19,7 @@ from tidegate.errors import Invalid
 from tidegate.execution.job import run_job as run_job_module
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.distinct import new_values, pre_aggregation
-from tidegate.operators.join.join import IntervalJoin
+from tidegate.operators.expiry import RowExpiry
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -384,7 +384,7 @@ def test_the_rows_of_a_join_that_an_earlier_version_began_are_deleted_when_they_
             play.checkpoint()
 
     with monkeypatch.context() as earlier:
-        earlier.setattr(IntervalJoin, "ttl", lambda *_: None)
+        earlier.setattr(RowExpiry, "ttl", lambda *_: None)
         checkpoints(0, 4)
     assert "_touched" not in {field["name"] for field in play.state("paid.left").columns["fields"]}
     checkpoints(4, 12)
