@@ -65,7 +65,7 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
             if by_cuts:
                 yield f"{by_cuts[0]}: {'; '.join(by_cuts[1])}"
     else:
-        passed = [plan.id for plan in plans if plan.overtaking is not None and _has_passed(live, plan)]
+        passed = [plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live, plan)]
         if passed:
             yield f"checkpoint {_listed(passed)} went past a busy job, which then took more at once; no backfill does"
     asked = [
@@ -106,7 +106,7 @@ def _depends_on_cuts(stage: object) -> tuple[str, list[str]] | None:
     return None
 
 
-def _has_passed(live: Coordinator, plan: Plan) -> bool:
+def _has_rows_in_flight(live: Coordinator, plan: Plan) -> bool:
     entry = live.ledger.entry(plan.id)
     return entry is not None and entry.manifest is not None and bool(entry.manifest.in_flight)
 

@@ -239,7 +239,7 @@ class Plans:
                 and not sources[name].empty
                 and (ended := _last_exhausted_by(view, base, name)) is not None
             ):
-                raise _has_grown(name, sources[name], ended)
+                raise _bounded_source_grew(name, sources[name], ended)
         with_input = [name for name, part in sources.items() if not part.empty]
         reached = _event_times(view, base, self.graph.sources, changes)
         for name, slowest in sources_too_far_ahead(self.graph.sources, reached, with_input).items():
@@ -359,7 +359,7 @@ def _event_times(
     return {name: time for name, time in times.items() if time is not None}
 
 
-def _has_grown(name: str, part: Range, ended: int) -> Invalid:
+def _bounded_source_grew(name: str, part: Range, ended: int) -> Invalid:
     return Invalid(
         f"source {name!r} is bounded, was at its end in checkpoint {ended}, and has new input: {part.summary}",
         expected="no more input: operators have taken event time to be complete without it",

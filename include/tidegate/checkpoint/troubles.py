@@ -91,10 +91,10 @@ def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
 
 def unplanned(trouble: Trouble | None, view: View) -> int:
     """Return how many runs in a row could not plan a checkpoint; 0 if one was planned since."""
-    return trouble.unplanned if trouble is not None and _record_failed_plan(trouble, view) else 0
+    return trouble.unplanned if trouble is not None and _none_planned_since(trouble, view) else 0
 
 
-def _record_failed_plan(trouble: Trouble, view: View) -> bool:
+def _none_planned_since(trouble: Trouble, view: View) -> bool:
     return all(entry.control is not None for entry in view.entries if entry.id > trouble.after)
 
 
@@ -105,6 +105,6 @@ def is_current(trouble: Trouble, view: View, pending: frozenset[int]) -> bool:
     planned.
     """
     if trouble.entry is None:
-        return _record_failed_plan(trouble, view)
+        return _none_planned_since(trouble, view)
     entry = view.get(trouble.entry)
     return entry is not None and (entry.open or entry.id in pending)

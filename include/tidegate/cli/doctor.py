@@ -227,7 +227,7 @@ def _storage(settings: Settings) -> Iterator[Finding]:
     yield _guarded("storage", "root", lambda: _create_twice(settings))
     yield from (_guarded("storage", "space", functools.partial(_space, folder)) for folder in local_folders(settings))
     if is_url(settings.data):
-        yield _guarded("storage", "data", lambda: _can_be_listed(settings))
+        yield _guarded("storage", "data", lambda: _check_listing(settings))
     else:
         exists = Path(settings.data).is_dir()
         detail = settings.data if exists else f"{settings.data} is not there yet"
@@ -237,7 +237,7 @@ def _storage(settings: Settings) -> Iterator[Finding]:
 def _create_twice(settings: Settings) -> str:
     """Check the one promise that everything rests on: a second create of the same file fails."""
     if not is_url(settings.root) and not Path(settings.root).is_dir():
-        return _can_be_created(Path(settings.root))
+        return _check_creation(Path(settings.root))
     store = open_root(settings)
     name = f"doctor-{seams.new_id()}.probe"
     try:
@@ -254,7 +254,7 @@ def _create_twice(settings: Settings) -> str:
     return f"{settings.root}: writable, creates each file once"
 
 
-def _can_be_listed(settings: Settings) -> str:
+def _check_listing(settings: Settings) -> str:
     """Check that the bucket of sources and sinks is there, and lets this process in. It may be for reading only."""
     open_data(settings).names("", after="~", before="~")
     return f"{settings.data}: can be listed"
@@ -275,7 +275,7 @@ def _space(folder: str) -> str:
     return f"{folder}: {size_text(free)} free"
 
 
-def _can_be_created(root: Path) -> str:
+def _check_creation(root: Path) -> str:
     parent = next(folder for folder in root.parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise Invalid(

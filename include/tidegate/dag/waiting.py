@@ -81,7 +81,7 @@ class LedgerTrigger(BaseTrigger):
             entries = await asyncio.to_thread(self._entries, options)
             why = next((why for entry in entries if (why := self._why(entry))), None)
             if why is None and not self.gate and seams.monotonic() >= ask_airflow:
-                why = await self._is_abandoned(entries)
+                why = await self._abandon_reason(entries)
                 ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
             if why is not None:
                 yield TriggerEvent(why)  # type: ignore[no-untyped-call]
@@ -156,7 +156,7 @@ class LedgerTrigger(BaseTrigger):
             return f"checkpoint {entry.id} has expired"
         return None
 
-    async def _is_abandoned(self, entries: list[SeenEntry]) -> str | None:
+    async def _abandon_reason(self, entries: list[SeenEntry]) -> str | None:
         from asgiref.sync import sync_to_async
 
         for seen in entries:

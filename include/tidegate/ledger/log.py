@@ -437,7 +437,7 @@ class EntryLog(ManualRecords):
         verdicts = [(gate, verdict) for acked in acks.values() for gate, verdict in acked.ack.gates.items()]
         holding = {gate for gate, verdict in verdicts if verdict.outcome == "hold"}
         answers = {gate: answer for gate in sorted(holding) if (answer := self.answer(plan.id, gate)) is not None}
-        overtaken = frozenset(job for job in _may_be_overtaken(plan, acks) if self.overtaken(plan.id, job) is not None)
+        overtaken = frozenset(job for job in _overtakable_jobs(plan, acks) if self.overtaken(plan.id, job) is not None)
         return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest, answers=answers, overtaken=overtaken)
 
     def decision(self, id: int) -> Decision | None:
@@ -575,7 +575,7 @@ def _key_before(moment: datetime, span: timedelta) -> str:
         return ""
 
 
-def _may_be_overtaken(plan: Plan, acks: Mapping[str, Acked]) -> list[str]:
+def _overtakable_jobs(plan: Plan, acks: Mapping[str, Acked]) -> list[str]:
     return [job for job in plan.overtaking.jobs if job not in acks] if plan.overtaking is not None else []
 
 

@@ -62,7 +62,7 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     )
     created = ledger.create_pin(pin)
     if created.record.entry != id:
-        raise _is_name_taken(ledger, name, created.record.entry)
+        raise _name_taken_error(ledger, name, created.record.entry)
     # Pin first, then check for tombstones: retention does it the other way round.
     try:
         check_retained(ledger, id)
@@ -107,7 +107,7 @@ def check_free(ledger: Ledger, name: str, id: int | None) -> None:
     _check(name)
     existing = next((savepoint for savepoint in savepoints(ledger) if savepoint.name == name), None)
     if existing is not None and existing.entry != id:
-        raise _is_name_taken(ledger, name, existing.entry)
+        raise _name_taken_error(ledger, name, existing.entry)
 
 
 def _check(name: str) -> None:
@@ -120,7 +120,7 @@ def _check(name: str) -> None:
         )
 
 
-def _is_name_taken(ledger: Ledger, name: str, entry: int) -> Rejected:
+def _name_taken_error(ledger: Ledger, name: str, entry: int) -> Rejected:
     return Rejected(
         f"savepoint {name!r} of pipeline {ledger.pipeline!r} is there already: checkpoint {entry}",
         expected="a new name",

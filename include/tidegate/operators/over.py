@@ -199,7 +199,7 @@ class OverRows(Operator):
             together=not self.expiry.is_never,
         )
         last = self._last(waiting, work, partials, texts)
-        results = self._given(waiting, work, partials)
+        results = self._result_columns(waiting, work, partials)
         made = project_in_workers(aggregates, types.results, [field.name for field in results.others], results.all)
         if made is not None:
             of = {field.name: field for field in made.fields}
@@ -231,7 +231,7 @@ class OverRows(Operator):
         state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=ttl)
         return StateLookup(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
 
-    def _given(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:
+    def _result_columns(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:
         """Return the columns of the rows that the kernel gives."""
         from pyspark.sql import types as T
 

@@ -80,7 +80,14 @@ class AirflowConnection:
         try:
             extra = json.loads(found.extra or "{}")
         except ValueError:
-            extra = {}
+            extra = None
+        if not isinstance(extra, Mapping):  # without what it says, another login might count
+            raise Invalid(
+                f"the extra of Airflow's connection {id!r} cannot be read",
+                expected='a JSON object such as {"region_name": "eu-west-1"}',
+                help="correct it: Admin → Connections, or where Airflow's secrets backend keeps it",
+                reason="BAD_AIRFLOW_CONNECTION",
+            )
         return cls(
             id,
             _kind(found.conn_type or ""),
@@ -89,7 +96,7 @@ class AirflowConnection:
             login=found.login or "",
             password=found.password or "",
             schema=found.schema or "",
-            extra=extra if isinstance(extra, Mapping) else {},
+            extra=extra,
         )
 
     @classmethod
@@ -202,7 +209,7 @@ class AirflowConnection:
         services = self.extra.get("service_config")
         of_s3 = services.get("s3") if isinstance(services, Mapping) else None
         endpoint = str((of_s3 or {}).get("endpoint_url") or "") or self.text("endpoint_url", "host")
-        return _given(
+        return _without_empty(
             aws_access_key_id=self.login or self.text("aws_access_key_id"),
             aws_secret_access_key=self.password or self.text("aws_secret_access_key"),
             aws_session_token=self.text("aws_session_token"),
@@ -214,20 +221,20 @@ class AirflowConnection:
     def _of_azure(self) -> dict[str, str]:
         account = self.host.removeprefix("https://").partition(".")[0]
         if tenant := self.text("tenant_id"):
-            return _given(
+            return _without_empty(
                 azure_account_name=account,
                 azure_client_id=self.login,
                 azure_client_secret=self.password,
                 azure_tenant_id=tenant,
             )
-        return _given(
+        return _without_empty(
             azure_account_name=self.login or account,
             azure_account_key=self.password or self.text("account_key"),
             azure_sas_token=self.text("sas_token"),
         )
 
     def _of_google(self) -> dict[str, str]:
-        return _given(
+        return _without_empty(
             google_service_account=self.text("key_path"), google_service_account_key=self.text("keyfile_dict")
         )
 
@@ -249,7 +256,7 @@ _STORES: Final[Mapping[str, Callable[[AirflowConnection], dict[str, str]]]] = {
 }
 
 
-def _given(**texts: str) -> dict[str, str]:
+def _without_empty(**texts: str) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 

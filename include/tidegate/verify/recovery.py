@@ -57,7 +57,7 @@ def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recover
         return Recovery(last.id if last else None, dead, alive, {}, ())
     pending, problems = _pending(pipeline, view)
     problems += verify_checkpoint(pipeline, last.id)
-    instead, keep = next(_is_complete(pipeline, view, last.id), (None, ())) if problems else (None, ())
+    instead, keep = next(_recoverable(pipeline, view, last.id), (None, ())) if problems else (None, ())
     lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
     return Recovery(last.id, dead, alive, pending, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
@@ -103,9 +103,9 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def _is_complete(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the older checkpoints that are whole, newest first, each with the sinks whose rows stay; savepoints last,
-    if the settings say so."""
+def _recoverable(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the older checkpoints that can be returned to, newest first, each with the sinks whose rows stay;
+    savepoints last, if the settings say so."""
     settings, key = pipeline.settings.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
     named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()

@@ -211,6 +211,15 @@ def test_a_variable_that_cannot_be_read_is_named_and_not_quoted(monkeypatch: pyt
     assert refused.value.__cause__ is None
 
 
+@pytest.mark.parametrize("extra", ["sslmode=canary", '["canary"]', "7"])
+def test_a_connection_of_airflow_with_an_extra_that_cannot_be_read_is_not_half_used(extra: str):
+    """Its extra may hold the login: without it, the machine's own would count."""
+    found = SimpleNamespace(**EMPTY | {"conn_type": "aws", "extra": extra})
+    with pytest.raises(Invalid, match="the extra of Airflow's connection 'lake' cannot be read") as refused:
+        AirflowConnection.of("lake", found)
+    assert "canary" not in str(refused.value)
+
+
 def test_a_login_that_a_database_does_not_take_is_to_be_corrected_in_airflow(monkeypatch: pytest.MonkeyPatch):
     text = json.dumps({"conn_type": "postgres", "host": "db", "password": SECRET, "extra": {"mood": "canary"}})
     monkeypatch.setenv("AIRFLOW_CONN_SHOP_DB", text)

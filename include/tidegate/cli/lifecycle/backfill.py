@@ -129,7 +129,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
-    _print_left_out(line.sinks_without_shadow(), out)
+    _print_unchanged_sinks(line.sinks_without_shadow(), out)
     for gate, numbers in line.record.in_place.items():
         listed = ", ".join(map(str, numbers))
         out.line(f"Lets rows out of quarantine of gate {gate} where they were held back: request {listed}.")
@@ -327,7 +327,7 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     )
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
-    _print_left_out(kept, out)
+    _print_unchanged_sinks(kept, out)
     for text in approvals_text(found["approvals"]):
         out.line(f"  approvals          {text}")
     for text in found["released_in_place"]:
@@ -359,7 +359,7 @@ def _document(target: Target, line: OpenBackfill) -> dict[str, Any]:
     }
 
 
-def _print_left_out(sinks: list[str], out: Output) -> None:
+def _print_unchanged_sinks(sinks: list[str], out: Output) -> None:
     """Tell, before anything is done, what is not computed again."""
     for name in sinks:
         out.line(
@@ -393,7 +393,7 @@ def _print_differences(
         ],
         right=[before, after, "taken away", "brought"],
     )
-    _print_left_out(line.sinks_without_shadow(), out)
+    _print_unchanged_sinks(line.sinks_without_shadow(), out)
 
 
 def _print_offers(target: Target, line: OpenBackfill, out: Output, *, can_swap: bool) -> None:

@@ -99,7 +99,7 @@ class Supervisor:
                 code = part.child.exit_code
                 # A killed process had no chance to log an error.
                 error = last_error(part.child.log) if code is not None and code > 0 else ""
-                self._has_ended(part, f"has ended{_exit_text(code)}", error)
+                self._note_end(part, f"has ended{_exit_text(code)}", error)
         if seams.monotonic() - self._looked >= _LOOK_S:
             self._check_health()
             self._looked = seams.monotonic()
@@ -132,7 +132,7 @@ class Supervisor:
     def _end_if_it_hangs(self, part: Component) -> None:
         allowed = _START_S if part.well_at is None else _SILENT_S
         if (silent := seams.monotonic() - (part.well_at or part.began)) > allowed:
-            self._has_ended(part, f"has given no sign of life for {silent:.0f} s")
+            self._note_end(part, f"has given no sign of life for {silent:.0f} s")
 
     def _end_if_it_starts_no_task(self) -> None:
         """Restart the scheduler if a task stays queued although the executor has room."""
@@ -154,7 +154,7 @@ class Supervisor:
                 why = f"has not started {queued[id]} for {now - since:.0f} s, though it has room for it"
                 # If the restart does not help, the machine is only slow, and frequent restarts would make it worse.
                 self._patience = min(2 * self._patience, _MAX_QUEUED_S)
-                self._has_ended(part, why)
+                self._note_end(part, why)
                 return
 
     # -- restarts ------------------------------------------------------------------------------------
@@ -164,9 +164,9 @@ class Supervisor:
         try:
             part.child = self._processes.start(part.name, part.command)
         except OSError as error:  # its log cannot be written, or no more processes are allowed
-            self._has_ended(part, "cannot be started", error.strerror or str(error))
+            self._note_end(part, "cannot be started", error.strerror or str(error))
 
-    def _has_ended(self, part: Component, how: str, error: str = "") -> None:
+    def _note_end(self, part: Component, how: str, error: str = "") -> None:
         """End its remaining processes, and schedule the restart, a little later each time."""
         now = seams.monotonic()
         steady = part.well_at is not None and now - part.began >= _STEADY_S

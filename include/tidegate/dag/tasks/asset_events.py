@@ -126,14 +126,16 @@ def _untold(task: Task, id: int) -> list[Entry]:
     found: list[Entry] = []
     for earlier in reversed(ledger.ids(before=id + 1)):
         entry = ledger.entry(earlier)
-        if entry is None or len(found) == MAX_ENTRIES or (entry.id != id and entry.completed and _is_told(task, entry)):
+        if entry is None or len(found) == MAX_ENTRIES:
+            break
+        if entry.id != id and entry.completed and _event_was_sent(task, entry):
             break
         if entry.completed:
             found.append(entry)
     return found[::-1]
 
 
-def _is_told(task: Task, entry: Entry) -> bool:
+def _event_was_sent(task: Task, entry: Entry) -> bool:
     """Return whether a task has told of the entry, or will, as far as Airflow knows."""
     made_by = dag_run_of(entry.plan)
     if made_by is None:
@@ -148,8 +150,8 @@ def _is_told(task: Task, entry: Entry) -> bool:
         if state == SUCCESS:  # what was marked as that by hand has returned nothing
             return ti.xcom_pull(dag_id=dag_id, run_id=run_id, task_ids=teller) is not None
     except Exception as error:
-        log.warning("Cannot tell whether events were sent of entry %s: %r. None are sent again", entry.id, error)
-        return True
+        log.warning("Cannot tell whether events of entry %s were sent: %r. They are sent again", entry.id, error)
+        return False
     return state not in UNTOLD
 
 

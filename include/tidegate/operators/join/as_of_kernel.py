@@ -40,7 +40,7 @@ class AsOfInWorkers(Kernel):
         met = versions.last_before(codes, integers(ready["_at"]))
         return KernelResult(
             [waited.changes, versions.changes(self.waiting.now)],
-            self._given(ready, versions.rows, met),
+            self._joined_batches(ready, versions.rows, met),
             waited.counts,
             {LATE_OUTPUT: waited.late},
         )
@@ -74,7 +74,7 @@ class AsOfInWorkers(Kernel):
         rows = pa.concat_tables([stored.select(names), new], promote_options="default").combine_chunks()
         return rows, np.repeat([False, True], [stored.num_rows, new.num_rows])
 
-    def _given(self, ready: pa.Table, versions: pa.Table, met: Any) -> Iterator[pa.Table]:
+    def _joined_batches(self, ready: pa.Table, versions: pa.Table, met: Any) -> Iterator[pa.Table]:
         """Yield the rows of the result. met: for each row the place of the version that it meets; -1: none."""
         copies = ready["_n"].to_numpy()
         if not self.outer:

@@ -36,7 +36,7 @@ class NetChanges(Kernel):
         waits = np.zeros(len(first), bool) if self.gives else rows["_n"].to_numpy() != 0
         changed = pa.array(waits | (first < waiting.num_rows))
         changes = rows.append_column(DELETED, pa.array(~waits)).filter(changed)
-        return KernelResult([changes], self._given(rows) if self.gives else ())
+        return KernelResult([changes], self._signed_copies(rows) if self.gives else ())
 
     def combine(self, arrived: pa.Table) -> pa.Table:
         """Return each row once."""
@@ -46,7 +46,7 @@ class NetChanges(Kernel):
     def _names(self) -> list[str]:
         return [GROUP, "_row", *self.columns, "_n"]
 
-    def _given(self, rows: pa.Table) -> Iterator[pa.Table]:
+    def _signed_copies(self, rows: pa.Table) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 

@@ -172,7 +172,7 @@ class Process(Operator):
                 possible_others={LATE_OUTPUT: "in_order=True", LATE_OTHER: "in_order=True and a second stream"},
             ),
             states=[StateSpec(name, expiry) for name, expiry in self._expiries().items()],
-            growth=Growth(keeps=self._kept_for_ever(), remedy=self._remedy()),
+            growth=Growth(keeps=self._unbounded_state(), remedy=self._remedy()),
             intervals=ANY_INTERVAL,
             cuts=[*calls, "when timers.clock calls it: by the checkpoints' clock"],
             code=self.function,
@@ -199,7 +199,7 @@ class Process(Operator):
         sides = zip(self.times, LATE_OUTPUTS, whose, strict=False)
         return [TimedInput(column, late_output=late, whose=side) for column, late, side in sides]
 
-    def _kept_for_ever(self) -> str | None:
+    def _unbounded_state(self) -> str | None:
         kept = [f"the state of each {joined(self.by)}"] if self._stores_fields else []
         kept += [f"the entries of {joined(self._lasting_entries)}"] if self._lasting_entries else []
         return f"{' and '.join(kept)} that its function does not clear" if kept else None

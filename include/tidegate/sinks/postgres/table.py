@@ -266,7 +266,7 @@ class PostgresSink(TransactionalSink):
             found = find_table(cursor, self.table_name)
             if after is not None:
                 refuse_other_table(mark, found, self.table_name, context)
-                problem = self._kept_problem(mark, after)
+                problem = self._undo_problem(mark, after)
                 if problem or found is None:
                     raise Invalid(
                         f"{self.table_name} can no longer go back to checkpoint {after}: {problem}",
@@ -379,7 +379,7 @@ class PostgresSink(TransactionalSink):
                 return RestorePlan(exists=False, not_published_yet=to is not None)
             if to is not None and mark.last < to:
                 return RestorePlan(not_published_yet=True, version=mark.last)
-            stays = self.rows_stay_reason() or self._kept_problem(mark, to or 0)
+            stays = self.rows_stay_reason() or self._undo_problem(mark, to or 0)
             changed = 0 if stays else self.count_foreign_changes(cursor, to or 0, context)
         return RestorePlan(
             target_version=self._published(to, context, None) if to is not None else None,
@@ -389,7 +389,7 @@ class PostgresSink(TransactionalSink):
             rows_stay_reason=stays,
         )
 
-    def _kept_problem(self, mark: SinkMark, after: int) -> str:
+    def _undo_problem(self, mark: SinkMark, after: int) -> str:
         if mark.kept_since is None:
             return "nothing was published to it since it is declared with allow_rollback=True"
         if after < mark.kept_since:
