@@ -35,8 +35,8 @@ def shop(project: Project, request: pytest.FixtureRequest) -> Made:
     return made
 
 
-def backfill(made: Made, number: int, asked: dict[str, Any] | None = None, **conf: Any) -> tuple[str, dict[str, str]]:
-    """A run of its DAG for backfills, or that run again. asked: what somebody who may has asked of this run."""
+def backfill(made: Made, number: int, act: dict[str, Any] | None = None, **conf: Any) -> tuple[str, dict[str, str]]:
+    """A run of its DAG for backfills, or that run again. act: what somebody who may has asked of this run."""
     from airflow.dag_processing.dagbag import DagBag
     from airflow.models.dagrun import DagRun
     from airflow.utils.types import DagRunType
@@ -45,11 +45,11 @@ def backfill(made: Made, number: int, asked: dict[str, Any] | None = None, **con
     bag.process_file(str(made.dag_file))
     dag = bag.dags[f"{made.name}__backfill"]
     when = WHEN + timedelta(days=number)
-    if asked is not None:
+    if act is not None:
         run_id = DagRun.generate_run_id(run_type=DagRunType.MANUAL, logical_date=when, run_after=when)
         named = f"airflow:{dag.dag_id}:{run_id}"
-        act = Act(**stamp(new_id()), by="ann in Airflow", run=named, **asked)
-        conf["request"] = made.ledger.create_act(act)
+        recorded = Act(**stamp(new_id()), by="ann in Airflow", run=named, **act)
+        conf["request"] = made.ledger.create_act(recorded)
     dag_run = dag.test(logical_date=when, run_after=when, run_conf=conf)
     tasks = {ti.task_id: str(getattr(ti.state, "value", ti.state)) for ti in dag_run.get_task_instances()}
     return str(getattr(dag_run.state, "value", dag_run.state)), tasks
@@ -87,7 +87,7 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     assert backfill(shop, 1, **{"from": "1"}) == ("success", LOOKED), "cleared, it reads what is new"
     assert backfill_statuses(shop.ledger, {})[0].pending == ()
 
-    swap = {"action": "swap", "asked": {"name": line.record.name, "note": "prices"}}
+    swap = {"action": "swap", "request": {"name": line.record.name, "note": "prices"}}
     assert backfill(shop, 2, swap) == ("success", LOOKED | {"swap": "success"})
     shop.check(3)
     assert shop.ledger.lines() == []
@@ -109,7 +109,7 @@ def test_what_fails_beside_the_pipeline_is_no_trouble_of_it_and_continues_when_c
     (shop.folder / "broken").unlink()
     assert backfill(shop, 1, **{"from": "beginning", "name": "all"}) == ("success", LOOKED)
 
-    assert backfill(shop, 2, {"action": "discard backfill", "asked": {"name": "all"}}) == (
+    assert backfill(shop, 2, {"action": "discard backfill", "request": {"name": "all"}}) == (
         "success",
         {"check": "success", "replay": "skipped", "compare": "skipped", "swap": "skipped", "discard": "success"},
     )
