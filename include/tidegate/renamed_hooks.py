@@ -44,6 +44,9 @@ GATE_HOOKS = {
     "by_cuts": "depends_on_checkpoint_cuts",
     "fix_again": "fix_inputs_again",
     "warm": "warm_up",
+    "pin": "fix_inputs",
+    "pins_tables": "reads_tables",
+    "keeps": "persists",
 }
 
 

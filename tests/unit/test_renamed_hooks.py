@@ -42,6 +42,17 @@ def test_a_sink_of_version_0_2_is_told_all_its_old_hooks_at_once():
             def go_back(self) -> None: ...
 
 
+def test_a_gate_of_version_0_2_that_fixes_its_tables_is_told_so():
+    with pytest.raises(Invalid, match="pin is fix_inputs now, pins_tables is reads_tables now, keeps is persists now"):
+
+        class Known(Gate):
+            kind = "known"
+            keeps = True
+            pins_tables = True
+
+            def pin(self, context: object) -> None: ...
+
+
 def test_the_page_for_upgrading_names_each_of_them():
     page = (Path(__file__).parents[2] / "docs/upgrading-to-0.3.md").read_text(encoding="utf-8")
     of_connectors = [hooks for contract, hooks in CONTRACTS if contract is not Operator]
