@@ -1,4 +1,4 @@
-"""The declarations that a user writes: Pipeline, its sources, stages and hooks. Nothing here runs or reads anything."""
+"""What users write to declare a pipeline: `Pipeline` and `Stream`. Nothing here runs Spark or reads data."""
 
 from __future__ import annotations
 
@@ -54,24 +54,34 @@ from tidegate.sources.base import Source
 __all__ = ["Pipeline", "Stream", "generated_name", "job_of"]
 
 
-LETTERS, DIGITS = 63, 8
-"""The longest name, and the length of the hash that ends a name when words alone are not enough."""
+MAX_NAME_LENGTH = 63
+HASH_LENGTH = 8
 
 
 def generated_name(words: Iterable[object]) -> str:
-    """Join the words into one name; add a hash if they are too long or have characters that a name may not have."""
-    words_as_text = [str(word) for word in words]
-    text = "-".join(filter(None, (re.sub(r"[^a-z0-9_]+", "-", word.lower()).strip("-_") for word in words_as_text)))
-    plain = all(re.fullmatch(r"[a-z0-9_. -]+", word) for word in words_as_text)
-    if plain and 0 < len(text) <= LETTERS:
-        return text
-    return f"{text[: LETTERS - DIGITS - 1].strip('-_')}-{sha256(msgspec.json.encode(words_as_text))[:DIGITS]}".lstrip(
-        "-"
-    )
+    """Join the words into one name.
+
+    If the words are too long, or have characters that a name may not have, the name ends with a hash of them.
+    """
+    texts = [str(word) for word in words]
+    cleaned = [re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-_") for text in texts]
+    name = "-".join(filter(None, cleaned))
+    is_plain = all(re.fullmatch(r"[a-z0-9_. -]+", text) for text in texts)
+    if is_plain and 0 < len(name) <= MAX_NAME_LENGTH:
+        return name
+    prefix = name[: MAX_NAME_LENGTH - HASH_LENGTH - 1].strip("-_")
+    suffix = sha256(msgspec.json.encode(texts))[:HASH_LENGTH]
+    return f"{prefix}-{suffix}".lstrip("-")
 
 
 class Stream:
-    """Rows between two operators."""
+    """The rows that a source, a stage, an operator or a gate emits.
+
+    Its methods declare what happens to these rows. Most of them return a new stream, so that calls can be chained:
+
+        orders = pipeline.source("orders", Files("landing/*.json", schema="customer long, amount double"))
+        orders.where("amount > 0").aggregate(by="customer", spent="sum(amount)").sink("totals", DeltaUpsert(…))
+    """
 
     def __init__(
         self, pipeline: Pipeline, name: str, outputs: tuple[str, ...] = (), into_job: str | None = None
@@ -93,21 +103,24 @@ class Stream:
         executor: str | None = None,
         priority_weight: int | None = None,
     ) -> Stream:
-        """Run what follows in another job: a task of its own, with its own Spark job and ack.
+        """Continue in another job, which is an Airflow task with a Spark job and an ack of its own.
 
-            slow = clean.job("scoring").process(…)      # a channel carries `clean`: staged once, read by all
+            scored = clean.job("scoring").process(…)
 
-        Later operators stay in that job. Jobs run in parallel. aligned: every checkpoint waits for it, even with
-        `unaligned = true`.
+        Operators declared on the returned stream, and those after them, belong to the job `name`. Jobs run in parallel.
+        A channel carries the rows of this stream to all jobs that read it: they are staged once.
 
-        spark: settings of Spark for this job only, such as {"spark.executor.memory": "8g"}; they override `spark.conf`.
-            With `spark.mode = "submit"` any, otherwise only those of a session (`spark.sql.…`).
-        pool, pool_slots, queue, executor, priority_weight: of its task in Airflow, as for any operator there.
+        name: the job's name. Several streams may continue in the same job.
+        aligned: every checkpoint waits for this job, even with `unaligned = true`.
+        spark: Spark configuration of this job, such as {"spark.executor.memory": "8g"}. It overrides `spark.conf`.
+            With `spark.mode = "submit"` any key works, otherwise only those that a session can change (`spark.sql.…`).
+        pool, pool_slots, queue, executor, priority_weight: passed to the job's task, as for any operator in Airflow.
 
-        All of these are settings, `jobs.scoring.spark.executor.memory` or `jobs.scoring.pool`, and do not belong to the
-        code of the pipeline: changing them changes no state and no checkpoint.
+        All but the first two are settings, such as `jobs.scoring.spark.executor.memory` and `jobs.scoring.pool`. They
+        are not part of the pipeline's code: changing them affects no state and no checkpoint.
         """
-        self.pipeline._aligned |= {name} if aligned else set()
+        if aligned:
+            self.pipeline._aligned.add(name)
         airflow = {
             "pool": pool,
             "pool_slots": pool_slots,
@@ -115,31 +128,42 @@ class Stream:
             "executor": executor,
             "priority_weight": priority_weight,
         }
-        own = {option: value for option, value in airflow.items() if value is not None}
-        self.pipeline._set_for_job(name, {**own, **_spark_keys(name, spark)})
+        options = {option: value for option, value in airflow.items() if value is not None}
+        self.pipeline._set_for_job(name, {**options, **_spark_keys(name, spark)})
         return Stream(self.pipeline, self.name, self._outputs, name)
 
     def __getitem__(self, output: str) -> Stream:
-        """One output of a stage that was declared with several."""
+        """Return a further output of this stage or operator, such as `window["late"]`."""
         if output not in self._outputs:
-            maker = next((stage for stage in self.pipeline._stages if stage.name == self.name), None)
-            kind, how = "stage", "@pipeline.stage(…, outputs=[…])"
-            if isinstance(maker, OperatorNode):
-                kind, how = maker.operator.kind, maker.spec.output.possible_others.get(output, "")
-            raise Invalid(
-                f"{kind} {self.name!r} has no output {output!r}",
-                expected=", ".join(self._outputs) or (f"one declared with {how}" if how else "the stream itself"),
-                help=f"declare it: {how}" if how else "take one that it has",
-                reason="BAD_PIPELINE",
-            )
+            raise self._no_output(output)
         return Stream(self.pipeline, f"{self.name}.{output}", (), self.into_job)
 
-    def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
-        """Apply an operator to this stream, and to `others` if it takes several.
+    def _no_output(self, output: str) -> Invalid:
+        kind, declaration = "stage", "@pipeline.stage(…, outputs=[…])"
+        for node in self.pipeline._stages:
+            if node.name == self.name and isinstance(node, OperatorNode):
+                kind, declaration = node.operator.kind, node.spec.output.possible_others.get(output, "")
+        if declaration:
+            expected, help = f"one declared with {declaration}", f"declare it: {declaration}"
+        else:
+            expected, help = "the stream itself", "use an output that it has"
+        return Invalid(
+            f"{kind} {self.name!r} has no output {output!r}",
+            expected=", ".join(self._outputs) or expected,
+            help=help,
+            reason="BAD_PIPELINE",
+        )
 
-        uid: identifies its state permanently. By default it is made of the operator's kind, its input streams and its
-        key, such as "aggregate-orders-customer"; its place in the code does not matter. Choose a uid yourself if the
-        inputs or the key may change one day. Two operators that would get the same default uid each need their own.
+    def apply(self, operator: Operator, *others: Stream, uid: str | None = None) -> Stream:
+        """Apply an operator of your own to this stream, and to `others` if it has several inputs.
+
+            smooth = readings.apply(MovingAverage(by="sensor"), uid="smooth")
+
+        operator: the operator. The methods below apply those that tidegate ships with.
+        others: the further input streams, in the order in which the operator expects them.
+        uid: identifies the operator's state permanently. The default consists of the operator's kind, its input streams
+            and its key, such as "aggregate-orders-customer"; its place in the code does not matter. Choose a uid
+            yourself if the inputs or the key may change one day, or if two operators would get the same default.
         """
         inputs = (self.name, *(self.pipeline._stream_name(other) for other in others))
         identity = operator.spec().identity
@@ -157,15 +181,21 @@ class Stream:
         ttl_time: str = "processing",
         **functions: str,
     ) -> Stream:
-        """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
+        """Keep running totals per key, as one row for each key.
 
-        Each checkpoint emits the rows of the keys that changed, to be upserted. by=[]: one row, totals over all rows.
+            orders.aggregate(by="customer", spent="sum(amount)", orders="count(*)")
 
-        state_ttl: how long after its last change a key's totals are forgotten, such as "30 days"; they start from zero
-        if the key comes again. ttl_time: measured by the clock ("processing") or by the watermark ("event").
+        Each checkpoint emits the rows of the keys whose totals changed. They replace earlier rows of the same keys, so
+        the sink must upsert.
+
+        by: the key columns. `by=[]` computes one row, the totals over all rows.
+        state_ttl: how long after its last change a key's totals are forgotten, such as "30 days". If the key occurs
+            again, they start from zero. By default they are kept forever.
+        ttl_time: whether `state_ttl` is measured by the clock ("processing") or by the watermark ("event").
+        uid: identifies the state, as for `apply`.
+        functions: an SQL aggregate for each output column.
         """
-        expiry = Expiry(state_ttl, ttl_time)
-        return self.apply(Aggregate([by] if isinstance(by, str) else by, functions, expiry), uid=uid)
+        return self.apply(Aggregate(by, functions, Expiry(state_ttl, ttl_time)), uid=uid)
 
     def process(
         self,
@@ -185,58 +215,68 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Callable[[Callable[..., Any]], Stream]:
-        """Decorate a function that is called for each key with new rows, or with a timer that is due.
+        """Decorate a function that is called for each key that has new rows or a due timer.
 
             @orders.process(by="customer", state="spent double, seen array<long>", output="customer long, alert string")
             def alerts(key, rows, state, timers):
                 ...                          # rows: an Arrow table; state.spent, state.seen; timers.event(at)
                 yield {"customer": key["customer"], "alert": "…"}
 
-        output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
-            The function may be called again for one checkpoint; one call counts.
-        other: a second stream with the same key columns: the function is called with its rows, too, as in
-            `def alerts(key, orders, payments, state, timers)`.
-        lookup: a lookup table (`broadcast`): the function gets all of it, as an Arrow table, as its last argument. A
-            change of the table calls nobody.
-        outputs: more streams, each with its schema: {"big": "customer long, amount double"}. A row for one is yielded
-            with its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
-        maps: maps of any size, {"bought": MapState(by="product", state="n long")}: `state.bought[row["product"]].n`.
-            A call has the entries that its own rows name, and only these are read.
-        lists: lists of any size, {"visits": ListState("page string, at timestamp")}: `state.visits.append({"page": …})`
-            writes the one entry, `for visit in state.visits` reads entry by entry, `state.visits.clear()` forgets all.
-        order_by: columns that a key's rows are sorted by; by default event time.
-        in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
-            between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
-            output "late". event_time: as for `window`; of two streams a pair, if their columns differ.
-        state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay. A mapping gives
-            fields a time of their own, {"last": "1 day", "n": "90 days"}; those that it does not name stay.
+        The function may be called several times for the same checkpoint, of which one call counts. At the end of event
+        time (`stop --drain`) each timer fires once more. A timer that is set then never fires.
 
-        At the end of event time (`stop --drain`) each timer fires once more; a timer set by then never fires.
+        by: the key columns.
+        output: the schema of the rows that the function yields, in DDL.
+        state: the schema of a key's state, in DDL. Lists and maps start empty, all other fields as None.
+            `state.clear()` forgets the key.
+        other: a second stream with the same key columns. The function gets its rows, too, as in
+            `def alerts(key, orders, payments, state, timers)`.
+        lookup: a lookup table (`broadcast`). The function gets all of it as its last argument, an Arrow table. A change
+            of the table alone does not call the function.
+        outputs: further output streams with their schemas, such as {"big": "customer long, amount double"}. The
+            function emits to one by its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
+        maps: maps of any size, such as {"bought": MapState(by="product", state="n long")}, for
+            `state.bought[row["product"]].n`. A call reads only the entries that its own rows name.
+        lists: lists of any size, such as {"visits": ListState("page string, at timestamp")}.
+            `state.visits.append({"page": …})` writes only this entry, `for visit in state.visits` reads entry by entry,
+            and `state.visits.clear()` forgets all.
+        order_by: the columns by which a key's rows are sorted. The default is event time.
+        in_order: hold rows back until the watermark has passed them, and call the function in order of event time, once
+            per moment, with timers in between. The result then does not depend on how the input is split into
+            checkpoints. Late rows go to the output "late".
+        event_time: the column with the time, as for `window`; a pair if two streams have different columns.
+        state_ttl: when a key's state is forgotten, as for `aggregate`. Its timers stay. A mapping sets the time per
+            field, such as {"last": "1 day", "n": "90 days"}; fields that it does not name are kept forever.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`. The default is the function's name.
         """
 
         def declare(function: Callable[..., Any]) -> Stream:
             name = uid or getattr(function, "__name__", "process").replace("<lambda>", "process")
-            keys = [by] if isinstance(by, str) else by
-            more = [stream for stream in (other, lookup) if stream is not None]
-            order = [order_by] if isinstance(order_by, str) else order_by
-            own = state_ttl if isinstance(state_ttl, Mapping) else {}
+            further_inputs = [stream for stream in (other, lookup) if stream is not None]
+            if isinstance(state_ttl, Mapping):
+                expiry = Expiry(None, ttl_time)
+                field_expiries = {field: Expiry(ttl, ttl_time) for field, ttl in state_ttl.items()}
+            else:
+                expiry = Expiry(state_ttl, ttl_time)
+                field_expiries = {}
             operator = Process(
-                keys,
+                by,
                 function,
                 output,
                 state,
-                order,
+                [order_by] if isinstance(order_by, str) else order_by,
                 in_order=in_order,
                 event_time=event_time,
-                expiry=Expiry(None if isinstance(state_ttl, Mapping) else state_ttl, ttl_time),
+                expiry=expiry,
                 outputs=outputs or {},
                 inputs=1 if other is None else 2,
                 looks_up=lookup is not None,
                 maps=maps or {},
                 lists=lists or {},
-                fields={name: Expiry(after, ttl_time) for name, after in own.items()},
+                fields=field_expiries,
             )
-            return self.apply(operator, *more, uid=name)
+            return self.apply(operator, *further_inputs, uid=name)
 
         return declare
 
@@ -258,42 +298,56 @@ class Stream:
         uid: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate per window of event time, and per key: window_start, window_end, the keys, the results.
+        """Aggregate rows per window and key: into window_start, window_end, the key columns and the results.
 
             orders.window(tumbling="1 hour", by="country", revenue="sum(amount)")
+            clicks.window(session="30 min", by="user", clicks="count(*)", emit="update")
 
-        tumbling, hopping, session: one of "1 hour"; ("1 hour", "10 min"), size and step; "30 min", the longest break.
-        count: in their place: so many rows of a key, in the order of event time; late rows go to the output "late".
-        time: "processing" goes by when the row's checkpoint was planned, in place of event time.
+        Choose one kind of window:
+
+        tumbling: windows of this size, side by side, such as "1 hour".
+        hopping: overlapping windows, as (size, step), such as ("1 hour", "10 min").
+        session: windows that end after this long without a row of the key, such as "30 min".
+        count: windows of this many rows of a key, in order of event time. Late rows go to the output "late".
+
+        And, optionally:
+
+        by: the key columns. By default a window has the rows of all keys.
+        time: "event", or "processing" to use the time at which a row's checkpoint was planned.
         event_time: the column with the time, if it is not the one that the sources declare.
-        emit: "close" emits each window once, when it is complete; "update" on every change, to be upserted.
-        late: "drop" only counts rows that come too late, "side" emits them as the stream `window["late"]`.
-        allowed_lateness: how long after the watermark has passed a window still takes rows; it is then emitted again.
-        state_ttl, ttl_time: with `count`, when a window is forgotten that gets no more rows, as for `aggregate`.
+        emit: "close" emits a window once, when it is complete. "update" emits it in every checkpoint that changes it,
+            so the sink must upsert.
+        late: "drop" only counts late rows. "side" emits them as the stream `window["late"]`.
+        allowed_lateness: how long a window accepts late rows after the watermark has passed its end. Each time, it is
+            emitted again.
+        state_ttl: with `count`, how long after its last row a window that is not full is forgotten.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
+        functions: an SQL aggregate for each output column.
         """
         kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
         if count is not None:
-            others = {**kinds, "emit": emit, "late": late, "allowed_lateness": allowed_lateness, "time": time}
-            plain = {"emit": "close", "late": "drop", "allowed_lateness": 0, "time": "event"}
-            said = [name for name, value in others.items() if value != plain.get(name)]
-            if said:
+            time_options = {**kinds, "emit": emit, "late": late, "allowed_lateness": allowed_lateness, "time": time}
+            defaults = {"emit": "close", "late": "drop", "allowed_lateness": 0, "time": "event"}
+            unfit = [option for option, value in time_options.items() if value != defaults.get(option)]
+            if unfit:
                 raise Invalid(
-                    f"a window of {count!r} rows has {', '.join(said)}, too",
+                    f"a window of {count!r} rows also has {', '.join(unfit)}",
                     expected="count, by, event_time and results",
-                    help=f"leave out {', '.join(said)}: its rows come in order, and it is given once, when it is full",
+                    help=f"leave out {', '.join(unfit)}: it takes rows in order, and is emitted once, when it is full",
                     reason="BAD_PIPELINE",
                 )
             expiry = Expiry(state_ttl, ttl_time)
             return self.apply(CountWindow(listed(by), functions, count, event_time, expiry), uid=uid)
         if state_ttl is not None:
             raise Invalid(
-                f"a window of time has state_ttl={state_ttl!r}, too",
-                expected="state_ttl for windows of a number of rows, which may never be full",
-                help="leave it out: a window is forgotten once it is over",
+                f"a window of time also has state_ttl={state_ttl!r}",
+                expected="state_ttl only with `count`: such a window may never be full",
+                help="leave it out: a window of time is forgotten once it is closed",
                 reason="BAD_PIPELINE",
             )
         window = Window(
-            [by] if isinstance(by, str) else by,
+            by,
             functions,
             **kinds,
             event_time=event_time,
@@ -315,59 +369,76 @@ class Stream:
         uid: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Add to each row what is known of its key's rows up to it, in the order of event time.
+        """Add columns to each row, computed over the rows of its key up to this one, in order of event time.
 
             orders.over(by="customer", spent="sum(amount)", before="lag(amount)", nth="row_number()")
 
-        A row waits until the watermark has passed it, and is output once. Late rows go to the output "late".
+        A row waits until the watermark has passed it, and is emitted once. Late rows go to the output "late".
 
-        rows: aggregate only that many rows, this one included: `rows=10` the last ten. By default all so far.
-        functions: sum, count, count_if, avg, min, max; lag(x) or lag(x, 3), the value in an earlier row; row_number().
-        state_ttl, ttl_time: when a key's rows are forgotten, as for `aggregate`: sums and numbers begin anew.
+        by: the key columns. By default all rows are in one order.
+        rows: aggregate only the last this many rows, including this one. The default is all rows so far.
+        event_time: the column with the time, as for `window`.
+        state_ttl: when a key's rows are forgotten, as for `aggregate`. Its sums and row numbers then start again.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
+        functions: for each new column one of sum, count, count_if, avg, min and max; `lag(x)` or `lag(x, 3)`, a value
+            of an earlier row; or `row_number()`.
         """
         expiry = Expiry(state_ttl, ttl_time)
         return self.apply(OverRows(listed(by), functions, rows, event_time, expiry), uid=uid)
 
     def every(self, checkpoints: int, *, uid: str | None = None) -> Stream:
-        """Give what has changed in this stream every so many checkpoints, in place of each.
+        """Emit the changes of this stream only in every `checkpoints`-th checkpoint.
 
             live = orders.window(tumbling="1 day", revenue="sum(amount)", emit="update").every(10)
 
-        What has come and gone in between is not given at all. At the end of event time all is given that waits.
+        Rows that are emitted and retracted in between cancel out. At the end of event time, everything pending is
+        emitted.
         """
         return self.apply(EmitEvery(checkpoints), uid=uid)
 
     def select(self, *columns: str, where: str | None = None, name: str | None = None) -> Stream:
-        """Compute columns of each row, in SQL: `orders.select("id", "amount * 2 AS twice", where="amount > 0")`.
+        """Select columns or SQL expressions of each row.
 
-        columns: by default all, as "*" also says; each is computed of one row. where: a condition on this stream's
-            columns; rows for which it is not true are left out.
-        name: identifies the stream, of which the default uids of operators behind it are made; by default this stream's
-            name with "-select" behind it, whatever is selected.
+            orders.select("id", "amount * 2 AS twice", where="amount > 0")
+
+        columns: column names and expressions over one row. The default is "*", all columns.
+        where: a condition on this stream's columns. Only rows for which it is true are kept.
+        name: the name of the new stream, from which the default uids of operators after it are made. The default is
+            this stream's name followed by "-select", whatever the columns are.
         """
-        return self._selected("select", columns, where, name)
+        refuse_unfit(f"select of {self.name!r}", columns if where is None else [*columns, where])
+        return self._select("select", columns, where, name)
 
     def where(self, condition: str, *, name: str | None = None) -> Stream:
-        """Keep the rows for which a condition in SQL is true: `orders.where("amount > 0")`. name: as for `select`."""
-        return self._selected("where", (), condition, name)
+        """Keep only the rows for which an SQL condition is true, as in `orders.where("amount > 0")`.
 
-    def _selected(self, kind: str, columns: Sequence[str], where: str | None, name: str | None) -> Stream:
-        refuse_unfit(f"{kind} of {self.name!r}", [*columns, *([] if where is None and kind == "select" else [where])])
-        chosen = name or generated_name([self.pipeline._ungated(self.name), kind])
-        return self.pipeline.stage(self, name=chosen)(selection(where, columns or ["*"]))
+        name: the name of the new stream. The default is this stream's name followed by "-where".
+        """
+        refuse_unfit(f"where of {self.name!r}", [condition])
+        return self._select("where", (), condition, name)
+
+    def _select(self, kind: str, columns: Sequence[str], where: str | None, name: str | None) -> Stream:
+        stage_name = name or generated_name([self.pipeline._ungated(self.name), kind])
+        return self.pipeline.stage(self, name=stage_name)(selection(where, columns or ["*"]))
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
-        """The rows of this stream and of others, which have the same columns."""
+        """Emit the rows of this stream and of other streams with the same columns.
+
+            everything = orders.union(returns, corrections)
+
+        name: the name of the new stream. The default is made of the names of its inputs.
+        """
         if not others:
             raise Invalid(
                 f"a union of {self.name!r} with nothing",
                 expected="at least one more stream, as in orders.union(returns)",
-                help="name the others, or leave it out",
+                help="pass the other streams, or leave out the union",
                 reason="BAD_PIPELINE",
             )
         inputs = [self.name, *(self.pipeline._stream_name(other) for other in others)]
-        chosen = name or generated_name(["union", *map(self.pipeline._ungated, inputs)])
-        return self.pipeline.stage(self, *others, name=chosen)(union)
+        stage_name = name or generated_name(["union", *map(self.pipeline._ungated, inputs)])
+        return self.pipeline.stage(self, *others, name=stage_name)(union)
 
     def deduplicate(
         self,
@@ -379,17 +450,23 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Keep the first row of each key: `deduplicate(by="order_id", within="1 day")`.
+        """Keep only the first row of each key.
 
-        Without `within` that is one of the first checkpoint that has the key: the earliest in event time, if there is
-        any; otherwise any one. Of copies nothing depends on that. To choose among rows that differ: `top_n(1, …)`.
+            orders.deduplicate(by="order_id", within="1 day")
 
-        within: rows less than this apart in event time are duplicates, and late rows go to the output "late"; without
-        it, keys are remembered permanently. event_time: the column with the time, if its source does not name one.
-        state_ttl: without `within`, how long after its first row a key is remembered. ttl_time: as for `aggregate`.
+        Without `within`, the row that is kept comes from the first checkpoint that has the key. Of several in that
+        checkpoint it is the earliest in event time, or any of them if the stream has no event time. This makes no
+        difference for exact copies. To choose among rows that differ, use `top_n(1, …)`.
+
+        by: the key columns.
+        within: rows of a key that are less than this apart in event time are duplicates. Late rows go to the output
+            "late". By default, keys are remembered forever.
+        event_time: the column with the time, if the sources do not declare one.
+        state_ttl: without `within`, how long after its first row a key is remembered.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
         """
-        keys, expiry = [by] if isinstance(by, str) else by, Expiry(state_ttl, ttl_time)
-        return self.apply(Deduplicate(keys, within, event_time, expiry), uid=uid)
+        return self.apply(Deduplicate(by, within, event_time, Expiry(state_ttl, ttl_time)), uid=uid)
 
     def latest(
         self,
@@ -400,9 +477,15 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Keep the row of each key that is the greatest in `order_by`, to be upserted.
+        """Keep the row of each key that has the greatest `order_by`. The sink must upsert.
 
-        state_ttl: how long after its last change a key is forgotten. ttl_time: as for `aggregate`.
+            customers = changes.latest(by="customer", order_by="changed_at")
+
+        by: the key columns.
+        order_by: the columns to compare.
+        state_ttl: how long after its last change a key is forgotten.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
         """
         return self.apply(Latest(by, order_by, Expiry(state_ttl, ttl_time)), uid=uid)
 
@@ -419,16 +502,27 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Keep the first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
+        """Keep the first `n` rows of each key, numbered in the column `rank`.
 
-        To be upserted by the key and `rank`. Of a window's results, by `window_start` or `window_end` (and more), they
-        are final, and nothing is kept: all rows of a closed window come in one checkpoint.
+            orders.top_n(3, by="country", order_by="amount desc")
+            orders.window(tumbling="1 hour", by="country", spent="sum(amount)").top_n(
+                3, by="window_start", order_by="spent desc"
+            )
 
-        rank: how rows that are equal in `order_by` are numbered: "row_number" 1, 2, 3, 4 (told apart by all that they
-            hold), "rank" 1, 2, 2, 4, "dense_rank" 1, 2, 2, 3. With the last two there may be more than `n` rows.
-        tumbling: the first rows of each window, "1 hour": given once, with window_start and window_end, when it is
-            complete, and then forgotten. Late rows go to the output "late". event_time: as for `window`.
-        state_ttl: how long after it came a row is forgotten. ttl_time: as for `aggregate`.
+        The sink must upsert, by the key and `rank`. In the second example the rows are final and no state is kept,
+        since all rows of a closed window arrive in one checkpoint. This needs `window_start` or `window_end` in `by`,
+        and neither a stage nor a union after the window.
+
+        by: the key columns. By default the first rows of the whole stream are kept.
+        order_by: the columns that order the rows, each with `desc` if the greatest is the first.
+        rank: how rows with equal `order_by` are numbered: "row_number" as 1, 2, 3, 4 (ordered by all of their values),
+            "rank" as 1, 2, 2, 4, "dense_rank" as 1, 2, 2, 3. The last two may keep more than `n` rows.
+        tumbling: rank per window of this size, such as "1 hour". The rows are emitted once, with window_start and
+            window_end, when the window is complete. Late rows go to the output "late".
+        event_time: with `tumbling`, the column with the time, as for `window`.
+        state_ttl: how long after its arrival a row is forgotten.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
         """
         if tumbling is not None and state_ttl is not None:
             raise Invalid(
@@ -440,15 +534,15 @@ class Stream:
         if tumbling is None and event_time is not None:
             raise Invalid(
                 f"top_n has event_time={event_time!r}, and no windows",
-                expected='tumbling="1 hour", if it is to go by event time',
-                help="leave out event_time, or say tumbling",
+                expected='tumbling="1 hour", if it is to use event time',
+                help="leave out event_time, or add tumbling",
                 reason="BAD_PIPELINE",
             )
         if tumbling is not None:
             return self.apply(WindowTopN(n, tumbling, listed(by), listed(order_by), rank, event_time), uid=uid)
-        whole = self.pipeline._complete_per_checkpoint_by(self.name)
-        at_once = not whole.isdisjoint(listed(by))
-        return self.apply(TopN(n, by, order_by, rank, at_once=at_once, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
+        complete_by = self.pipeline._complete_per_checkpoint_by(self.name)
+        is_final = not complete_by.isdisjoint(listed(by))
+        return self.apply(TopN(n, by, order_by, rank, at_once=is_final, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
 
     def broadcast(
         self,
@@ -459,7 +553,7 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Keep a small lookup table for stages: the newest row of each key so far, complete in every checkpoint.
+        """Keep a small lookup table: the latest row of each key. Every checkpoint emits the whole table.
 
             rules = changes.broadcast(by="country", order_by="changed_at")
 
@@ -467,9 +561,10 @@ class Stream:
             def taxed(orders, rules):
                 return orders.join(rules, "country", "left")
 
-        Spark sends the whole table to every worker, so nothing else is shuffled for it. A checkpoint's rows see the
-        rules of the same checkpoint; results stay as they are when a rule changes later.
-        by, order_by, state_ttl, ttl_time: as for `latest`.
+        Spark sends the whole table to every worker, so a join with it does not shuffle the other side. Rows are joined
+        with the table as of their own checkpoint; later changes of the table do not affect earlier results.
+
+        by, order_by, state_ttl, ttl_time, uid: as for `latest`.
         """
         return self.apply(Broadcast(by, order_by, Expiry(state_ttl, ttl_time)), uid=uid)
 
@@ -487,44 +582,49 @@ class Stream:
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Join streams by key; or this stream and a Delta table, `table="tables/customers"`.
+        """Join this stream with other streams, or with a Delta table, by key.
 
-            orders.join(payments, on="id")                                  # all pairs that there are, forever
-            orders.join(payments, on="id", within=("-5 min", "1 hour"))     # pairs that are near in time
-            orders.join(rates, on="currency", as_of=True)                   # the rate that held when the order was made
-            orders.join(payments, parcels, on="id")                         # three of a kind: one join after the other
+            orders.join(payments, on="id")                                  # all pairs, however far apart in time
+            orders.join(payments, on="id", within=("-5 min", "1 hour"))     # pairs that are close in event time
+            orders.join(rates, on="currency", as_of=True)                   # the rate that applied at the order's time
+            orders.join(payments, parcels, on="id")                         # three streams: one join after the other
+            orders.join(table="tables/customers", on="customer")            # a Delta table
 
-        on: columns that both have; or, where the names differ, {"seller": "id"}: this stream's name, then the other's.
-            A key is output once, under this stream's name.
-        table: its path. Every attempt at a checkpoint reads the version that was current when it was planned.
-        within: how far apart in event time, inclusive: "1 hour" before or after, or ("-10 min", "1 hour") from how much
-            earlier to how much later the other's row may be. Without it all streams are kept permanently. If they only
-            add rows, so do inner and semi joins; otherwise the output is the join of all rows so far, whose rows
-            replace each other: to be upserted.
-        as_of: the other stream brings versions: each row meets the newest one of its key that is not newer in event
-            time than the row. It waits until the watermark has passed it, and is output once.
-        how: "inner", "left" (also this stream's rows without a partner, with `within` once none can come any more),
-            "right", "full", "semi" (this stream's rows that have a partner, and no more), "anti" (those without one).
-        prefix: put before the other's column names that this stream has, too; for several streams one for each.
-        event_time: the column with the time, or one for each stream, this one first, if the sources do not name it.
-        state_ttl: without `within`, how long after it came a row is forgotten, with as_of a version. ttl_time: as for
-            `aggregate`.
+        Without `within` and `as_of`, all rows of the streams are kept as state. If the inputs are only ever appended
+        to, the output of an inner or semi join is, too. All other such joins retract and replace rows, so the sink must
+        upsert.
+
+        on: the columns that both sides share. If the names differ, a mapping from this stream's name to the other's,
+            such as {"seller": "id"}. The output has each key column once, under this stream's name.
+        table: the table's path. All attempts at a checkpoint read the version that was current when it was planned.
+        within: how far apart in event time the rows may be, inclusive: "1 hour" in both directions, or
+            ("-10 min", "1 hour") if the other row may be up to 10 minutes earlier and up to an hour later.
+        as_of: treat the other stream's rows as versions. Each row of this stream is joined with the newest version of
+            its key that is not newer than the row. It waits until the watermark has passed it, and is emitted once.
+        how: "inner", "left", "right", "full", "semi" (rows of this stream that have a partner, without the other's
+            columns) or "anti" (those that have none). With `within`, a row without a partner is emitted once no partner
+            can arrive anymore.
+        prefix: is put before the other stream's column names that also occur in this one; for several streams, one
+            prefix each.
+        event_time: the column with the time, if the sources do not declare it: one for all streams, or one for each
+            stream, with this one first.
+        state_ttl: without `within`, how long after its arrival a row is forgotten; with `as_of`, a version.
+        ttl_time: as for `aggregate`.
+        uid: identifies the state, as for `apply`.
         """
-        if bool(others) == (table is not None) or (
-            table is not None and (within, event_time, as_of) != (None, None, False)
-        ):
+        has_event_time = within is not None or event_time is not None or as_of
+        if bool(others) == (table is not None) or (table is not None and has_event_time):
             raise Invalid(
                 "a join is with other streams or with a table, and a table has no within, no as_of and no event_time",
                 expected='orders.join(payments, on="id", …) or orders.join(table="tables/customers", on="id", …)',
-                help="name one of the two",
+                help="pass either streams or a table",
                 reason="BAD_PIPELINE",
             )
         if as_of and within is not None:
             raise Invalid(
-                "a join as of event time looks for one version, and has no bounds: it has as_of=True and "
-                f"within={within!r}",
+                f"a join with as_of=True looks up one version and has no bounds, but it has within={within!r}",
                 expected="one of the two",
-                help="leave out within; a stage after it may drop rows whose version is too old",
+                help="leave out within; a stage after the join can drop rows whose version is too old",
                 reason="BAD_PIPELINE",
             )
         prefixes = _one_for_each("prefix", prefix, len(others) or 1)
@@ -532,15 +632,15 @@ class Stream:
             return self.apply(TableJoin(table, on, how, prefixes[0]), uid=uid)
         if len(others) > 1 and how in ("right", "full"):
             raise Invalid(
-                f"a join of {len(others) + 1} streams has how={how!r}, and which rows are then without a partner "
-                "depends on the order",
+                f"a join of {len(others) + 1} streams has how={how!r}, so the rows without a partner would depend on "
+                "the order of the joins",
                 expected='"inner", "left", "semi" or "anti" for several streams',
-                help=f'join two of them, and the result with the next: a.join(b, …, how="{how}").join(c, …)',
+                help=f'join two streams, and the result with the next one: a.join(b, …, how="{how}").join(c, …)',
                 reason="BAD_PIPELINE",
             )
         if state_ttl is not None and within is not None:
             raise Invalid(
-                f"a join has within={within!r}, which says how long rows are kept, and state_ttl={state_ttl!r}",
+                f"a join has within={within!r}, which bounds how long rows are kept, and state_ttl={state_ttl!r}",
                 expected="one of the two",
                 help="leave out state_ttl",
                 reason="BAD_PIPELINE",
@@ -561,33 +661,40 @@ class Stream:
         *,
         as_of: bool,
     ) -> Stream:
-        """Join this stream with one after the other. Bounds in time are seen from this stream's rows."""
-        many = len(others) > 1
+        """Join this stream with one stream after the other.
+
+        Bounds in event time always relate to this stream's rows. So with several others its event time is looked up
+        here: a join's result has the event times of both of its inputs.
+        """
         times: list[str | None] = [None] * (len(others) + 1)
         if event_time is not None:
             times = _one_for_each("event_time", event_time, len(others) + 1)
-        if many and times[0] is None and (within is not None or as_of):
+        if len(others) > 1 and times[0] is None and (within is not None or as_of):
             times[0] = self.pipeline._event_time_of(self.name)
         joined = self
-        for place, (other, prefix) in enumerate(zip(others, prefixes, strict=True), 1):
-            pair = (times[0], times[place])
-            chosen = None if pair == (None, None) else pair
+        for number, (other, prefix) in enumerate(zip(others, prefixes, strict=True), 1):
+            pair = None
+            if times[0] is not None or times[number] is not None:
+                pair = (times[0], times[number])
             operator: Operator
             if as_of:
-                operator = AsOfJoin(on, how, prefix, chosen, expiry)
+                operator = AsOfJoin(on, how, prefix, pair, expiry)
             elif within is None:
                 operator = LatestJoin(on, how, prefix, expiry)
             else:
-                operator = IntervalJoin(on, within, how, prefix, chosen)
-            name = f"{uid}-{place}" if uid and place < len(others) else uid
-            joined = joined.apply(operator, other, uid=name)
+                operator = IntervalJoin(on, within, how, prefix, pair)
+            # The last join emits the result, so it gets the uid itself.
+            operator_uid = f"{uid}-{number}" if uid and number < len(others) else uid
+            joined = joined.apply(operator, other, uid=operator_uid)
         return joined
 
     def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
-        """Judge these rows before they count. Returns the stream of the rows that pass.
+        """Judge these rows before they count, and return the stream of the rows that pass.
 
-        name: identifies its verdicts and its quarantine; by default made of the judged stream, the kind of gate and
-        its rules, such as "orders-expectations-shop". Gates before and after it do not matter.
+            good = orders.gate(Expectations("orders", on_failure="quarantine"))
+
+        name: identifies the gate's verdicts and its quarantine. The default is made of the judged stream, the kind of
+            gate and its rules, such as "orders-expectations-shop". Gates before and after it do not matter.
         """
         kind, identity_parts = getattr(gate, "kind", "gate"), getattr(gate, "identity_parts", ())
         gate_name = name or generated_name([self.pipeline._ungated(self.name), kind, *identity_parts])
@@ -595,7 +702,14 @@ class Stream:
         return Stream(self.pipeline, gate_name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
-        """Publish these rows to `sink` with every completed checkpoint. Returns the stream itself."""
+        """Publish these rows to `sink` with every completed checkpoint, and return this stream.
+
+            clean.sink("orders", DeltaAppend("tables/orders"))
+
+        name: identifies the sink in the ledger. It must not change as long as the pipeline lives.
+        at_least_once: accept a sink that may write rows more than once after a failure, such as a webhook. Without
+            this, such a sink is refused.
+        """
         self.pipeline._sinks.append(SinkNode(name, sink, self.name, at_least_once, self.into_job))
         return self
 
@@ -604,50 +718,57 @@ class Stream:
 
 
 def _spark_keys(job: str, spark: Mapping[str, object] | None) -> Mapping[str, object]:
-    """Return a job's settings of Spark, if all of them are called like Spark's keys."""
+    """Return the Spark configuration of a job; raise Invalid unless all keys are Spark's."""
     if spark is None:
         return {}
-    wrong = [key for key in spark if not str(key).startswith("spark.")] if isinstance(spark, Mapping) else [spark]
-    if wrong:
-        raise Invalid(
-            f"job {job!r} has spark={spark if not isinstance(spark, Mapping) else sorted(map(str, wrong))!r}",
-            expected='a dict of Spark\'s own keys, such as {"spark.executor.memory": "8g"}',
-            help="write each key as Spark's documentation does, beginning with spark.",
-            reason="BAD_PIPELINE",
-        )
+    if not isinstance(spark, Mapping):
+        raise _bad_spark(job, spark)
+    unknown = sorted(str(key) for key in spark if not str(key).startswith("spark."))
+    if unknown:
+        raise _bad_spark(job, unknown)
     return spark
 
 
-def _one_for_each(parameter: str, given: str | Sequence[str | None] | None, count: int) -> list[str | None]:
+def _bad_spark(job: str, value: object) -> Invalid:
+    return Invalid(
+        f"job {job!r} has spark={value!r}",
+        expected='a dict of Spark\'s own keys, such as {"spark.executor.memory": "8g"}',
+        help="write each key as Spark's documentation does, beginning with spark.",
+        reason="BAD_PIPELINE",
+    )
+
+
+def _one_for_each(parameter: str, values: str | Sequence[str | None] | None, count: int) -> list[str | None]:
     """Return one value for each of `count` streams. A single one is for all of them."""
-    if given is None or isinstance(given, str):
-        return [given] * count
-    if not isinstance(given, list | tuple) or len(given) != count:
+    if values is None or isinstance(values, str):
+        return [values] * count
+    if not isinstance(values, list | tuple) or len(values) != count:
         raise Invalid(
-            f"{parameter}={given!r}, in a join of {count} of them",
-            expected=f"one text, or {count}, None where nothing is to be said",
-            help=f"say {parameter} for each stream, in their order",
+            f"{parameter}={values!r}, in a join of {count} of them",
+            expected=f"one text for all, or {count} texts, with None for a stream that needs none",
+            help=f"list {parameter} for each stream, in the order of the streams",
             reason="BAD_PIPELINE",
         )
-    return list(given)
+    return list(values)
 
 
 def job_of(inputs: Sequence[Stream | str]) -> str | None:
-    """Return the job that `.job(…)` names for these streams; None if it names none."""
+    """Return the job that `.job(…)` names for these streams, or None if it names none."""
     streams = [stream for stream in inputs if isinstance(stream, Stream) and stream.into_job is not None]
+    # Users may pass anything as a name, so it may not be hashable. The graph checks names later.
     jobs = list({repr(stream.into_job): stream.into_job for stream in streams}.values())
     if len(jobs) > 1:
         raise Invalid(
-            f"what takes these streams cannot be in jobs {' and '.join(map(str, jobs))} at once",
+            f"a stage or operator cannot be in jobs {' and '.join(map(str, jobs))} at once, as its inputs name them",
             expected="one job",
-            help="say .job(…) with one name",
+            help="use .job(…) with one name",
             reason="BAD_PIPELINE",
         )
     return jobs[0] if jobs else None
 
 
 class Pipeline:
-    """A graph of sources, stages and sinks that counts together, checkpoint by checkpoint.
+    """A graph of sources, stages, operators, gates and sinks that commits as a whole, checkpoint by checkpoint.
 
         pipeline = Pipeline("orders", interval="1 min")
         orders = pipeline.source("orders", Files("landing/*.json", schema="id long, amount double"))
@@ -658,9 +779,11 @@ class Pipeline:
 
         clean.sink("orders", DeltaAppend("tables/orders"))
 
-    Settings given here override tidegate.toml and the environment; `-D key=value` overrides these.
-    finishes: it ends by itself once all of its sources, which must be bounded, have been read to their end: event time
-        ends with that checkpoint, as with `stop --drain`, and no other is made.
+    name: identifies the pipeline. Its ledger and its state are stored under it.
+    finishes: end the pipeline once all of its sources, which must be bounded, have been read to their end. Event time
+        ends with the last checkpoint, as with `stop --drain`.
+    settings: settings such as `interval="1 min"`. They override tidegate.toml and the environment; `-D key=value`
+        overrides them.
     """
 
     def __init__(self, name: str, *, finishes: bool = False, **settings: object) -> None:
@@ -669,7 +792,7 @@ class Pipeline:
         self.settings = settings
         caller = sys._getframe(1).f_globals
         self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
-        """The module and the file that declare it, so that another process can import it."""
+        """The module and the file that declare the pipeline, so that another process can import it."""
         self._sources: list[SourceNode] = []
         self._stages: list[Node] = []
         self._sinks: list[SinkNode] = []
@@ -690,18 +813,24 @@ class Pipeline:
         max_ahead: float | str | None = None,
         max_per_checkpoint: Adaptive | None = None,
     ) -> Stream:
-        """Read from `source` under this name. The name is its identity: positions are recorded under it.
+        """Read from a source, and return the stream of its rows.
 
-        event_time: the column that says when a row happened, for operators that use event time.
-        watermark: how much later than the newest row a row may come, such as "10 min"; by default the setting
-            `watermark`.
-        idle_timeout: after how long without rows event time does not wait for it any more, such as "5 min" or "never";
-            by default the setting `idle_timeout`.
-        bounded: its input is all there, and there will be no more: once nothing of it is left to be read, it does not
-            hold event time back, and ends it for what takes rows of bounded sources only.
-        max_ahead: how far its event time may be ahead of the other sources, such as "1 hour": while one that is further
-            behind has input, this one is not read, so that its rows need not wait in the state of joins.
-        max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
+            orders = pipeline.source("orders", Files("landing/*.json", schema="id long, at timestamp"), event_time="at")
+
+        name: identifies the source. Its positions are recorded under this name.
+        source: where to read from, such as `Files` or `Kafka`.
+        event_time: the column with the time at which a row happened, for operators that use event time.
+        watermark: how long to wait for late rows, such as "10 min": the watermark trails the newest row by this. The
+            default is the setting `watermark`.
+        idle_timeout: after how long without rows event time stops waiting for this source, such as "5 min" or "never".
+            The default is the setting `idle_timeout`.
+        bounded: promise that all input exists already. Once it has been read, the source no longer holds event time
+            back, and event time ends for operators that have only bounded sources.
+        max_ahead: how far this source's event time may be ahead of the other sources, such as "1 hour". While it is
+            further ahead of a source that has input waiting, it is not read, so its rows do not pile up in the state of
+            joins.
+        max_per_checkpoint: `Adaptive()` reads as much per checkpoint as can be processed within the interval, up to the
+            source's own limits.
         """
         self._sources.append(
             SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded, max_ahead)
@@ -711,12 +840,25 @@ class Pipeline:
     def stage(
         self, *inputs: Stream | str, outputs: Sequence[str] = (), name: str | None = None
     ) -> Callable[[Callable[..., Any]], Stream]:
-        """Decorate a pure function: DataFrames in (one per input, in order), a DataFrame out.
+        """Decorate a pure function that takes a DataFrame per input and returns a DataFrame.
 
-        With `outputs`, it returns a dict or tuple of DataFrames, and the streams are `stage["output"]`.
-        It may run more than once for one checkpoint; only one run's result counts.
+            @pipeline.stage(orders, customers, outputs=["known", "unknown"])
+            def split(orders, customers):
+                return {
+                    "known": orders.join(customers, "customer"),
+                    "unknown": orders.join(customers, "customer", "anti"),
+                }
+
+            split["known"].sink("orders", DeltaAppend("tables/orders"))
+
+        The function may run more than once for the same checkpoint, of which one result counts.
+
+        inputs: the input streams, or their names, in the order of the function's parameters.
+        outputs: names of several outputs. The function then returns a dict or a tuple of DataFrames, and each output is
+            a stream, such as `split["known"]`.
+        name: identifies the stage. The default is the function's name.
         """
-        names = tuple(self._stream_name(stream) for stream in inputs)
+        input_names = tuple(self._stream_name(stream) for stream in inputs)
         job = job_of(inputs)
         if isinstance(outputs, str):
             raise Invalid(
@@ -728,7 +870,7 @@ class Pipeline:
 
         def declare(function: Callable[..., Any]) -> Stream:
             stage_name = name or getattr(function, "__name__", "stage").replace("<lambda>", "")
-            self._stages.append(StageNode(stage_name, function, names, tuple(outputs), job))
+            self._stages.append(StageNode(stage_name, function, input_names, tuple(outputs), job))
             return Stream(self, stage_name, tuple(outputs))
 
         return declare
@@ -736,16 +878,18 @@ class Pipeline:
     def sql(
         self, text: str, *, name: str, state_ttl: str | float | None = None, ttl_time: str = "processing"
     ) -> Stream:
-        """Declare what a SELECT over streams says; return its stream. It needs the extra `sql`.
+        """Compile a SELECT over streams into stages and operators, and return its stream. Needs the extra `sql`.
 
-            pipeline.sql("SELECT id, amount FROM orders WHERE amount > 0", name="good")
+            pipeline.sql("SELECT id, amount, country FROM orders WHERE amount > 0", name="good")
             pipeline.sql("SELECT country, sum(amount) AS spent FROM good GROUP BY country", name="totals")
 
-        It becomes the stages and operators that one would declare by hand, called `name` and `name-…`; what has no
-        counterpart is refused, with its line and column. The language is Spark's, windows are Flink's table functions:
-        TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)). The guide lists what maps to what.
+        The language is Spark's, with Flink's table functions for windows:
+        `TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR))`. It compiles to the stages and operators that
+        you would declare by hand. The guide lists them. Anything else raises Invalid, with its line and column.
 
-        state_ttl, ttl_time: of each operator in it that would keep rows permanently, as for `aggregate`.
+        text: one SELECT statement. It refers to streams by their names.
+        name: the name of the returned stream. The stages and operators before it are called `name-…`.
+        state_ttl, ttl_time: as for `aggregate`, for each operator that would otherwise keep rows forever.
         """
         from tidegate.pipeline.sql.compile import compile_sql
 
@@ -758,29 +902,38 @@ class Pipeline:
 
     @property
     def streams(self) -> list[str]:
-        """The names of all streams that are declared so far."""
-        return [*(source.name for source in self._sources), *(name for each in self._stages for name in each.produces)]
+        """The names of all streams declared so far."""
+        names = [source.name for source in self._sources]
+        for node in self._stages:
+            names += node.produces
+        return names
 
     def stream(self, name: str) -> Stream:
-        """Return the stream of this name."""
+        """Return the stream with this name."""
         if name not in self.streams:
             raise Invalid(
                 f"there is no stream {name!r}",
                 expected=", ".join(self.streams) or "a stream that is declared before",
-                help="name one of them",
+                help="use the name of one of them",
                 reason="BAD_PIPELINE",
             )
-        node = next((each for each in self._stages if each.name == name), None)
-        outputs = node.outputs if isinstance(node, OperatorNode) else ()
-        return Stream(self, name, outputs)
+        for node in self._stages:
+            if node.name == name and isinstance(node, OperatorNode):
+                return Stream(self, name, node.outputs)
+        return Stream(self, name)
 
     def on_suspended(self, hook: OnSuspended) -> OnSuspended:
-        """Call `hook` with a Suspension when failures or damage have suspended the pipeline: to page somebody.
-        Also when it is not suspended, but more runs in a row than are tolerated could not plan a checkpoint.
+        """Call `hook` when failures or damage have suspended the pipeline, for example to page someone.
 
-        It is called at least once, by the process that found out, so it may be called again. Its exceptions are
-        only logged.
-        Returns the hook, so that it can be used as a decorator.
+            @pipeline.on_suspended
+            def page(suspension):
+                requests.post(PAGER, json={"pipeline": suspension.pipeline, "why": suspension.why})
+
+        It is also called when the pipeline is not suspended, but more runs in a row than are tolerated could not plan a
+        checkpoint. The process that notices calls it at least once, so it may be called again. Exceptions that it
+        raises are only logged.
+
+        hook: a function of one argument, the Suspension. It is returned, so that this works as a decorator.
         """
         if not callable(hook):
             raise Invalid(
@@ -806,24 +959,30 @@ class Pipeline:
         timeout: str = "30 s",
         after_swap: RestoredAfterSwap = "last",
     ) -> None:
-        """Let your own code take part in checkpoints. The name identifies its state.
+        """Let functions of your own take part in checkpoints.
 
-        on_trigger: called when a checkpoint is planned; the dict that it returns is stored with the plan. If it fails,
-            or does not return within `timeout`, nothing is planned. It may be called again, also for a checkpoint that
-            is never completed.
-        on_prepare: called in each job when its rows are computed and staged, before its ack makes them count: to flush
-            what stages have written elsewhere. If it fails, or does not return in time, the checkpoint is declined.
-            Each attempt calls it, so it must be safe to call again.
-        on_restore: called with that dict after a rollback to that checkpoint, before anything else is planned.
-        on_reset: called instead if that checkpoint has no state of this hook. Both may be called more than once.
-        on_completed: called when a checkpoint is completed and on all its tables.
-        on_aborted: called when a checkpoint is aborted. Both are called at least once for each checkpoint that was
-            planned with the hook, in the order of the checkpoints. If one fails, or does not return in time, it is
-            called again at the end of the next checkpoint; nothing else waits for it.
-        of: the stream of an operator, if these two are about that operator: they are told the versions of its states.
-        after_swap: the dict that `on_restore` gets after a backfill is swapped in. "last": that of the checkpoint that
-            the swap follows, since positions stand there. "origin": that of the one from which the backfill began, for
-            a hook that is to begin there again, too.
+            pipeline.hook("announce", on_completed=lambda settled: announce(settled.id, settled.versions))
+
+        name: identifies the hook and its state.
+        on_trigger: called when a checkpoint is planned. The dict that it returns is stored with the plan, as the hook's
+            state. If the function fails, or does not return within `timeout`, nothing is planned. It may be called
+            again, also for a checkpoint that is never completed.
+        on_prepare: called in each job when its rows are staged, before its ack makes them count, for example to flush
+            what stages have written elsewhere. If it fails or times out, the checkpoint is declined. Every attempt
+            calls it, so it must be safe to call again.
+        on_restore: called with the stored dict after a rollback to its checkpoint, before anything else is planned. It
+            may be called more than once.
+        on_reset: called in its place if the checkpoint has no state of this hook.
+        on_completed: called when a checkpoint is completed and published to all of its tables. It is called at least
+            once for each checkpoint that was planned with the hook, in order. If it fails or times out, it is called
+            again at the end of the next checkpoint; nothing else waits for it.
+        on_aborted: called in the same way when a checkpoint is aborted.
+        of: the stream of an operator. `on_completed` and `on_aborted` then get the versions of that operator's states
+            instead of the sinks'.
+        timeout: how long a call may take.
+        after_swap: which state `on_restore` gets after a backfill is swapped in. "last" is that of the checkpoint which
+            the swap follows, where the sources continue. "origin" is that of the checkpoint from which the backfill
+            began, for a hook that must start over from there.
         """
         callbacks: Callbacks = {
             "on_trigger": on_trigger,
@@ -836,72 +995,93 @@ class Pipeline:
         self._hooks.append(make_hook(name, timeout, callbacks, self._operator_of(name, of), after_swap))
 
     def _operator_of(self, hook: str, stream: Stream | None) -> str:
-        """Return the uid of the operator that gives the stream; empty for no stream."""
+        """Return the uid of the operator that emits the stream, or "" for no stream."""
         if stream is None:
             return ""
-        operators = {stage.name for stage in self._stages if isinstance(stage, OperatorNode)}
-        uid = next((uid for uid in operators if stream.name == uid or stream.name.startswith(f"{uid}.")), None)
-        if uid is None:
-            raise Invalid(
-                f"hook {hook!r} is for {stream.name!r}, which no operator gives",
-                expected="the stream of an operator, such as an aggregate or a join",
-                help="leave out `of`: the hook is then for the whole pipeline",
-                reason="BAD_PIPELINE",
-            )
-        return uid
+        for node in self._stages:
+            if isinstance(node, OperatorNode) and stream.name in (node.name, *node.produces):
+                return node.name
+        raise Invalid(
+            f"hook {hook!r} is for {stream.name!r}, which no operator emits",
+            expected="the stream of an operator, such as an aggregate or a join",
+            help="leave out `of`: the hook is then for the whole pipeline",
+            reason="BAD_PIPELINE",
+        )
 
     def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
-        """Return the checked graph; Invalid lists every problem at once. mode: the setting's effective value."""
-        parts = (self._sources, self._stages, self._sinks)
-        graph = build_graph(self.name, *parts, self.settings, place, mode, finishes=self.finishes)
-        hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
-        return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
+        """Check the declarations and return the graph, or raise Invalid, which lists every problem.
+
+        place: where relative paths of the declarations belong.
+        mode: the effective value of the setting `mode`.
+        """
+        graph = build_graph(
+            self.name,
+            self._sources,
+            self._stages,
+            self._sinks,
+            self.settings,
+            place,
+            mode,
+            finishes=self.finishes,
+        )
+        return replace(
+            graph,
+            on_suspended=tuple(self._on_suspended),
+            hooks=once_each(self._hooks),
+            aligned=frozenset(self._aligned),
+        )
 
     def _set_for_job(self, name: str, options: Mapping[str, object]) -> None:
-        """Make a job's own options settings. Several calls of `.job(…)` may each say some, but not the same twice."""
+        """Add a job's options to the settings. Several calls of `.job(…)` may set options, but not the same one."""
         if not options:
             return
-        said = self._set_by_jobs.setdefault(check_name("job", name), {})
+        declared = self._set_by_jobs.setdefault(check_name("job", name), {})
         for option, value in options.items():
-            if said.setdefault(option, value) != value:
+            if declared.setdefault(option, value) != value:
                 raise Invalid(
-                    f"job {name!r} is declared with {option}={said[option]!r} and with {option}={value!r}",
+                    f"job {name!r} is declared with {option}={declared[option]!r} and with {option}={value!r}",
                     expected="one value",
-                    help="say it in one place: the other calls of .job(…) need only the name",
+                    help="set it in one place: the other calls of .job(…) need only the name",
                     reason="BAD_PIPELINE",
                 )
-        given = self.settings.get("jobs")
-        jobs = given if isinstance(given, Mapping) else {}
-        before = jobs.get(name)
-        self.settings["jobs"] = {**jobs, name: {**(before if isinstance(before, Mapping) else {}), **said}}
+        jobs = self.settings.get("jobs")
+        if not isinstance(jobs, Mapping):
+            jobs = {}
+        job_settings = jobs.get(name)
+        if not isinstance(job_settings, Mapping):
+            job_settings = {}
+        self.settings["jobs"] = {**jobs, name: {**job_settings, **declared}}
 
     def _complete_per_checkpoint_by(self, stream: str) -> frozenset[str]:
-        """Return `OutputSpec.complete_per_checkpoint_by` of the operator that makes a stream. A gate lets rows pass in
-        their checkpoint, or never, unless it quarantines them: then they may be released later."""
-        makers = {stage.name: stage for stage in self._stages}
-        maker = makers.get(stream)
-        while isinstance(maker, GateNode) and not getattr(maker.gate, "quarantines", True):
-            maker = makers.get(maker.input)
-        return maker.spec.output.complete_per_checkpoint_by if isinstance(maker, OperatorNode) else frozenset()
+        """Return `OutputSpec.complete_per_checkpoint_by` of the operator that emits a stream.
+
+        Gates in between do not matter, unless they quarantine: rows that are released arrive in a later checkpoint.
+        """
+        nodes = {node.name: node for node in self._stages}
+        node = nodes.get(stream)
+        while isinstance(node, GateNode) and not getattr(node.gate, "quarantines", True):
+            node = nodes.get(node.input)
+        return node.spec.output.complete_per_checkpoint_by if isinstance(node, OperatorNode) else frozenset()
 
     def _event_time_of(self, stream: str) -> str | None:
         """Return the column of event time that a stream's sources declare, if they agree on one."""
-        makers = {name: stage for stage in self._stages for name in stage.produces}
-        columns, seen, waiting = set(), set[str](), [stream]
-        while waiting:
-            name = waiting.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            waiting += makers[name].inputs if name in makers else ()
-            columns |= {source.event_time for source in self._sources if source.name == name and source.event_time}
+        inputs = {name: node.inputs for node in self._stages for name in node.produces}
+        upstream: set[str] = set()
+        pending = [stream]
+        while pending:
+            name = pending.pop()
+            if name not in upstream:
+                upstream.add(name)
+                pending += inputs.get(name, ())
+        columns = {source.event_time for source in self._sources if source.name in upstream and source.event_time}
         return columns.pop() if len(columns) == 1 else None
 
     def _ungated(self, stream: str) -> str:
         """Return the stream before all gates that it has passed."""
-        passed = {each.name: each.input for each in reversed(self._stages) if isinstance(each, GateNode)}
-        while stream in passed:
-            stream = passed.pop(stream)
+        gated = {node.name: node.input for node in reversed(self._stages) if isinstance(node, GateNode)}
+        while stream in gated:
+            # A gate is passed once. Names that are used twice, which the graph refuses, would make a loop.
+            stream = gated.pop(stream)
         return stream
 
     def _stream_name(self, stream: Stream | str) -> str:

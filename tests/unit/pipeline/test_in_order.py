@@ -174,9 +174,9 @@ def test_what_cannot_be_is_refused(build: Declare, problem: str) -> None:
 
 
 def test_a_window_of_rows_is_no_window_of_time() -> None:
-    with pytest.raises(Invalid, match="a window of 3 rows has emit, late, too"):
+    with pytest.raises(Invalid, match="a window of 3 rows also has emit, late"):
         declared(lambda rows, _: rows.window(count=3, by="k", emit="update", late="side", n="count(*)"))
-    with pytest.raises(Invalid, match="a window of time has state_ttl='1 day', too"):
+    with pytest.raises(Invalid, match="a window of time also has state_ttl='1 day'"):
         declared(lambda rows, _: rows.window(tumbling="1 h", by="k", state_ttl="1 day", n="count(*)"))
 
 

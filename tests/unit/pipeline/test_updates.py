@@ -144,8 +144,8 @@ def test_several_streams_are_joined_one_after_the_other() -> None:
     [
         ({"how": "outer"}, "how='outer': expected inner or left or right or full or semi or anti"),
         ({"as_of": True, "how": "anti"}, "how='anti': expected inner or left"),
-        ({"as_of": True, "within": "1 h"}, "it has as_of=True and within='1 h'"),
-        ({"within": "1 h", "state_ttl": "1 day"}, "has within='1 h', which says how long rows are kept, and state_ttl"),
+        ({"as_of": True, "within": "1 h"}, "a join with as_of=True looks up one version"),
+        ({"within": "1 h", "state_ttl": "1 day"}, "has within='1 h', which bounds how long rows are kept"),
         ({"state_ttl": "0 s"}, "state_ttl is '0 s': write a duration above 0"),
         ({"prefix": ["a_", "b_"]}, "prefix=['a_', 'b_'], in a join of 1 of them"),
     ],
@@ -160,7 +160,7 @@ def test_a_join_that_cannot_be_is_refused(join: dict[str, Any], said: str) -> No
 def test_a_full_join_of_three_streams_is_refused_with_what_to_write_instead() -> None:
     with pytest.raises(Invalid) as caught:
         joining(lambda rows, other: rows.join(other, other, on="k", how="full"))
-    assert "depends on the order" in str(caught.value)
+    assert "depend on the order" in str(caught.value)
     assert 'a.join(b, …, how="full").join(c, …)' in str(caught.value)
 
 
