@@ -12,12 +12,12 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
+from tidegate.connectors.sink import AtLeastOnceSink
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.ledger import open_ledger
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.records.codec import RECORD_LIMIT, encode_json
 from tidegate.records.place import Place
-from tidegate.sinks.base import AtLeastOnceSink
 
 CASES: dict[str, tuple] = {}
 """Name → (what is done with the world, kind of error, text that the error must hold)."""

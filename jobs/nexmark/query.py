@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate import Pipeline
+from tidegate.connectors.sink import Sink
 from tidegate.pipeline import Stream
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.base import Sink
 from tidegate.sources import Files
 
 __all__ = ["QUERIES", "SCHEMAS", "SIDE_INPUT", "Query", "query"]

@@ -12,6 +12,7 @@ import msgspec
 
 from tests.kit.limits import Limits
 from tidegate import Pipeline, seams
+from tidegate.connectors.source import Planned, Source, SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.ledger import open_ledger
 from tidegate.ledger.ledger import Ledger, stamp
@@ -19,7 +20,6 @@ from tidegate.pipeline import Graph, Job
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, JobStats, Json, Plan
 from tidegate.sinks import DeltaAppend
-from tidegate.sources.base import Planned, Source, SourceContext
 
 PIPELINE = "bench"
 ATTEMPT = "0" * 16

@@ -138,7 +138,7 @@ def staged(plain: World, files: list[Path]) -> Any:
 
 def staged_paths(plain: World) -> list[str]:
     """The files of it, in the table's folder."""
-    from tidegate.sinks.delta.table import StagedBatch
+    from tidegate.connectors.delta.sink.table import StagedBatch
 
     ledger = plain.control.ledger
     acked = ledger.ack(ledger.view().last_id, "main")

@@ -59,9 +59,9 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tidegate.connectors.delta.sink.table import StagedBatch
+    from tidegate.connectors.sink import Staging
     from tidegate.delta import locate, sync_and_list
-    from tidegate.sinks.base import Staging
-    from tidegate.sinks.delta.table import StagedBatch
 
     control = coordinator(root, SINKS, Limits())
     schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}

@@ -20,8 +20,8 @@ from tests.bench.spark import sessions
 from tests.bench.worlds import World
 from tests.kit.postgres import Server, server
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tidegate.connectors.postgres.upsert import FILL
 from tidegate.sinks import PostgresAppend, PostgresUpsert
-from tidegate.sinks.postgres.upsert import FILL
 from tools.setup import fetch_jars
 
 SCHEMA = "id long, customer long, country string, amount decimal(12,2), at timestamp"

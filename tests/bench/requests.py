@@ -27,6 +27,8 @@ from tests.kit.limits import Limits
 from tests.kit.s3 import S3Server, s3
 from tidegate import Pipeline, seams
 from tidegate.config import load_settings
+from tidegate.connectors.delta.sink.table import StagedBatch
+from tidegate.connectors.sink import Staging
 from tidegate.coordinator import Coordinator
 from tidegate.delta import StagedFile
 from tidegate.execution.job.run_job import Attempt, run_job
@@ -36,8 +38,6 @@ from tidegate.pipeline import Job
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, JobStats, Payload
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sources import Files
 from tidegate.spark.server import server as server_of_spark
 from tidegate.spark.session import session, spark_settings

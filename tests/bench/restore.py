@@ -16,7 +16,7 @@ from tests.bench.counting import QUICK_KEYS, Counting, Streaming, counting, even
 from tests.bench.harness import Budget, Options, Pairs, Result, in_turn
 from tests.bench.spark import sessions
 from tests.bench.state import table_of
-from tidegate.sinks.base import Publication
+from tidegate.connectors.sink import Publication
 from tidegate.state import StateSink
 from tidegate.state.keyed import KeyedState, StateFolder
 

@@ -21,6 +21,9 @@ from tests.bench.control import ATTEMPT, PIPELINE, Clock, Ticks, checkpoint
 from tests.bench.overhead import make_history
 from tests.kit.limits import Limits
 from tidegate import Pipeline, seams
+from tidegate.connectors.delta.sink.table import StagedBatch
+from tidegate.connectors.files.consumed import ConsumedFiles
+from tidegate.connectors.sink import Staging
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.delta import (
     CommitStamp,
@@ -40,10 +43,7 @@ from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Filled, JobStats, Json, LatestHint, Payload, Plan, Range
 from tidegate.sinks import DeltaAppend
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sources import DeltaTable, Files
-from tidegate.sources.files.consumed import ConsumedFiles
 
 SINK: Final = "orders"
 JOB: Final = "main"

@@ -12,6 +12,7 @@ from tests.bench.control import PIPELINE
 from tests.bench.spark import sessions
 from tests.kit.limits import Limits
 from tidegate import Pipeline
+from tidegate.connectors.sink import Sink
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import TidegateError
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
@@ -20,7 +21,6 @@ from tidegate.ledger import open_ledger
 from tidegate.pipeline import Stream
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Plan
-from tidegate.sinks.base import Sink
 from tidegate.sources import Files
 
 

@@ -15,9 +15,9 @@ import pytest
 from tests.cluster.world import Place, place
 from tests.kit.s3 import BUCKET, S3Server
 from tidegate import Pipeline
+from tidegate.connectors.delta.sink import prerewritten
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.delta import prerewritten
 from tidegate.sources import Files
 from tidegate.spark.server import server as connect_server
 from tidegate.testing import RunningPipeline, run

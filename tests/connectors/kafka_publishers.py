@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 from tests.connectors.children import Child
 from tests.kit.kafka import Broker
+from tidegate.connectors.kafka.sending import Sender
+from tidegate.connectors.sink import Head, Publication, Staging
 from tidegate.delta import Location, StagedFile
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import KafkaTopic, SinkContext
-from tidegate.sinks.base import Head, Publication, Staging
-from tidegate.sinks.kafka.sending import Sender
 
 ROWS = 200
 PARTITIONS = 3

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.postgres_sinks import CONNECTION, PostgresPublished
+from tidegate.connectors.postgres import mark
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import PostgresAppend, PostgresUpsert
-from tidegate.sinks.postgres import mark
 
 SINKS: dict[str, Any] = {
     "append": lambda: PostgresAppend("t", connection=CONNECTION, allow_rollback=True),
@@ -42,8 +42,8 @@ def publish_all(configuration: dict[str, Any]) -> None:
 
 def stop_at(step: str) -> None:
     """Stop this process, as a signal from outside does, at a step of the first publish."""
-    import tidegate.sinks.postgres.append as append
-    import tidegate.sinks.postgres.table as table
+    import tidegate.connectors.postgres.append as append
+    import tidegate.connectors.postgres.sink as table
 
     module, name = {"locked": (table, "find_table"), "copied": (table, "move_mark"), "copying": (append, "copy_rows")}[
         step

@@ -6,8 +6,8 @@ import pytest
 
 from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
 from tests.kit.sampling import ALL, in_turn
+from tidegate.connectors.sink import Staging
 from tidegate.errors import Invalid
-from tidegate.sinks.base import Staging
 
 pytestmark = in_turn(seconds=145)
 

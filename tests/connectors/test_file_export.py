@@ -17,12 +17,12 @@ import pytest
 
 from tests.kit.sampling import in_turn
 from tidegate import seams
+from tidegate.connectors.files.export_folder import ExportFolder
+from tidegate.connectors.sink import Head, Publication, SinkContext, Staging
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import FileExport
-from tidegate.sinks.base import Head, Publication, SinkContext, Staging
-from tidegate.sinks.files.folder import ExportFolder
 
 pytestmark = in_turn(seconds=30)
 

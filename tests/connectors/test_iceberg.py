@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tidegate import seams
+from tidegate.connectors.sink import Head, Publication, SinkContext, Staging
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import IcebergAppend
-from tidegate.sinks.base import Head, Publication, SinkContext, Staging
 
 
 class Lake:

@@ -18,13 +18,13 @@ from tests.kit.sampling import in_turn
 from tests.kit.schema_registry import schema_registry
 from tests.kit.waiting import eventually
 from tidegate import seams
+from tidegate.connectors.kafka import cluster as kafka_cluster
+from tidegate.connectors.kafka import topic as kafka_topic
+from tidegate.connectors.kafka.avro import Registry, Undecodable
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.kafka import cluster as kafka_cluster
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import Kafka, SourceContext
-from tidegate.sources.kafka import topic as kafka_topic
-from tidegate.sources.kafka.avro import Registry, Undecodable
 from tidegate.testing.source_contract import MemoryBlobs, drain
 
 pytestmark = in_turn(seconds=30)

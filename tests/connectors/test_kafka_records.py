@@ -18,12 +18,12 @@ from tidegate import Pipeline
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.main import main
 from tidegate.cli.targets import open_target
+from tidegate.connectors.sink import Publication, Staging
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.runs import new_run
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
-from tidegate.sinks.base import Publication, Staging
 from tidegate.sources import Files
 
 pytestmark = in_turn(seconds=30)

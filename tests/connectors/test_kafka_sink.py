@@ -29,13 +29,13 @@ from tests.connectors.kafka_publishers import (
 from tests.kit.kafka import Broker, kafka
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
+from tidegate.connectors.kafka import creating_topics, marks
+from tidegate.connectors.kafka.marks import Marks
+from tidegate.connectors.kafka.sending import Sender
+from tidegate.connectors.sink import Head, Prepared, Publication, Staging
 from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
-from tidegate.sinks.base import Head, Prepared, Publication, Staging
-from tidegate.sinks.kafka import marks, topics
-from tidegate.sinks.kafka.marks import Marks
-from tidegate.sinks.kafka.sending import Sender
 
 pytestmark = in_turn(seconds=30)
 
@@ -290,7 +290,7 @@ def test_nothing_is_sent_behind_a_transaction_that_was_open_before(kafka_broker,
     kafka_broker.send(target.topic, [("k", "of another transaction")], producer=other)
     before = kafka_broker.read(target.topic, committed=False)
     assert len(before) == 1
-    monkeypatch.setattr(topics, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(creating_topics, "_PATIENCE_S", 0.5)
     error = refused("OPEN_TRANSACTION", target.publish, 1, batch)
     assert f"partition {before[0].partition}" in error.what
     assert kafka_broker.read(target.topic, committed=False) == before, "nothing was sent"
@@ -339,7 +339,7 @@ def test_a_transaction_that_takes_longer_than_it_may_is_told_and_not_taken_for_a
     kafka_broker, target, monkeypatch, noticed
 ):
     target.options = {"transaction_timeout": 1}
-    monkeypatch.setattr("tidegate.sinks.kafka.sink._PATIENCE_S", 0.0)
+    monkeypatch.setattr("tidegate.connectors.kafka.sink._PATIENCE_S", 0.0)
     send = Sender.send
 
     def slowly(sender: Sender, *arguments: Any) -> None:
@@ -597,7 +597,7 @@ def configure(broker: Broker, topic: str, name: str, value: str) -> None:
 
 
 def test_a_cluster_that_is_away_is_unavailable_and_nothing_is_lost(tmp_path, monkeypatch):
-    for module in (marks, topics):
+    for module in (marks, creating_topics):
         monkeypatch.setattr(module, "ANSWER_S", 2.0)
     with kafka() as broker:
         broker.create_topic("out", partitions=PARTITIONS)

@@ -20,6 +20,7 @@ from tests.kit.schema_registry import SchemaRegistry, schema_registry
 from tests.kit.waiting import eventually
 from tests.kit.world import World
 from tidegate import Pipeline
+from tidegate.connectors.kafka import reading
 from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.run_job import run_job
@@ -29,7 +30,6 @@ from tidegate.records.readable import readable_text
 from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Kafka, SourceContext
-from tidegate.sources.kafka import reading
 from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
 from tidegate.testing.source_contract import MemoryBlobs

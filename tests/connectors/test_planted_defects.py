@@ -15,9 +15,9 @@ import pytest
 from tests.connectors.duck import DuckRows, DuckTable, opened
 from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
 from tests.kit.sampling import in_turn
+from tidegate.connectors.sink import entry_folder
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
-from tidegate.sinks.base import entry_folder
 
 pytestmark = in_turn(seconds=30)
 

@@ -175,7 +175,7 @@ def test_a_slot_that_the_server_has_given_up_is_told(context, orders):
 
 
 def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, context, orders, monkeypatch):
-    monkeypatch.setattr("tidegate.sources.postgres.slot._BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("tidegate.connectors.postgres.changes._BUSY_SECONDS", 0.2)
     orders.run("INSERT INTO o SELECT n, 'x' FROM generate_series(1, 1000) n")
     splits = source().plan(None, context).splits
     with psycopg.connect(**orders.options, autocommit=True, replication="database") as other:
@@ -376,7 +376,7 @@ def test_a_range_that_an_older_version_has_planned_is_read_as_it_was_planned(spa
 
 def test_a_log_of_other_tables_lets_the_slot_follow_and_is_no_input_otherwise(spark, context, orders, monkeypatch):
     """Or the server would have to keep it for as long as the table does not change."""
-    monkeypatch.setattr("tidegate.sources.postgres.slot._FOREIGN_BYTES", 1 << 20)
+    monkeypatch.setattr("tidegate.connectors.postgres.changes._FOREIGN_BYTES", 1 << 20)
     beginning = source().beginning(context)
     orders.run("CREATE TABLE foreign_rows AS SELECT n FROM generate_series(1, 100) n")
     assert source().plan(beginning, context).is_empty

@@ -63,7 +63,7 @@ def test_a_first_publish_between_two_questions_is_not_taken_for_a_damaged_table(
     appended, publishing, place, postgres, monkeypatch, between
 ):
     """Another publisher makes the table and moves the mark at once, while this one asks for one after the other."""
-    import tidegate.sinks.postgres.table as asked
+    import tidegate.connectors.postgres.sink as asked
 
     staged, real, published = appended.stage(1, (1, "a")), getattr(asked, between), []
 

@@ -113,7 +113,7 @@ def test_a_bound_divides_between_transactions_only(context, events, monkeypatch)
         events.run(f"INSERT INTO e SELECT {id}, 'x' FROM generate_series(1, 4)")
     found = source(max_rows=10).plan(None, context)
     assert (found.amount, found.has_more, found.lag) == (8, True, Lag(rows=12))
-    monkeypatch.setattr("tidegate.sources.postgres.table._COUNTED", 3)
+    monkeypatch.setattr("tidegate.connectors.postgres.source._COUNTED", 3)
     estimated = source(max_rows=10).plan(None, context).lag
     assert estimated is not None
     assert estimated.rows is not None

@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from tests.kit.postgres_sinks import CONNECTION, PostgresPublished
+from tidegate.connectors.sink import Publication, Staging
 from tidegate.errors import Invalid
 from tidegate.sinks import PostgresAppend, PostgresUpsert
-from tidegate.sinks.base import Publication, Staging
 
 
 class World:

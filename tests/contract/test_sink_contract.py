@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.kit.sampling import in_turn, only_with_all
+from tidegate.connectors.sink import Sink, Staging
 from tidegate.delta import Location, open_table, read_table
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.base import Sink, Staging
 from tidegate.testing import SinkContract
 
 pytestmark = in_turn(seconds=110)

@@ -29,15 +29,16 @@ from tests.kit.ticking import TickingStore
 from tests.kit.world import World
 from tests.simulation.simulate import decoded_once
 from tidegate import Pipeline, seams
+from tidegate.connectors import channel
+from tidegate.connectors.delta.sink import append
+from tidegate.connectors.files.folder import open_folder
 from tidegate.delta import Location
 from tidegate.errors import Corrupt
 from tidegate.ledger import Store
 from tidegate.pipeline import Graph
 from tidegate.records.records import Json
-from tidegate.sinks import DeltaAppend, channel
-from tidegate.sinks.delta import append
+from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
-from tidegate.sources.files.folder import open_folder
 
 NAME = "several"
 TABLES = ("orders", "paid", "report")

@@ -19,9 +19,9 @@ from tests.crash.matrix import AT_ONCE, Case, passings, sample, tell
 from tests.kit.sampling import in_turn
 from tidegate.checkpoint import manifests
 from tidegate.checkpoint.manifests import _counted
+from tidegate.connectors.channel import Channel
 from tidegate.protocol import progress
 from tidegate.protocol.view import Acked, Entry
-from tidegate.sinks.channel import Channel
 
 pytestmark = in_turn(seconds=35)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tidegate.connectors.sink import AtLeastOnceSink
 from tidegate.errors import Invalid
 from tidegate.pipeline import Pipeline
 from tidegate.records.place import Place
-from tidegate.sinks.base import AtLeastOnceSink
 
 TABLES = ToyTables()
 

@@ -13,6 +13,8 @@ from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.targets import open_target
+from tidegate.connectors.delta.sink.table import DeltaSink, StagedBatch, staged_result
+from tidegate.connectors.sink import Staging
 from tidegate.coordinator import Triggered
 from tidegate.delta import Location, live_files, locate, missing_files, open_table
 from tidegate.ledger.ledger import stamp
@@ -20,8 +22,6 @@ from tidegate.ledger.store import LocalStore
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, JobStats, Json, Plan
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import DeltaSink, StagedBatch, staged_result
 from tidegate.state.record import StateFile, StateTable
 
 CODE = """

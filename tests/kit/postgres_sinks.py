@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.kit.postgres import Server
+from tidegate.connectors.postgres.sink import PostgresSink
+from tidegate.connectors.postgres.types import column_type
+from tidegate.connectors.sink import Head, Publication, SinkContext, Staging
+from tidegate.connectors.transactional import StagedPart
 from tidegate.delta import StagedFile, sync_and_list
 from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Restored
 from tidegate.sinks import PostgresAppend
-from tidegate.sinks.base import Head, Publication, SinkContext, Staging
-from tidegate.sinks.postgres.table import PostgresSink
-from tidegate.sinks.postgres.types import column_type
-from tidegate.sinks.transactional import StagedPart
 
 CONNECTION = "shop"
 NO_PARTITIONS: Json = {"type": "struct", "fields": []}

@@ -8,13 +8,13 @@ from typing import Any
 from tests.kit.delta import kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.targets import open_target
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Staging
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import locate
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.records.records import Ack, JobStats, Json, Plan
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 SHOP = """
 from tidegate import Pipeline

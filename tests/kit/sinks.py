@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from tests.kit.delta import KV, kv, rows_of, staged
+from tidegate.connectors.delta.sink.table import DeltaSink, StagedBatch, staged_result
+from tidegate.connectors.sink import Head, Publication, SinkContext, Staging
 from tidegate.delta import Location, StagedFile, locate
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaAppend
-from tidegate.sinks.base import Head, Publication, SinkContext, Staging
-from tidegate.sinks.delta.table import DeltaSink, StagedBatch, staged_result
 
 
 class Published:

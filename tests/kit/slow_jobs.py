@@ -17,6 +17,7 @@ from tests.kit.ticking import TickingStore
 from tests.kit.toy_world import Outages, toy_limits
 from tests.kit.toys import NO_SPARK, ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
+from tidegate.connectors.channel import Channel, ChannelRows, Sent
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import StagedFile
 from tidegate.errors import Corrupt, Fenced, Rejected
@@ -24,7 +25,6 @@ from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Handle
-from tidegate.sinks.channel import Channel, ChannelRows, Sent
 
 SLOW = {"slow": "b", "slower": "c"}
 """Jobs and their tables; `main` writes a."""

@@ -11,10 +11,10 @@ import msgspec
 from tests.kit.delta import kv, staged
 from tests.kit.documents import code_of
 from tests.kit.shop import COLUMNS, SHOP, Shop
+from tidegate.connectors.sink import Staging
+from tidegate.connectors.transactional import StagedPart
 from tidegate.records.records import Json
 from tidegate.sinks import TransactionalSink
-from tidegate.sinks.base import Staging
-from tidegate.sinks.transactional import StagedPart
 
 __all__ = ["SQLITE_SHOP", "SqliteShop"]
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tests.kit.toys import Row, ToyFrame, ToySink, ToyTables
+from tidegate.connectors.sink import Head, Prepared, Publication, SinkContext, Staging
+from tidegate.connectors.source import Planned, Source, SourceContext
 from tidegate.delta import Location
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.records.records import Json, PublishedTable, Request
-from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
-from tidegate.sources.base import Planned, Source, SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

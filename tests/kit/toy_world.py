@@ -14,13 +14,13 @@ from tests.kit.toys import NO_SPARK, ToyFeed, ToySink, ToySource, ToyTables
 from tests.kit.weather import Weather
 from tests.kit.world import World
 from tidegate import Pipeline
+from tidegate.connectors.sink import Prepared
+from tidegate.connectors.source import Source
 from tidegate.errors import TidegateError
 from tidegate.execution.job.run_job import Attempt
 from tidegate.gates import Gate
 from tidegate.records.names import entry_name
 from tidegate.records.place import Place
-from tidegate.sinks.base import Prepared
-from tidegate.sources.base import Source
 
 
 class HalfDone(Attempt):

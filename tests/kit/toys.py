@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.kit.weather import Weather
 from tidegate import seams
-from tidegate.errors import Corrupt, Invalid, Unavailable
-from tidegate.records.interval import Interval
-from tidegate.records.place import Place
-from tidegate.records.records import Amount, Json, PublishedTable
-from tidegate.sinks.base import (
+from tidegate.connectors.sink import (
     ExactlyOnceSink,
     Head,
     Prepared,
@@ -26,7 +22,11 @@ from tidegate.sinks.base import (
     Staging,
     entry_folder,
 )
-from tidegate.sources.base import Planned, Source, SourceContext, smallest_bound
+from tidegate.connectors.source import Planned, Source, SourceContext, smallest_bound
+from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.records.interval import Interval
+from tidegate.records.place import Place
+from tidegate.records.records import Amount, Json, PublishedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

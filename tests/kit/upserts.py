@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from tests.kit.delta import head, rows_of, schema, staged, table_at
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Publication, SinkContext, Staging
 from tidegate.delta import StagedFile, read_commit
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaUpsert
-from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 KAV = schema(k="long", a="long", v="string")
 

@@ -18,7 +18,7 @@ __all__ = ["FUNCTIONS", "LIBRARY", "PACKAGES", "ROOT", "Change", "changes_of", "
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "include/tidegate"
-PACKAGES = ("protocol", "checkpoint", "backfill", "lifecycle", "sinks", "sources", "state", "operators", "gates")
+PACKAGES = ("protocol", "checkpoint", "backfill", "lifecycle", "connectors", "state", "operators", "gates")
 """Those of which a sample is changed."""
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -16,18 +16,20 @@ QUICK = (
     "tests/crash/test_four_jobs.py",
 )  # fmt: skip
 SLOW = {
-    "sinks|sources|state|operators|gates": ("tests/spark",),
-    "(sinks|sources)/postgres": (
+    "connectors|state|operators|gates": ("tests/spark",),
+    "connectors/postgres": (
         "tests/connectors/test_postgres_changes_source.py", "tests/connectors/test_postgres_contracts.py",
         "tests/connectors/test_postgres_other_histories.py", "tests/connectors/test_postgres_publishing.py",
         "tests/connectors/test_postgres_table_source.py", "tests/connectors/test_postgres_types.py",
     ),
-    "(sinks|sources)/kafka": (
+    "connectors/kafka": (
         "tests/connectors/test_kafka_contract.py", "tests/connectors/test_kafka_planning.py",
         "tests/connectors/test_kafka_records.py", "tests/connectors/test_kafka_sink.py",
         "tests/connectors/test_kafka_source.py",
     ),
-    "sinks/files|sinks/iceberg": ("tests/connectors/test_file_export.py", "tests/connectors/test_iceberg.py"),
+    "connectors/files/export|connectors/iceberg": (
+        "tests/connectors/test_file_export.py", "tests/connectors/test_iceberg.py",
+    ),
     "dag": ("tests/dags/test_operators.py",),
 }  # fmt: skip
 """Of which modules: tests that need Spark, a broker, a database or Airflow."""

@@ -36,13 +36,15 @@ _LINES = {
         "    ledger.delete_pin(pin_owner(line.name))\n    while",
     ),
     "shadow: replaced files stay": _Line(
-        "sinks/delta/shadow.py", "return added, sorted(former - set(shown))", "return added, []"
+        "connectors/delta/sink/shadow.py", "return added, sorted(former - set(shown))", "return added, []"
     ),
     "restore: what lies below a line's folder is foreign": _Line(
-        "sinks/delta/restore.py", "while path_below.startswith(LINE):", "while False:"
+        "connectors/delta/sink/restore.py", "while path_below.startswith(LINE):", "while False:"
     ),
     "export: the hint is believed": _Line(
-        "sinks/files/folder.py", " or self._store.names(_LOG)\n        if not names:", "\n        if not names:"
+        "connectors/files/export_folder.py",
+        " or self._store.names(_LOG)\n        if not names:",
+        "\n        if not names:",
     ),
     "stores: a client survives a fork": _Line("stores.py", "key = (os.getpid(), store,", "key = (0, store,"),
     "sessions: one that grows counts as moved": _Line(

@@ -15,8 +15,8 @@ from jobs.nexmark import pairs, rows, totals, windows
 from jobs.nexmark.generator import side_input
 from jobs.nexmark.query import QUERIES, SIDE_INPUT, Query
 from tests.nexmark.reference import Reference
+from tidegate.connectors.sink import Sink
 from tidegate.delta import Location, open_table, read_table
-from tidegate.sinks.base import Sink
 from tidegate.testing import RunningPipeline
 from tidegate.versions.python import parse_time
 

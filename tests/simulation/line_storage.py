@@ -17,13 +17,13 @@ from tests.simulation.long_lives import Remembering
 from tests.simulation.state_storage import copy_files
 from tidegate import seams
 from tidegate.backfill import open_backfill as line_module
+from tidegate.connectors.sink import Head, Publication, SinkContext, entry_folder
+from tidegate.connectors.source import Planned, Source, SourceContext
 from tidegate.execution import finish, loop
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.store import Store
 from tidegate.records.records import Json, PublishedTable
-from tidegate.sinks.base import Head, Publication, SinkContext, entry_folder
-from tidegate.sources.base import Planned, Source, SourceContext
 
 if TYPE_CHECKING:
     from tests.simulation.line_days import LineWorld

@@ -23,12 +23,12 @@ from tests.simulation.fault_rates import Climate
 from tests.simulation.state_storage import Totals, states_in_memory
 from tests.simulation.world import FORK, TABLES, World
 from tidegate import Pipeline
+from tidegate.connectors.sink import Prepared
+from tidegate.connectors.source import Planned, SourceContext
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.lifecycle import savepoint
 from tidegate.records.place import Place
 from tidegate.records.records import Blob, Json
-from tidegate.sinks.base import Prepared
-from tidegate.sources.base import Planned, SourceContext
 from tidegate.verify import history as verify_history
 from tidegate.verify import tables as verify_tables
 from tidegate.verify.finding import Finding

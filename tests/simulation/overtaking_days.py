@@ -19,14 +19,14 @@ from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.checkpoint.context import AbandonCheck
+from tidegate.connectors.channel import Channel, ChannelRows, Sent
+from tidegate.connectors.sink import entry_folder
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.delta import Location, StagedFile, Syncing
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.execution.job import run_job
 from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.records.records import Json, Plan
-from tidegate.sinks.base import entry_folder
-from tidegate.sinks.channel import Channel, ChannelRows, Sent
 
 THIRD = "third"
 TAKES = {"slow": "main", "last": "slow"}

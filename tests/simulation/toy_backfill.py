@@ -11,10 +11,10 @@ from tests.kit.toys import NO_SPARK, ToyFrame
 from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline
 from tidegate.backfill import CompletedSwap, OpenBackfill, begin, replay, swap
+from tidegate.connectors.source import SourceContext
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.records.records import Json
 from tidegate.sources import Generator
-from tidegate.sources.base import SourceContext
 
 __all__ = ["Endless", "NoSpark", "Numbers", "backfilled", "never", "replayed"]
 

@@ -15,14 +15,14 @@ from pyspark.errors import PySparkException as SparkError
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline
 from tidegate.cli.main import main
+from tidegate.connectors.postgres.types import checked_columns, refusal_of
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.delta import Location, open_table, read_table
 from tidegate.delta.files.partitions import refused_row
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic
-from tidegate.sinks.base import SinkContext, Staging
-from tidegate.sinks.postgres.types import checked_columns, refusal_of
 from tidegate.sources import DeltaTable as TableSource
 from tidegate.sources import Files
 

@@ -12,9 +12,9 @@ import tidegate.testing
 from tests.kit.sampling import in_turn
 from tests.kit.sinks import Published
 from tidegate import Pipeline
+from tidegate.connectors.sink import Staging
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic, PostgresUpsert
-from tidegate.sinks.base import Staging
 from tidegate.testing import TestSource
 
 pytestmark = in_turn(seconds=30)

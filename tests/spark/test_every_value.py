@@ -18,10 +18,10 @@ from tests.kit.sampling import in_turn
 from tests.kit.sinks import Published
 from tidegate import Pipeline
 from tidegate.cli.main import main
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, Freshness, Unseen
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport
-from tidegate.sinks.base import SinkContext, Staging
 from tidegate.testing import RunningPipeline, TestSource
 from tidegate.ui.rows import quarantined, table_samples
 

@@ -16,8 +16,8 @@ from tidegate import Pipeline
 from tidegate.delta import append
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
-from tidegate.sources.files import exact
-from tidegate.sources.files.exact import parquet_files
+from tidegate.spark.storage import exact_files
+from tidegate.spark.storage.exact_files import parquet_files
 
 SCHEMA = "n long, `tëxt of it` string, nothing date"
 NAMES = ["plain", "with space", "100%", "%20", "a=b", "hash#mark?", "[glob]{s}*", "ü", "back\\slash", "plus+", "'quote"]
@@ -40,8 +40,8 @@ def test_files_of_any_name_are_read_without_spark_s_reader(
     paths = [file_at(tmp_path, name, number) for number, name in enumerate(NAMES)]
     file_at(tmp_path, "100_", 99)
     file_at(tmp_path, "s", 99)
-    by_reader = exact.exact_reader(spark, paths).schema(SCHEMA).format("parquet").load(exact.escaped(paths))
-    monkeypatch.setattr(exact, "exact_reader", never)
+    by_reader = exact_files.exact_reader(spark, paths).schema(SCHEMA).format("parquet").load(exact_files.escaped(paths))
+    monkeypatch.setattr(exact_files, "exact_reader", never)
     frame = parquet_files(spark, paths, SCHEMA)
     assert frame.schema == by_reader.schema
     assert frame.where("n < 90").count() == len(NAMES)
@@ -81,7 +81,7 @@ def test_what_cannot_be_listed_is_left_to_spark_s_reader(
     assert [row.n for row in parquet_files(spark, [colon], SCHEMA).collect()] == [7]
     plain = file_at(tmp_path, "plain", 8)
     other = spark.newSession()
-    monkeypatch.setattr(exact._Java, "of", never)
+    monkeypatch.setattr(exact_files._Java, "of", never)
     assert [row.n for row in parquet_files(other, [plain], SCHEMA).collect()] == [8]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.kit.sampling import in_turn
+from tidegate.connectors.sink import Publication, SinkContext, Staging
 from tidegate.delta import Location, open_table, spark_reasons, spark_reasons_to_rewrite
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.base import Publication, SinkContext, Staging
 
 pytestmark = in_turn(seconds=30)
 

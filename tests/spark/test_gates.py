@@ -19,6 +19,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint.approvals import answer
 from tidegate.cli.main import main
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.coordinator import Triggered
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
@@ -37,7 +38,6 @@ from tidegate.gates import (
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.base import SinkContext, Staging
 
 pytestmark = in_turn(seconds=50)
 
@@ -211,7 +211,7 @@ def test_a_file_with_bad_rows_among_many_without_makes_no_drafts(spark, tmp_path
 
 def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark, tmp_path, monkeypatch):
     """Staged first, or kept in Spark: the other is the way of everything but a plain append on this machine."""
-    from tidegate.sinks.delta import append
+    from tidegate.connectors.delta.sink import append
 
     possible = append.can_prestage
     played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.sampling import in_turn, some_of
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource
 from tidegate.gates.expectations.library import compile_suite, warm
@@ -26,7 +27,6 @@ from tidegate.gates.judging.samples import cast_to_string_like_spark, display_co
 from tidegate.records.codec import decode_json, encode_json
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
-from tidegate.sinks.base import SinkContext, Staging
 from tidegate.spark.frame_facts import no_rows_like
 
 pytestmark = in_turn(seconds=135)

@@ -6,8 +6,8 @@ from typing import Any
 
 import tidegate.testing
 from tidegate import Pipeline, offline
+from tidegate.connectors.channel import _cancel_out
 from tidegate.sinks import DeltaAppend
-from tidegate.sinks.channel import _cancel_out
 from tidegate.testing import TestSource
 
 

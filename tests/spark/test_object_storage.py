@@ -12,10 +12,10 @@ import pytest
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tests.kit.sampling import ALL, in_turn
 from tidegate import Pipeline
+from tidegate.connectors.delta.sink import prerewritten
 from tidegate.delta import Location
 from tidegate.errors import TidegateError
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sinks.delta import prerewritten
 from tidegate.sources import Files
 from tidegate.spark.jars import jars_folder
 from tidegate.testing import RunningPipeline, run

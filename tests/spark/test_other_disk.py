@@ -19,9 +19,10 @@ from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate.connectors import prestaged
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
-from tidegate.sinks import DeltaAppend, DeltaUpsert, prestaged
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.server.server import environment
 from tidegate.spark.session import SparkSettings, session
 from tidegate.spark.storage import same_disk, writing
@@ -67,8 +68,8 @@ def test_files_that_did_not_come_here_are_no_ack(
         written[0].unlink()
         return counted
 
-    for module in ("delta.append", "delta.upsert", "channel"):
-        monkeypatch.setattr(f"tidegate.sinks.{module}.write_files", diverted)
+    for module in ("delta.sink.append", "delta.sink.upsert", "channel"):
+        monkeypatch.setattr(f"tidegate.connectors.{module}.write_files", diverted)
     monkeypatch.setattr("tidegate.state.keyed.write_files", diverted)
     monkeypatch.setattr(workers, "usable", lambda *_: False)
     play = SmallPipeline(tmp_path, spark, build)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tidegate.connectors.ddl import parse_ddl
+from tidegate.connectors.files import reading
+from tidegate.connectors.files.folder import open_folder
+from tidegate.connectors.files.formats.plain_json import are_plain
+from tidegate.connectors.source import SourceContext
 from tidegate.records.place import Place
 from tidegate.sources import Files
-from tidegate.sources.base import SourceContext
-from tidegate.sources.ddl import parse_ddl
-from tidegate.sources.files import reading
-from tidegate.sources.files.folder import open_folder
-from tidegate.sources.files.plain_json import are_plain
 
 SCHEMA = "id long, `Odd name` string, list array<string>, at timestamp"
 VALUES = [

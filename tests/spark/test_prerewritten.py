@@ -9,11 +9,11 @@ import pytest
 
 from tests.kit.delta import rows_of
 from tests.kit.s3 import BUCKET, S3Server, s3
+from tidegate.connectors.delta.sink import prerewritten
+from tidegate.connectors.sink import Publication, SinkContext, Staging
 from tidegate.delta import locate
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaUpsert
-from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.sinks.delta import prerewritten
 
 Change = tuple[int | None, str | None, int | None, str]
 """A key, its part, an order, and a value: "gone" if the row is to be removed."""

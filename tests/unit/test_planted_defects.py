@@ -20,6 +20,11 @@ import pytest
 from tidegate.checkpoint import approvals, compatibility, located, manifests
 from tidegate.checkpoint.manifests import allows_overtaking, lowest_ack
 from tidegate.checkpoint.publishing import intervals as publish_intervals
+from tidegate.connectors.delta.sink import prerewritten, upsert
+from tidegate.connectors.delta.sink import restore as delta_restore
+from tidegate.connectors.delta.sink import table as delta_table
+from tidegate.connectors.files import source as files
+from tidegate.connectors.sink import RestorePlan
 from tidegate.delta import Location, Syncing, rewrite
 from tidegate.delta.files import footers
 from tidegate.delta.journal import Journal
@@ -39,12 +44,7 @@ from tidegate.pipeline.graph.graph import Lineage
 from tidegate.protocol import progress, rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, Payload
-from tidegate.sinks.base import RestorePlan
-from tidegate.sinks.delta import prerewritten, upsert
-from tidegate.sinks.delta import restore as delta_restore
-from tidegate.sinks.delta import table as delta_table
 from tidegate.sources import Files
-from tidegate.sources.files import source as files
 
 pytestmark = pytest.mark.slow  # every story is told twice
 
@@ -205,7 +205,7 @@ def _rewritten_and_not_synced(patch: Patch) -> None:
             lazy.setattr(Location, "sync", lambda self, paths: None)
             return real(table, *given)
 
-    patch.setattr("tidegate.sinks.delta.upsert.rewrite", unsynced)
+    patch.setattr("tidegate.connectors.delta.sink.upsert.rewrite", unsynced)
 
 
 def _remove_what_was_merged_in_any_case(patch: Patch) -> None:
@@ -291,7 +291,7 @@ def _read_once_what_remains(patch: Patch) -> None:
 
 
 CHECKPOINT = "unit/checkpoint/test_"
-AHEAD = "unit/sinks/test_prerewritten.py"
+AHEAD = "unit/connectors/delta/test_prerewritten.py"
 
 DEFECTS = {
     "files of a quarantine are compared with the next one and pins": Defect(
@@ -317,12 +317,12 @@ DEFECTS = {
     ),
     "files are read by name unless told otherwise": Defect(
         _by_name_unless_told,
-        "unit/sources/test_files_planning.py::test_by_default_each_new_file_is_read_whatever_its_name[kept0]",
+        "unit/connectors/files/test_files_planning.py::test_by_default_each_new_file_is_read_whatever_its_name[kept0]",
         "fg.json",
     ),
     "what is passed by is not told": Defect(
         lambda patch: patch.setattr(files, "_describe_passed", lambda *_: None),
-        "unit/sources/test_files_planning.py::test_by_name_a_late_file_is_not_read_and_each_plan_says_so",
+        "unit/connectors/files/test_files_planning.py::test_by_name_a_late_file_is_not_read_and_each_plan_says_so",
         "None is not None",
     ),
     "explain says well": Defect(
@@ -372,7 +372,7 @@ DEFECTS = {
     ),
     "a folder can never be renamed": Defect(
         _stay_where_it_was,
-        "unit/sources/test_files_planning.py::test_a_folder_may_be_renamed_if_that_is_said[landing]",
+        "unit/connectors/files/test_files_planning.py::test_a_folder_may_be_renamed_if_that_is_said[landing]",
         "the pattern now starts from folder",
     ),
     "a hold counts only once all jobs are done": Defect(
@@ -403,7 +403,7 @@ DEFECTS = {
     ),
     "what an upsert writes anew is not synced": Defect(
         _rewritten_and_not_synced,
-        "unit/sinks/test_upsert_durable.py::test_rewritten_files_are_synced_before_the_log_names_them[order_by]",
+        "unit/connectors/delta/test_upsert_durable.py::test_rewritten_files_are_synced_before_the_log_names_them[order_by]",
         "/merged-",
     ),
     "what was rewritten ahead counts, whatever came since": Defect(

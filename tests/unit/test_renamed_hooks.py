@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tidegate import renamed_hooks
+from tidegate.connectors.sink import ExactlyOnceSink, Sink
+from tidegate.connectors.source import Source
+from tidegate.connectors.transactional import TransactionalSink
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
 from tidegate.operators.base import Operator
-from tidegate.sinks.base import ExactlyOnceSink, Sink
-from tidegate.sinks.transactional import TransactionalSink
-from tidegate.sources.base import Source
 
 CONTRACTS = [
     (Source, renamed_hooks.SOURCE_HOOKS),

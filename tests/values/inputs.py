@@ -15,9 +15,9 @@ import pyarrow.parquet
 
 from tests.values.edges import KINDS, NAMES, Edge, Kind
 from tests.values.roles import Column
+from tidegate.connectors.source import Source
 from tidegate.pipeline import Pipeline, Stream
 from tidegate.sources import DeltaTable, Files
-from tidegate.sources.base import Source
 
 __all__ = ["FORMATS", "Input"]
 

@@ -14,7 +14,7 @@ import pyarrow.types as types
 
 from tests.kit.postgres import Server, programs, server
 from tests.kit.postgres_sinks import CONNECTION, connections
-from tidegate.postgres import quoted_name
+from tidegate.connectors.postgres import quoted_name
 
 __all__ = ["CONNECTION", "NAMESPACE", "Places", "postgres_if_any"]
 

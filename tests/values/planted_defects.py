@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.values.case import Case
+from tidegate.connectors import declaring
+from tidegate.connectors.files import export
 from tidegate.delta import duplicates, order_by
 from tidegate.delta.files import partitions
 from tidegate.operators import aggregate
-from tidegate.sinks import declaring
-from tidegate.sinks.files import export
 from tidegate.state import keyed
 
 __all__ = ["PLANTED", "Planted"]

@@ -12,11 +12,11 @@ from unittest import mock
 from tests.world.life import Lived, live
 from tests.world.other_side import Servers
 from tidegate.checkpoint.publishing import publish, table_mismatch
-from tidegate.postgres import literal
+from tidegate.connectors.files.export_folder import ExportFolder, ExportManifest, LastEntry, LogEntry
+from tidegate.connectors.postgres import changes, literal
+from tidegate.connectors.postgres.messages import lsn_text
 from tidegate.records import typed
-from tidegate.sinks.files.folder import ExportFolder, ExportManifest, LastEntry, LogEntry
-from tidegate.sources.postgres import PostgresChanges, PostgresTable, slot
-from tidegate.sources.postgres.messages import lsn_text
+from tidegate.sources import PostgresChanges, PostgresTable
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -60,7 +60,7 @@ def _columns_are_known_by_their_names_now() -> Patches:
     def by_name(names: Any, table: Any, *_: Any) -> list[int]:
         return [table.columns[name].number if name in table.columns else 0 for name in names]
 
-    yield mock.patch.object(slot, "column_numbers", by_name)
+    yield mock.patch.object(changes, "column_numbers", by_name)
 
 
 def _a_range_ends_anywhere() -> Patches:

@@ -9,13 +9,13 @@ from typing import Any
 from tidegate import seams
 from tidegate.backfill.open_backfill import OpenBackfill, changes_since
 from tidegate.backfill.swap import examine_swap
+from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import BackfillCompared, ComparedTable, Json
-from tidegate.sinks.delta.table import DeltaSink
 
 __all__ = ["compare", "difference_of", "differing_rows", "tables_of"]
 

@@ -22,6 +22,8 @@ from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_place
 from tidegate.config.keys import MODES
+from tidegate.connectors.delta.sink.shadow import LINE
+from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.history.backfill import backfill_progress, find_rollbacks, view_from
@@ -49,8 +51,6 @@ from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
 from tidegate.records.records import BackfillRecord, Beginning, Blob, Payload, Pin, Plan
-from tidegate.sinks.delta.shadow import LINE
-from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext

@@ -13,9 +13,9 @@ from tidegate.protocol.clock import clock_of_replay
 from tidegate.records.records import Blob, Json, Plan
 
 if TYPE_CHECKING:
+    from tidegate.connectors.source import SourceContext
     from tidegate.ledger.ledger import Ledger
     from tidegate.pipeline.graph.graph import Graph
-    from tidegate.sources.base import SourceContext
 
 __all__ = ["RecordedPlans", "side_files_of"]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint.references import acks_of
+from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.delta import open_table
 from tidegate.delta.log.schema import columns, render
 from tidegate.errors import TidegateError
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.records.records import Json
-from tidegate.sinks.delta.table import DeltaSink
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator

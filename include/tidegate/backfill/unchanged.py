@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.checkpoint.quarantine_requests import requests_in_place
 from tidegate.checkpoint.references import acks_of
+from tidegate.connectors.unrepeatable import unrepeatable_calls, unrepeatable_in_text
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.operators.process.process import Process
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Plan
-from tidegate.sources.unrepeatable import unrepeatable_calls, unrepeatable_in_text
 from tidegate.state.record import StateTable
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.checkpoint.references import acks_of
+from tidegate.connectors.sink import Head, Sink, SinkContext
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -33,7 +34,6 @@ from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.records.records import Declined, Json, Range, SourceChange, Tried
-from tidegate.sinks.base import Head, Sink, SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 

@@ -12,6 +12,8 @@ from tidegate import seams
 from tidegate.checkpoint import approvals
 from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config.settings import RestartSettings
+from tidegate.connectors.sink import SinkContext
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
@@ -22,8 +24,6 @@ from tidegate.protocol.moved_sources import accepted_beginning
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place
 from tidegate.records.records import Beginning, Decision, Json, Plan
-from tidegate.sinks.base import SinkContext
-from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

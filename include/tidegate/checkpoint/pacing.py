@@ -27,10 +27,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.config.keys import KEYS
+from tidegate.connectors.adaptive import Adaptive
 from tidegate.protocol.view import Entry, View
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Json, Pace, Timed
-from tidegate.sources.adaptive import Adaptive
 
 __all__ = ["allowed", "fixed_time", "last_ones", "pace_of", "target_of"]
 

@@ -13,6 +13,8 @@ from datetime import datetime
 import msgspec
 
 from tidegate import seams
+from tidegate.connectors.sink import SinkContext
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.forecast import Forecast, forecast
 from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
@@ -24,8 +26,6 @@ from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, Plan, Range, Request
-from tidegate.sinks.base import SinkContext
-from tidegate.sources.base import SourceContext
 
 __all__ = [
     "KIND",

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tidegate.connectors.source import Source
 from tidegate.errors import TidegateError
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json
-from tidegate.sources.base import Source
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext

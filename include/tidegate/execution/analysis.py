@@ -22,6 +22,8 @@ from tidegate import seams
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.references import acks_of
+from tidegate.connectors.sink import Staging
+from tidegate.connectors.source import ReadOnlyBlobs
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
@@ -37,8 +39,6 @@ from tidegate.protocol.view import Entry
 from tidegate.records.codec import fingerprint
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json, Payload, Plan, SourceChange
-from tidegate.sinks.base import Staging
-from tidegate.sources.base import ReadOnlyBlobs
 from tidegate.spark.errors import translate
 from tidegate.spark.event_time import time_micros
 from tidegate.spark.frame_facts import no_rows_like

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
-from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 from tidegate.spark.frame_facts import empty_like
 
 if TYPE_CHECKING:

@@ -20,17 +20,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tidegate.config.keys import seconds_in
+from tidegate.connectors.source import SourceContext
 from tidegate.records.place import Place
 from tidegate.records.records import Hold, Json
 from tidegate.renamed_hooks import GATE_HOOKS, refuse_old_hooks
-from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from tidegate.connectors.prestaged import PrestagedRows
     from tidegate.gates.quarantine.table import QuarantineSink
-    from tidegate.sinks.prestaged import PrestagedRows
 
 __all__ = [
     "POLICIES",
@@ -71,7 +71,7 @@ class GateContext:
     """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
     """For a gate right before a table: writes rows to the table's files, with mark columns, and as drafts if requested
-    (`sinks/prestaged.py`). It returns None if this is impossible. None: the gate is not right before a table."""
+    (`connectors/prestaged.py`). It returns None if this is impossible. None: the gate is not right before a table."""
     lookup_operator_rows: Callable[[DataFrame], DataFrame | None] | None = None
     """For a gate that is `against` an operator: looks up the operator's rows with these keys, as of the base. It
     returns None if the operator has no state yet."""

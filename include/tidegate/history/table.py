@@ -18,6 +18,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint.references import states_of
+from tidegate.connectors.channel import Sent
 from tidegate.delta import CommitStamp, Journal, Location, owner_of
 from tidegate.errors import TidegateError
 from tidegate.history.details import StateSize
@@ -27,7 +28,6 @@ from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Json, Payload, sum_of
-from tidegate.sinks.channel import Sent
 from tidegate.state.compaction import debt
 from tidegate.state.record import StateTable
 

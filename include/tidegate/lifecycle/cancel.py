@@ -21,13 +21,13 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import states_as_of
+from tidegate.connectors.sink import Publication
 from tidegate.errors import TidegateError
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Discarded, Pin
-from tidegate.sinks.base import Publication
 from tidegate.state.table import STATE, state_sink
 
 if TYPE_CHECKING:

@@ -29,6 +29,8 @@ from tidegate import seams
 from tidegate.checkpoint.compatibility import find_unused_hooks, planned_ranges, refusals, refuse
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
+from tidegate.connectors.sink import Publication, Sink, SinkContext
+from tidegate.connectors.transactional import TransactionalSink
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -60,8 +62,6 @@ from tidegate.records.records import (
     PublishedTable,
     Restored,
 )
-from tidegate.sinks.base import Publication, Sink, SinkContext
-from tidegate.sinks.transactional import TransactionalSink
 from tidegate.state.table import STATE, state_sink
 
 if TYPE_CHECKING:

@@ -25,6 +25,8 @@ from tidegate import seams
 from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.references import blobs_of, states_named
 from tidegate.checkpoint.superseded_acks import superseded_attempts
+from tidegate.connectors.channel import Channel, channel_name
+from tidegate.connectors.sink import Staging
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
@@ -33,8 +35,6 @@ from tidegate.lifecycle.ages import Ages, DatedCheckpoints
 from tidegate.protocol.backfill import spared_for_lines
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Blob, Decision, Pin, RetainedCount, Retired
-from tidegate.sinks.base import Staging
-from tidegate.sinks.channel import Channel, channel_name
 from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:

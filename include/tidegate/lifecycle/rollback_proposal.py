@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.checkpoint.references import blobs_within
+from tidegate.connectors.sink import RestorePlan, Sink
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger
@@ -17,7 +18,6 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
 from tidegate.records.records import Json, Payload, PublishedTable, Restored
-from tidegate.sinks.base import RestorePlan, Sink
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
 
 def _rows_in_flight(ledger: Ledger, target: Entry) -> Iterator[RowsInFlight]:
     """Yield how many rows were in flight as of the target."""
-    from tidegate.sinks.channel import Sent
+    from tidegate.connectors.channel import Sent
 
     assert target.manifest is not None
     for job, parts in target.manifest.in_flight.items():
@@ -265,7 +265,7 @@ def _refuse_nothing_in_flight(pipeline: PipelineContext, target: Entry) -> None:
 
 def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
     """Yield the channels of which files that would be read again are gone."""
-    from tidegate.sinks.channel import Channel, Sent, channel_name
+    from tidegate.connectors.channel import Channel, Sent, channel_name
 
     for stream, payload in _waiting(target):
         sent = typed.convert(pipeline.ledger.unpack(payload), Sent)

@@ -14,13 +14,13 @@ import msgspec
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import empty_range_at
+from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Invalid
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name, check_run
 from tidegate.records.records import Control, Json, Range, SourceChange
-from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.connectors.source import SourceContext
     from tidegate.operators.retractions.key import ChangelogKey
-    from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.lateness import ExpiredRows
     from tidegate.state.record import RowTtl, Ttl

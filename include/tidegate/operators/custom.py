@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidegate.connectors.ddl import DdlError, parse_ddl
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
@@ -38,7 +39,6 @@ from tidegate.operators.spec import (
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.frame_facts import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves

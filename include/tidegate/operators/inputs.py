@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from tidegate.connectors.ddl import DdlError, parse_ddl
 from tidegate.delta import from_spark
 from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
-from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.frame_facts import fields_before
 from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals

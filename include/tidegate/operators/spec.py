@@ -30,10 +30,10 @@ from tidegate.spark.event_time import time_problems
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
+    from tidegate.connectors.delta.source.delta_table import DeltaTable
+    from tidegate.connectors.source import SourceContext
     from tidegate.operators.context import OperatorContext
     from tidegate.records.interval import Interval
-    from tidegate.sources.base import SourceContext
-    from tidegate.sources.delta.source import DeltaTable
     from tidegate.state.record import RowTtl, Ttl
 
 __all__ = [

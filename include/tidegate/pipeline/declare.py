@@ -10,6 +10,9 @@ from typing import Any
 
 import msgspec
 
+from tidegate.connectors.adaptive import Adaptive
+from tidegate.connectors.sink import Sink
+from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
 from tidegate.operators.aggregate import Aggregate
@@ -47,9 +50,6 @@ from tidegate.records.codec import sha256
 from tidegate.records.names import check_name, listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
-from tidegate.sinks.base import Sink
-from tidegate.sources.adaptive import Adaptive
-from tidegate.sources.base import Source
 
 __all__ = ["Pipeline", "Stream", "generated_name", "job_of"]
 

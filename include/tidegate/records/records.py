@@ -871,7 +871,7 @@ class Ack(Record, frozen=True, kw_only=True):
     ahead: list[Handle] = []
     """At least once: acks of later checkpoints that it has read, in this checkpoint or before."""
     channels: dict[str, Payload] = {}
-    """The rows that it has sent to other jobs, by stream (sinks/channel.py)."""
+    """The rows that it has sent to other jobs, by stream (connectors/channel.py)."""
     through: dict[str, PublishedTable] = {}
     """At least once: the state of each table after it had written there."""
     stats: JobStats

@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Iterator
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
-from tidegate.sources.files.malformed import malformed_record
 from tidegate.spark.refusals.conditions import is_about_data, without_values
+from tidegate.spark.refusals.malformed_record import malformed_record
 
 __all__ = ["code_of_error", "full_disk", "silence_pyspark", "translate", "translated"]
 

@@ -38,9 +38,9 @@ from tidegate.delta.log.schema import collations
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.files.exact import parquet_files
 from tidegate.spark.frame_facts import constant_setting, is_known_empty, no_rows, select_sql, with_fields
 from tidegate.spark.materialize import StoredRows, mark_stored, materialize, materialized, release
+from tidegate.spark.storage.exact_files import parquet_files
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers

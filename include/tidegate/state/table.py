@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from tidegate.connectors.delta.sink.table import published, stamp_of
+from tidegate.connectors.sink import ExactlyOnceSink, Head, Publication, RestorePlan, SinkContext, Staging, entry_folder
 from tidegate.delta import (
     CommitStamp,
     Committed,
@@ -35,8 +37,6 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
-from tidegate.sinks.base import ExactlyOnceSink, Head, Publication, RestorePlan, SinkContext, Staging, entry_folder
-from tidegate.sinks.delta.table import published, stamp_of
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 from tidegate.state.record import StateTable
 

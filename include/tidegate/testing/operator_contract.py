@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.connectors.ddl import parse_ddl
 from tidegate.operators.custom import Clock, KeyedKernel, KeyedOperator
 from tidegate.records.moments import micros_of
-from tidegate.sources.ddl import parse_ddl
 from tidegate.state.arrow.kernel_worker import IS_CURRENT
 from tidegate.state.columns import DELETED, GROUP
 

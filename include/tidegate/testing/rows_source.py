@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from tidegate import seams
+from tidegate.connectors.source import Planned, Source, SourceContext, is_at_least
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, is_at_least
 from tidegate.testing.crashes import Crash
 
 if TYPE_CHECKING:

@@ -15,12 +15,13 @@ from unittest import mock
 import pytest
 
 from tidegate import seams
+from tidegate.connectors import sink as sink_contract
+from tidegate.connectors import transactional
+from tidegate.connectors.sink import Head, Prepared, Publication, Sink, SinkContext, Staging
 from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.pipeline import Pipeline
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Restored
-from tidegate.sinks import base, transactional
-from tidegate.sinks.base import Head, Prepared, Publication, Sink, SinkContext, Staging
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 from tidegate.testing.rows_source import TestSource
 from tidegate.testing.running import run
@@ -42,7 +43,7 @@ def _own_files(sink: Sink) -> set[str]:
     """Return the files with the sink's own code, without that of the contract's base classes."""
     methods = [method for each in type(sink).__mro__ for method in vars(each).values()]
     files = {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
-    return files - {base.__file__, transactional.__file__}
+    return files - {sink_contract.__file__, transactional.__file__}
 
 
 class SinkContract:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from tidegate import seams
+from tidegate.connectors.source import Planned, Source, SourceContext
 from tidegate.errors import Invalid
 from tidegate.pipeline import Pipeline
 from tidegate.records.codec import sha256
 from tidegate.records.place import Place
 from tidegate.records.records import Blob, Json
 from tidegate.sinks import DeltaAppend
-from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.testing.running import run
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tidegate.checkpoint.references import blobs_of, states_named
+from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
-from tidegate.sinks.delta.table import DeltaSink
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, state_sink
 from tidegate.verify.finding import Finding, Subject

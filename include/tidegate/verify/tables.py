@@ -10,6 +10,9 @@ from collections.abc import Container, Iterator, Sequence
 from tidegate.checkpoint.located import located
 from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.checkpoint.superseded_acks import superseded_attempts
+from tidegate.connectors.delta.sink.table import refuse_unsafe_store
+from tidegate.connectors.sink import SinkContext, Staging
+from tidegate.connectors.transactional import TransactionalSink
 from tidegate.delta import Location, StagedFile, missing_files, open_table
 from tidegate.delta.log.checkpoints import find_torn_files, torn_checkpoints
 from tidegate.delta.log.files import read_commit
@@ -19,9 +22,6 @@ from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.place import is_url, store_of
 from tidegate.records.records import Json, Published, PublishedTable
-from tidegate.sinks.base import SinkContext, Staging
-from tidegate.sinks.delta.table import refuse_unsafe_store
-from tidegate.sinks.transactional import TransactionalSink
 from tidegate.state.record import StateTable
 from tidegate.state.table import STATE
 from tidegate.verify.finding import Finding, Subject

@@ -10,10 +10,10 @@ import pytest
 
 from tests.simulation.toy_backfill import Endless, Numbers, never, replayed
 from tidegate.backfill import begin, swap
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 from tidegate.lifecycle.source_acts import accept_source
 from tidegate.records.records import Json
-from tidegate.sources.base import SourceContext
 
 
 @dataclass

@@ -14,10 +14,10 @@ from tidegate import seams
 from tidegate.backfill import OpenBackfill, begin
 from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint import approvals
+from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Answer, Json
-from tidegate.sources.base import SourceContext
 
 DAY = 86_400.0
 

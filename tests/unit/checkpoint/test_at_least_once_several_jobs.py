@@ -16,12 +16,12 @@ from tests.kit.sampling import some_of
 from tests.kit.toy_world import ToyWorld, quietly, toy_limits
 from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline, seams
+from tidegate.connectors.channel import Channel
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Corrupt, Unavailable
 from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.records.place import Place
 from tidegate.records.records import Ack
-from tidegate.sinks.channel import Channel
 
 JOBS = ("main", "left", "right", "last")
 TABLES = {"main": "a", "left": "b", "right": "c", "last": "d"}

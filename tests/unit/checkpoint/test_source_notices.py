@@ -18,11 +18,11 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate import seams
+from tidegate.connectors.source import Planned, SourceContext
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import rollback, savepoint
 from tidegate.records.records import Amount, Json, Lag, Pin
-from tidegate.sources.base import Planned, SourceContext
 
 
 @dataclass

@@ -9,12 +9,12 @@ import pytest
 from tests.kit.limits import Limits
 from tidegate import Pipeline
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.connectors.sink import Head
 from tidegate.coordinator import Coordinator
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import View
 from tidegate.records.place import Place
 from tidegate.sinks import FileExport, KafkaTopic, Sink
-from tidegate.sinks.base import Head
 from tidegate.sources import Generator
 
 

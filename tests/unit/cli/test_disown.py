@@ -11,14 +11,14 @@ from tests.kit.delta import by_foreigner, kv, rows_of, staged
 from tests.kit.shop import COLUMNS
 from tidegate import seams
 from tidegate.cli.targets import open_target
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Staging
 from tidegate.coordinator import Coordinator
 from tidegate.delta import locate, open_table
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, JobStats
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 CODE = "daily:pipeline"
 DAILY = """

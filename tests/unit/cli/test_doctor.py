@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.delta import Location, open_table
 from tidegate.delta.log.snapshot import _cache
 from tidegate.history.table import remember
 from tidegate.records.records import Handle
-from tidegate.sinks.base import SinkContext, Staging
 
 SHOP = """
 from tidegate import Pipeline

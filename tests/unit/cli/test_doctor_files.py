@@ -9,9 +9,9 @@ import pytest
 
 from tests.kit import forks
 from tests.kit.forks import FORK, Compacting, Died, Run, contents, dying
+from tidegate.connectors.sink import Staging
 from tidegate.delta import missing_files
 from tidegate.lifecycle import savepoint
-from tidegate.sinks.base import Staging
 from tidegate.verify import files as verify_files
 from tidegate.verify import tables as verify_tables
 

@@ -121,7 +121,7 @@ def test_a_missing_file(shop, tidegate):
     plan = shop.trigger()
     (shop.folder / "landing" / "two.json").unlink()
     sourcing = shop.coordinator.graph.sources["events"]
-    from tidegate.sources.base import SourceContext
+    from tidegate.connectors.source import SourceContext
 
     ledger = shop.coordinator.ledger
     context = SourceContext("orders", "events", shop.coordinator.place, ledger)

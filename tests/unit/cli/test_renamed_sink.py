@@ -6,8 +6,8 @@ import sys
 
 from tests.kit.delta import KV, kv, staged
 from tests.kit.shop import CODE, SHOP, Shop
-from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Staging
 
 RENAMED = SHOP.replace('.sink("good"', '.sink("fine"')
 

@@ -13,13 +13,13 @@ from tests.kit import forks
 from tests.kit.delta import by_foreigner, kv, rows_of, staged
 from tests.kit.shop import CODE, COLUMNS, SHOP, Shop
 from tidegate import seams
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Publication, Staging
 from tidegate.delta import locate
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.records.records import Ack, JobStats
-from tidegate.sinks.base import Publication, Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 
 @pytest.fixture

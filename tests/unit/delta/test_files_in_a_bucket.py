@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.s3 import BUCKET, S3Server, s3
+from tidegate.connectors.files.export_folder import LINE, ExportedFile, LogEntry, write_file
 from tidegate.delta import Location
 from tidegate.delta.files.copy import copy_files
 from tidegate.delta.rewrite import write_parquet
 from tidegate.errors import Unavailable
-from tidegate.sinks.files.folder import LINE, ExportedFile, LogEntry, write_file
 from tidegate.state.arrow.sorted_files import GROUP_ROWS, StateLayout, Writer
 
 FOLDERS = count(1)

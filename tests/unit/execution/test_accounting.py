@@ -12,9 +12,9 @@ import pytest
 from tests.kit.delta import KV, kv, table_at
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink
+from tidegate.connectors.sink import Prepared
 from tidegate.delta import sync_and_list
 from tidegate.errors import Unavailable
-from tidegate.sinks.base import Prepared
 
 
 def test_what_was_written_and_lies_in_another_folder_is_missed(tmp_path: Path) -> None:

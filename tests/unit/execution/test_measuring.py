@@ -16,6 +16,7 @@ from tests.kit.slow_jobs import send, take_all
 from tests.kit.toy_world import toy_limits
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate import Pipeline, seams
+from tidegate.connectors.channel import Channel
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Rejected
@@ -27,7 +28,6 @@ from tidegate.history.view import CheckpointView
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.records.records import Ack, Amount, Json, SparkWork, sum_of
-from tidegate.sinks.channel import Channel
 from tidegate.spark.work import Steps, Unmetered
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -228,7 +228,7 @@ def test_a_channel_that_is_lost_hides_nothing_else(shop: Shop) -> None:
     shop.end(id)
     entry = shop.ledger.entry(id)
     assert entry is not None
-    with mock.patch("tidegate.sinks.channel.Sent.amount", new_callable=mock.PropertyMock) as told:
+    with mock.patch("tidegate.connectors.channel.Sent.amount", new_callable=mock.PropertyMock) as told:
         told.side_effect = Rejected("its side file is gone")
         assert live_row(shop.ledger, entry).persisted_rows is None
     assert live_row(shop.ledger, entry).rows_in == 4

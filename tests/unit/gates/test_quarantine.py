@@ -10,6 +10,8 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.kit.delta import schema, staged
+from tidegate.connectors.delta.sink.table import StagedBatch, staged_result
+from tidegate.connectors.sink import Publication, SinkContext, Staging
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine.columns import ID, SETTLED
@@ -17,8 +19,6 @@ from tidegate.gates.quarantine.reader import QuarantinedRows
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.records.place import Place
 from tidegate.records.records import Json
-from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 COLUMNS = schema(**{ID: "string", "v": "long", SETTLED: "string"})
 

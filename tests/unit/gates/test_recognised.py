@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from tests.kit.delta import schema, staged, stamp
+from tidegate.connectors.sink import SinkContext
 from tidegate.delta import Location, Snapshot, create, open_table
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_IN
 from tidegate.gates.quarantine.recognised import recognised
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.records.place import Place
-from tidegate.sinks.base import SinkContext
 
 RULE = {"type": "array", "elementType": "string", "containsNull": True}
 NOBODY: Mapping[str, int] = MappingProxyType({})

@@ -10,6 +10,7 @@ from tests.kit.toys import ToyFeed, ToySource
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import check_targets
 from tidegate.cli.targets import Target
+from tidegate.connectors.sink import SinkContext
 from tidegate.errors import Corrupt, Invalid
 from tidegate.ledger import Ledger, LocalStore, open_ledger
 from tidegate.ledger.ledger import stamp
@@ -17,7 +18,6 @@ from tidegate.ledger.object_store import ObjectStore
 from tidegate.records.place import Place
 from tidegate.records.records import Published, PublishedTable
 from tidegate.sinks import DeltaAppend
-from tidegate.sinks.base import SinkContext
 from tidegate.verify import tables as verify_tables
 
 pytestmark = pytest.mark.slow  # the client of the object store waits between its tries
@@ -158,8 +158,8 @@ def test_a_table_on_a_store_that_keeps_conditions_is_not(safe):
 
 def test_a_table_whose_writers_have_a_lock_of_their_own_needs_no_condition(unsafe):
     options = unsafe.options | {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}
+    from tidegate.connectors.delta.sink.table import refuse_unsafe_store
     from tidegate.delta import Location
-    from tidegate.sinks.delta.table import refuse_unsafe_store
 
     refuse_unsafe_store(Location("s3://bucket/data/t", options))
 

@@ -9,11 +9,11 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline
+from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import Expectations, GateContext
 from tidegate.records.place import Place
-from tidegate.sources.base import SourceContext
 
 RULE = "expectations:\n  - {{type: expect_column_values_to_not_be_null, kwargs: {{column: {column}}}}}\n"
 

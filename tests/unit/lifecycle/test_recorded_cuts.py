@@ -21,12 +21,12 @@ from tidegate.backfill import OpenBackfill, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.swap import _sources
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import ChangeByHand, Json, Pin, Plan, Retired
-from tidegate.sources.base import SourceContext
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = BEGIN + timedelta(days=300)

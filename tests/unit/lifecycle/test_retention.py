@@ -345,7 +345,7 @@ class Sharing:
 
     def __new__(cls, feed):
         from tests.kit.toys import ToySource
-        from tidegate.sources.base import Planned
+        from tidegate.connectors.source import Planned
 
         class Source(ToySource):
             merge = False

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tidegate.config import load_settings
+from tidegate.connectors.postgres import Database
 from tidegate.delta import locate, open_table
 from tidegate.errors import Invalid, Unavailable
 from tidegate.ledger.ledger import open_ledger
-from tidegate.postgres import Database
 from tidegate.records import airflow_login
 from tidegate.records.airflow_login import AirflowConnection, StorageLogin, login_variables
 from tidegate.records.place import Place

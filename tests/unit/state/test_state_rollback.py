@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.kit.delta import KV, kv, rows_of, staged
+from tidegate.connectors.sink import Publication, SinkContext
 from tidegate.records.place import Place
 from tidegate.records.records import Restored
-from tidegate.sinks.base import Publication, SinkContext
 from tidegate.state.record import StateFile, StateTable
 from tidegate.state.table import StateSink
 

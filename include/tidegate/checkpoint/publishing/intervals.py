@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.connectors.sink import Disowned, Head, Publication, SinkContext
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
@@ -24,7 +25,6 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import Filled, Json, PublishedTable
-from tidegate.sinks.base import Disowned, Head, Publication, SinkContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext

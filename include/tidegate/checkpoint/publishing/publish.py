@@ -26,6 +26,7 @@ from tidegate.checkpoint.publishing.table_mismatch import (
     missing_table_error,
     was_published,
 )
+from tidegate.connectors.sink import STAGED_FILES_GONE, Head, Publication, SinkContext
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -35,7 +36,6 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import LatestHint, Published, PublishedTable
-from tidegate.sinks.base import STAGED_FILES_GONE, Head, Publication, SinkContext
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:

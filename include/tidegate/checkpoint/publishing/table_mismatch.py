@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint.located import located
+from tidegate.connectors.sink import Head
+from tidegate.connectors.transactional import TransactionalSink
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import PublishedTable
-from tidegate.sinks.base import Head
-from tidegate.sinks.transactional import TransactionalSink
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext

@@ -9,9 +9,9 @@ from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm
 from tidegate.cli.targets import open_target
+from tidegate.connectors.transactional import TransactionalSink
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
-from tidegate.sinks.transactional import TransactionalSink
 
 __all__ = ["add_parser", "run"]
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from tidegate.connectors.sink import Prepared
 from tidegate.errors import Unavailable
 from tidegate.execution.job.exchange import Exchange
 from tidegate.pipeline.graph.graph import Job
 from tidegate.records.records import Amount, Verdict
-from tidegate.sinks.base import Prepared
 
 __all__ = ["refuse_unaccounted"]
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.connectors.sink import Head, Prepared, Publication, SinkContext, Staging
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, TidegateError, Unavailable
 from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.records.records import Plan, PublishedTable
-from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

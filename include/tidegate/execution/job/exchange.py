@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.connectors.channel import Sent, channel_name
+from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
@@ -21,8 +23,6 @@ from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Handle, InFlight, Json, Payload, Plan, sum_of
-from tidegate.sinks.base import SinkContext, Staging
-from tidegate.sinks.channel import Sent, channel_name
 from tidegate.spark.frame_facts import empty_like
 
 if TYPE_CHECKING:

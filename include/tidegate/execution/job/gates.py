@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
+from tidegate.connectors.prestaged import PrestagedRows
+from tidegate.connectors.sink import Prepared, SinkContext, Staging
+from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
@@ -29,9 +32,6 @@ from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Json, LateBehind, Plan, RecordedRule, Request, Verdict
-from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.prestaged import PrestagedRows
-from tidegate.sources.base import SourceContext
 from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.row_id import rows_hash

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
+from tidegate.connectors.sink import Prepared
 from tidegate.delta import Syncing, overlapping_seconds
 from tidegate.execution.job.exchange import Exchange
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.pipeline.graph.graph import Job
 from tidegate.records.records import Amount, Computed, JobStats, SparkWork, StepStats, Verdict
-from tidegate.sinks.base import Prepared
 from tidegate.spark.work import SparkMeter, Unmetered, metered
 
 if TYPE_CHECKING:

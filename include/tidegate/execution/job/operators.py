@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.connectors.sink import Staging
+from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
@@ -27,8 +29,6 @@ from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, w
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records import typed
 from tidegate.records.records import Amount, Json, Payload, Plan
-from tidegate.sinks.base import Staging
-from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
 from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED

@@ -26,6 +26,8 @@ from tidegate import seams
 from tidegate.checkpoint.compatibility import decline
 from tidegate.checkpoint.manifests import ancestors
 from tidegate.checkpoint.publishing.publish import refuse_damaged
+from tidegate.connectors.sink import Prepared, Sink, Staging
+from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
@@ -53,8 +55,6 @@ from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, SampledRows, Samples
-from tidegate.sinks.base import Prepared, Sink, Staging
-from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translated
 from tidegate.spark.frame_facts import (
     empty_like,

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from tidegate.connectors.delta.source.delta_table import DeltaTable
+from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
 from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite, load_suite, read_suite, read_text
@@ -15,8 +17,6 @@ from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_url
 from tidegate.records.records import Json
-from tidegate.sources.base import SourceContext
-from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:

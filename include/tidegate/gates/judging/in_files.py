@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from tidegate.connectors.prestaged import PrestagedRows
 from tidegate.delta.rewrite import THREADS, RowGroup
 from tidegate.errors import TidegateError
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats
 from tidegate.gates.judging.repeated import find_repeated, first_positions, group_equal, positions_among, row_numbers
 from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, MarkColumns, Uniqueness, mark_columns_for
 from tidegate.gates.judging.samples import SAMPLES
-from tidegate.sinks.prestaged import PrestagedRows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,6 +15,23 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from tidegate import seams
+from tidegate.connectors.delta.sink.append import DeltaAppend
+from tidegate.connectors.delta.sink.table import StagedBatch
+from tidegate.connectors.delta.sink.upsert import DeltaUpsert
+from tidegate.connectors.delta.source.delta_table import DeltaTable
+from tidegate.connectors.prestaged import PrestagedRows, can_prestage
+from tidegate.connectors.prestaged_on_object_store import prestage
+from tidegate.connectors.sink import (
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    RestorePlan,
+    SinkContext,
+    Staging,
+    entry_folder,
+)
+from tidegate.connectors.source import Source
 from tidegate.delta import (
     Location,
     Snapshot,
@@ -35,23 +52,6 @@ from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, Rele
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
-from tidegate.sinks.base import (
-    ExactlyOnceSink,
-    Head,
-    Prepared,
-    Publication,
-    RestorePlan,
-    SinkContext,
-    Staging,
-    entry_folder,
-)
-from tidegate.sinks.delta.append import DeltaAppend
-from tidegate.sinks.delta.table import StagedBatch
-from tidegate.sinks.delta.upsert import DeltaUpsert
-from tidegate.sinks.prestaged import PrestagedRows, can_prestage
-from tidegate.sinks.prestaged_on_object_store import prestage
-from tidegate.sources.base import Source
-from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry, RowExpiry
@@ -58,7 +59,6 @@ from tidegate.operators.spec import (
 )
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.frame_facts import is_known_empty
 from tidegate.state.lateness import Lateness
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from tidegate.connectors.ddl import Column as Field
+from tidegate.connectors.ddl import DdlError, parse_ddl
 from tidegate.operators.expiry import Expiry
-from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import DdlError, parse_ddl
 
 __all__ = ["KeyedEntries", "field_problems", "name_problems"]
 

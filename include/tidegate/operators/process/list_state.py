@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.connectors.ddl import Column as Field
 from tidegate.operators.process.entries import KeyedEntries, field_problems, name_problems
 from tidegate.operators.process.stored_list import FIRST, NEXT, PLACE, EntryFiles
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.ddl import Column as Field
 from tidegate.state.arrow import workers
 
 if TYPE_CHECKING:

@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from tidegate.connectors.ddl import Column as Field
+from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.files.reading import empty_frame
 from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
@@ -73,9 +76,6 @@ from tidegate.operators.spec import (
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import DdlError, parse_ddl
-from tidegate.sources.files.reading import empty_frame
 from tidegate.spark.event_time import time_micros
 from tidegate.spark.row_id import row_id
 from tidegate.spark.workers.garbage import spare_modules

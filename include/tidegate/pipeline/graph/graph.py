@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.connectors.adaptive import Adaptive
+from tidegate.connectors.channel import Channel
+from tidegate.connectors.sink import AtLeastOnceSink, Sink
+from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
 from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
@@ -28,10 +32,6 @@ from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
-from tidegate.sinks.base import AtLeastOnceSink, Sink
-from tidegate.sinks.channel import Channel
-from tidegate.sources.adaptive import Adaptive
-from tidegate.sources.base import Source
 
 __all__ = [
     "Graph",

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tidegate.connectors.adaptive import Adaptive
+from tidegate.connectors.sink import Sink
+from tidegate.connectors.source import Source
 from tidegate.gates.base import POLICIES, Gate, hold_problems
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.operators.base import Operator
 from tidegate.operators.spec import OperatorSpec
-from tidegate.sinks.base import Sink
-from tidegate.sources.adaptive import Adaptive
-from tidegate.sources.base import Source
 from tidegate.state.table import StateSink, state_sink_name
 
 __all__ = [

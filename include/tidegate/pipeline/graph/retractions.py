@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tidegate.connectors.sink import Sink
 from tidegate.operators.retractions.deletes import RememberedDeletes
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
 from tidegate.operators.retractions.materializer import Materializer, forgotten
@@ -20,7 +21,6 @@ from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SinkNode, Stag
 from tidegate.pipeline.selection import names_of
 from tidegate.records.codec import sha256
 from tidegate.records.names import NAME
-from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
     from tidegate.operators.base import Operator

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.connectors.sink import Sink
 from tidegate.operators.latest import TopN
 from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, spec_of
 from tidegate.pipeline.graph.retractions import forgotten_rows
-from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SinkNode

@@ -25,8 +25,8 @@ from tidegate.delta import Location, rows_below
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import LOCAL_WRITES
-from tidegate.sources.files.exact import escaped, exact_reader, unreadable
 from tidegate.spark.frame_facts import constant_setting
+from tidegate.spark.storage.exact_files import escaped, exact_reader, unreadable
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from tidegate import seams
+from tidegate.connectors.files.folder import Folder, open_folder
 from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.place import Place
 from tidegate.records.records import Json
-from tidegate.sources.files.folder import Folder, open_folder
 from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["Origin", "origins", "planned_files"]

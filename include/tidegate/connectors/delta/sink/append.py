@@ -1,0 +1,246 @@
+"""Append rows to a Delta table, visible exactly once.
+
+Spark writes Parquet files into a folder inside the table; nobody sees them, since no log names them. After
+the decision one commit of metadata names them all, together with the checkpoint's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidegate import seams
+from tidegate.connectors.delta.sink.disowned import disown
+from tidegate.connectors.delta.sink.interval import (
+    column_problems,
+    found_by_column,
+    refuse_outside,
+    replace_by_column,
+    replaced_files,
+)
+from tidegate.connectors.delta.sink.not_null import checked_not_null
+from tidegate.connectors.delta.sink.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
+from tidegate.connectors.delta.sink.through_spark import append_through_spark
+from tidegate.connectors.prestaged import PrestagedRows, can_prestage
+from tidegate.connectors.prestaged_on_object_store import prestage
+from tidegate.connectors.sink import Disowned, Head, Prepared, Publication, SinkContext, Staging, entry_folder
+from tidegate.delta import (
+    CommitStamp,
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    append,
+    locate,
+    replace,
+    spark_reasons,
+    sync_and_list,
+)
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.files.partitions import refuse_unreadable
+from tidegate.delta.rewrite import Table, write_parquet
+from tidegate.records.interval import Interval
+from tidegate.records.records import Json
+from tidegate.spark.storage.writing import write_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DeltaAppend"]
+
+
+class DeltaAppend(DeltaSink):
+    """Add the rows of each checkpoint to a Delta table, which the first one creates.
+
+    path: the table's folder, relative to the pipeline's base, or a URL.
+    partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does. Text that is
+        not valid UTF-8, or __HIVE_DEFAULT_PARTITION__, times outside of the years 1 to 9999, and decimals below zero
+        that are no whole numbers, are refused.
+    schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
+        the output lacks are then null. Types never change.
+    properties: table properties that are set when this sink creates the table.
+    take_over: publish to a table that another pipeline of this name has published to.
+    interval_column: in an interval pipeline, a date or timestamp column that holds the interval to which a row
+        belongs. An interval then replaces all rows of its time, whoever wrote them, also in tables that others
+        compact. Without it, an interval replaces the files that it has written itself.
+    changelog: for a stream that replaces rows, such as an aggregate: add each new row, and keep the earlier ones.
+    """
+
+    kind: ClassVar[str] = "delta-append"
+    rewrites: ClassVar[bool] = False
+    wants_retractions = False
+    counts_input_rows: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+        interval_column: str | None = None,
+        changelog: bool = False,
+    ) -> None:
+        super().__init__(
+            path,
+            partition_by=partition_by,
+            schema_evolution=schema_evolution,
+            properties=properties,
+            take_over=take_over,
+        )
+        self.interval_column = interval_column
+        self.changelog = changelog
+
+    def describe(self) -> Json:
+        description = super().describe() | {"interval_column": self.interval_column}
+        return description | {"changelog": True} if self.changelog else description
+
+    def update_problems(self, stream: str) -> list[str]:
+        return [] if self.changelog else super().update_problems(stream)
+
+    def interval_problems(self) -> list[str]:
+        if self.properties.get("delta.appendOnly") == "true":
+            return ["table property delta.appendOnly: an interval that runs again replaces its rows"]
+        return []
+
+    def output_problems(self, schema: Json) -> list[str]:
+        return column_problems(schema, self.interval_column) if self.interval_column is not None else []
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        schema = self.output_schema(frame, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging.data_folder(context)
+        written = write_files(frame, schema, location, folder, self.partition_by)
+        files = sync_and_list(location, folder, schema, self.partition_by, written=written)
+        refuse_unreadable((file.partition for file in files), schema)
+        return self._prepared(frame, schema, snapshot, files, context, staging)
+
+    def prestage(
+        self,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        context: SinkContext,
+        staging: Staging,
+        *,
+        draft: Collection[str] | None = None,
+    ) -> PrestagedRows | None:
+        location = locate(context.place, self.path)
+        if self.partition_by or staging.interval is not None or not can_prestage(frame, location):
+            return None
+        schema = self.output_schema(frame, context, self.open(context))
+        seams.fault("S4.stage.before")
+        return prestage(frame, beside, location, staging.data_folder(context), schema, draft)
+
+    def prepare_prestaged(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
+        snapshot = self.open(context)
+        schema = self.output_schema(ahead.frame, context, snapshot)
+        return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
+
+    def prepare_rows(self, rows: Iterable[pa.Table], schema: Json, context: SinkContext, staging: Staging) -> Prepared:
+        """Do the same as `prepare` for rows in this process. schema: theirs, in Spark's JSON form."""
+        location, snapshot = locate(context.place, self.path), self.open(context)
+        columns = self.fitting(schema, context, snapshot)
+        seams.fault("S4.stage.before")
+        folder = staging.data_folder(context)
+        names = [field["name"] for field in columns["fields"]]
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows).rows
+        files = sync_and_list(location, folder, columns, written=written)
+        return self._prepared(None, columns, snapshot, files, context, staging)
+
+    def _prepared(
+        self,
+        frame: DataFrame | None,
+        schema: Json,
+        snapshot: Snapshot | None,
+        files: list[StagedFile],
+        context: SinkContext,
+        staging: Staging,
+    ) -> Prepared:
+        """Return the result of `prepare`. Raise Invalid if the table may not have the staged rows."""
+        location = locate(context.place, self.path)
+        not_null = checked_not_null(frame, snapshot, files, context)
+        seams.fault("S4.stage.after")
+        if staging.interval is not None and self.interval_column is not None:
+            table = Table(location, schema, self.partition_by)
+            refuse_outside(files, table, self.interval_column, staging.interval, context)
+        if not files and snapshot is not None and staging.interval is None:
+            return Prepared(None, 0)
+        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        batch = StagedBatch(columns=schema, files=files, not_null=not_null, since=since)
+        return staged_result(batch, sum(file.rows for file in files))
+
+    def prepare_with_retractions(
+        self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        return self.prepare(frame, context, staging)
+
+    def retire(self, context: SinkContext, staging: Staging) -> None:
+        """Do nothing: the table uses all staged files."""
+
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        return spark_reasons(snapshot)
+
+    def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
+        return [file for batch in batches for file in batch.files]
+
+    def publish_next(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        return append(snapshot, self.first_files(batches, snapshot.location, folder), stamp)
+
+    def publish_through_spark(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
+    ) -> Committed | None:
+        return append_through_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
+
+    def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
+        snapshot = self.open(context)
+        if snapshot is not None and self.interval_column is None:
+            replaced_files(snapshot, interval, replaces, context)
+
+    def disown(
+        self,
+        interval: Interval,
+        replaces: tuple[int, Json] | None,
+        head: Head,
+        context: SinkContext,
+        *,
+        take_out: bool,
+        look: bool = False,
+    ) -> Disowned | None:
+        if self.interval_column is not None:
+            raise found_by_column(self.interval_column, context)
+        snapshot, attempt = self.open(context), seams.new_id()
+        if snapshot is None or snapshot.version != head.version:
+            return None
+        id = replaces[0] if replaces is not None else 0
+        return disown(
+            snapshot,
+            interval,
+            replaces,
+            context,
+            take_out=take_out,
+            look=look,
+            folder=f"{entry_folder(context, id)}/{MERGED}{attempt}",
+            attempt=attempt,
+        )
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        assert publication.interval is not None
+        files = self.first_files(batches, snapshot.location, folder)
+        if self.interval_column is None:
+            replaced = replaced_files(snapshot, publication.interval, publication.replaces, context)
+            return replace(snapshot, files, replaced, stamp)
+        column, interval = self.interval_column, publication.interval
+        return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)

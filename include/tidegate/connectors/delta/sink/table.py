@@ -1,0 +1,510 @@
+"""The common part of the sinks that append to and upsert into Delta tables: ownership, schema, staging, publishing."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
+
+from tidegate import seams
+from tidegate.connectors.declaring import collation_problems, column_problems
+from tidegate.connectors.delta.sink.interval import is_published, publication_of, refuse_features, trace_of
+from tidegate.connectors.delta.sink.prerewritten import PrerewrittenFiles
+from tidegate.connectors.delta.sink.properties import path_problems, property_problems
+from tidegate.connectors.delta.sink.restore import commit_restore, has_skipped, plan_restore
+from tidegate.connectors.delta.sink.shadow import promoted_files, seed_shadow
+from tidegate.connectors.sink import (
+    STAGED_FILES_GONE,
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    RestorePlan,
+    Sink,
+    SinkContext,
+    Staging,
+    entry_folder,
+)
+from tidegate.delta import (
+    CommitStamp,
+    Committed,
+    Location,
+    Snapshot,
+    StagedFile,
+    add_columns,
+    create,
+    find_commit,
+    from_spark,
+    locate,
+    missing_files,
+    open_table,
+    owner_of,
+    refuse_owner,
+    refuse_unsafe,
+    reopen,
+    required_columns,
+    schema_problems,
+    verify,
+    version_of,
+)
+from tidegate.delta.log.commits import PUBLISHING
+from tidegate.delta.log.schema import Difference, columns, differences, render
+from tidegate.errors import Corrupt, Invalid
+from tidegate.records import typed
+from tidegate.records.names import listed
+from tidegate.records.place import Place, is_relative, shared_uri
+from tidegate.records.records import Json, PublishedTable, Struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "refuse_unsafe_store"]
+
+Evolution = Literal["refuse", "add"]
+
+MERGED = "merged-"
+"""The prefix of the folders that publishers write, next to those of the attempts that staged."""
+
+
+class StagedBatch(Struct, frozen=True, kw_only=True):
+    """A committable: the files that one attempt staged."""
+
+    columns: Json
+    """The output's schema, as Delta writes it."""
+    files: list[StagedFile]
+    """Files with rows to add. They become files of the table unchanged."""
+    deletes: list[StagedFile] = []
+    """Files with rows whose keys must be removed. They are read once."""
+    not_null: list[str] = []
+    """Columns that are NOT NULL in the table, and hold no null here."""
+    since: int | None = None
+    """In an interval pipeline: the table's version before this was staged. None: there was no table."""
+    without: list[str] = []
+    """For a swap: files of the version that the table returns to, which the line has replaced."""
+    ahead: PrerewrittenFiles | msgspec.UnsetType = msgspec.UNSET
+    """Of an upsert: files of the table that its job has rewritten ahead, in vain or not. Unset, it is not recorded."""
+
+
+class DeltaSink(ExactlyOnceSink):
+    """A Delta table that one sink of one pipeline publishes to. Others may write to it, too."""
+
+    can_publish_directly = True
+    rewrites: ClassVar[bool]
+    """True: publishing replaces rows. False: it only adds rows."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        schema_evolution: Evolution = "refuse",
+        properties: Mapping[str, str] | None = None,
+        take_over: bool = False,
+    ) -> None:
+        self.path = path
+        self.partition_by = tuple(listed(partition_by))
+        self.schema_evolution = schema_evolution
+        self.properties = dict(properties or {})
+        self.take_over = take_over
+
+    def target(self, place: Place) -> str:
+        return locate(place, self.path).url
+
+    def shared_uri(self, place: Place) -> str:
+        """See Sink."""
+        return shared_uri(self.target(place))
+
+    def relative_path(self) -> str | None:
+        return self.path if is_relative(self.path) else None
+
+    def delta_table(self, context: SinkContext) -> Location:
+        return locate(context.place, self.path)
+
+    def staging_folder(self, context: SinkContext) -> Location:
+        return self.delta_table(context)
+
+    def describe(self) -> Json:
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "partition_by": list(self.partition_by),
+            "schema_evolution": self.schema_evolution,
+            "properties": self.properties,
+        }
+
+    def problems(self) -> list[str]:
+        problems = path_problems(self.path) + column_problems("partition_by", self.partition_by)
+        if self.schema_evolution not in ("refuse", "add"):
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        return problems + property_problems(self.properties)
+
+    def check(self, context: SinkContext) -> None:
+        if context.known_head is not None and context.known_head.last_entry is not None:
+            return
+        snapshot = self.open(context)
+        if snapshot is None or snapshot.txn(context.app_id) is None:
+            refuse_unsafe_store(self.delta_table(context))
+
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:
+        self.output_schema(frame, context, self.open(context))
+
+    def test_store(self, context: SinkContext) -> None:
+        refuse_unsafe_store(self.delta_table(context))
+
+    def head(self, context: SinkContext) -> Head:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return Head(version=None, last_entry=None)
+        return Head(version=snapshot.version, last_entry=snapshot.txn(context.app_id), opened=snapshot)
+
+    def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        interval = publication.interval
+        is_published = head.last_entry is not None and head.last_entry >= publication.id
+        if is_published and interval is None and not publication.direct:
+            return None  # The caller finds it in the head that it reads next.
+        location = self.delta_table(context)
+        batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
+        folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
+        if head.version is None:
+            committed = self._publish_first(location, batches, stamp, folder)
+        else:
+            snapshot = reopen(location, head.version)
+            if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
+                return None
+            self.refuse_target(snapshot, context)
+            if interval is not None:
+                ready = self.evolved(snapshot, batches, stamp)
+                committed = (
+                    self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
+                )
+            elif self.spark_reasons(snapshot):
+                committed = self.publish_through_spark(snapshot, batches, stamp, context)
+            else:
+                ready = self.evolved(snapshot, batches, stamp)
+                committed = self.publish_next(ready, batches, stamp, folder) if ready else None
+        rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
+        return published(location, committed, rows)
+
+    def has_skipped(self, id: int, context: SinkContext) -> bool:
+        snapshot = self.open(context)
+        return snapshot is not None and has_skipped(snapshot, context.app_id, id)
+
+    def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
+        batches = [typed.convert(committable, StagedBatch) for committable in committables]
+        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+        return missing_files(self.delta_table(context), files)
+
+    def restore_plan(
+        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+    ) -> RestorePlan:
+        snapshot = self.open(context)
+        if snapshot is None:
+            return RestorePlan(exists=False, not_published_yet=to is not None)
+        return plan_restore(snapshot, to, known, context, rewrites=self.rewrites)
+
+    def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last_entry is not None and head.last_entry >= publication.id:
+            return None
+        location = self.delta_table(context)
+        snapshot = reopen(location, head.version)
+        if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
+            return None
+        self.refuse_target(snapshot, context)
+        batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
+        ready = self.evolved(snapshot, batches, stamp) if batches else snapshot
+        if ready is None:
+            return None
+        added = [file for batch in batches for file in batch.files]
+        without = {path for batch in batches for path in batch.without}
+        return published(location, commit_restore(ready, publication, stamp, context, added, without), None)
+
+    def shadow(self, folder: str) -> DeltaSink:
+        shadow = copy.copy(self)
+        shadow.path = f"{self.path.rstrip('/')}/{folder}"
+        return shadow
+
+    def create_shadow(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+        assert isinstance(shadow, DeltaSink)
+        real, location = self.open(context), shadow.delta_table(own)
+        if real is None or open_table(location) is not None:
+            return  # the first checkpoint makes it, as it would have made the real one
+        at = version_of(real, since.version) if since is not None and self.rewrites else None
+        stamp = dataclasses.replace(self._stamp_of_seed(own), publishes=False)
+        seed_shadow(real, at, location, stamp, self.properties)
+
+    def _stamp_of_seed(self, own: SinkContext) -> CommitStamp:
+        return stamp_of(Publication(id=0, generation=0, attempt=seams.new_id(), previous=None, committables=()), own)
+
+    def promote_shadow(
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext
+    ) -> Json | None:
+        assert isinstance(shadow, DeltaSink)
+        snapshot, real = open_table(shadow.delta_table(own)), open_table(self.delta_table(context))
+        if snapshot is None:
+            return None
+        at = version_of(real, since.version) if real is not None and since is not None and self.rewrites else None
+        added, without = promoted_files(snapshot, at, self.delta_table(context))
+        if not added and not without:
+            return None
+        required = sorted(required_columns(snapshot.schema))
+        batch = StagedBatch(columns=snapshot.schema, files=added, not_null=required, without=without)
+        builtins: Json = msgspec.to_builtins(batch)
+        return builtins
+
+    def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
+        assert isinstance(shadow, DeltaSink)
+        location = self.delta_table(context)
+        folder = shadow.delta_table(context).url.removeprefix(f"{location.url}/")
+        named = {file.path for batch in brought for file in typed.convert(batch, StagedBatch).files}
+        if named:
+            location.remove_files([path for path, _ in location.walk(folder) if path not in named])
+        else:
+            location.remove_folder(folder)
+
+    def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
+        if head.version is None or head.last_entry is None or head.last_entry < publication.id:
+            return False  # The transaction never goes back, so it is at or above all that was published.
+        location, snapshot = self.delta_table(context), head.opened
+        if not isinstance(snapshot, Snapshot) or snapshot.location != location:
+            snapshot = reopen(location, head.version)
+        return snapshot is not None and is_published(snapshot, publication, context)
+
+    def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
+        snapshot = self.open(context)
+        find = publication_of if context.by_interval else find_commit
+        committed = find(snapshot, context.app_id, id) if snapshot else None
+        return published(self.delta_table(context), committed, None)
+
+    def verify(self, at: PublishedTable, context: SinkContext) -> None:
+        verify(self.delta_table(context), at.version, at.log_hash)
+
+    def attempts(self, id: int, context: SinkContext) -> list[str]:
+        location, folder = self.delta_table(context), entry_folder(context, id)
+        names = {path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)}
+        return sorted(name for name in names if not name.startswith(MERGED))
+
+    def discard(self, context: SinkContext, staging: Staging) -> None:
+        self.delta_table(context).remove_folder(staging.folder(context))
+
+    # --- for subclasses ------------------------------------------------------------------------------------
+
+    def open(self, context: SinkContext) -> Snapshot | None:
+        """Open the table's latest version. Raise Invalid if this sink may not publish there. None: there is no table
+        yet."""
+        snapshot = open_table(self.delta_table(context))
+        if snapshot is not None:
+            self.refuse_target(snapshot, context)
+        return snapshot
+
+    def refuse_target(self, snapshot: Snapshot, context: SinkContext) -> None:
+        """Raise Invalid if publishing there would lose or duplicate rows, or break a guarantee of the table."""
+        if not self.take_over:
+            refuse_owner(snapshot, context.pipeline, context.sink, context.uid)
+        refuse_unsafe(snapshot, rewrites=self.rewrites or context.by_interval)
+        if context.by_interval:
+            refuse_features(snapshot, context)
+        if snapshot.partition_by != self.partition_by:
+            raise Invalid(
+                f"sink {context.sink}: {snapshot.location.url} is partitioned by "
+                f"{list(snapshot.partition_by)}, the sink says {list(self.partition_by)}",
+                expected="the table's own partition columns, in its order",
+                help=f"write partition_by={list(snapshot.partition_by)}, or use another table",
+                reason="OTHER_PARTITIONS",
+            )
+
+    def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """Return the output's Delta schema. Raise Invalid with all reasons why the table cannot take it."""
+        return self.fitting(msgspec.json.decode(frame.schema.json()), context, snapshot)
+
+    def fitting(self, output: Json, context: SinkContext, snapshot: Snapshot | None) -> Json:
+        """Do the same for an output's schema in Spark's JSON form."""
+        schema = from_spark(output)
+        problems = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        problems += collation_problems(output)
+        ways_out = ["change the last stage before the sink"]
+        if not problems and snapshot is not None:
+            allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
+            if self.spark_reasons(snapshot):
+                allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
+            changes = differences(schema, snapshot.schema)
+            unfit = [change for change in changes if change.kind not in allowed]
+            problems = [change.text for change in unfit]
+            if any(change.kind in ("new", "missing") for change in unfit):
+                ways_out.append('set schema_evolution="add" for new columns')
+            if any(change.kind == "type" for change in unfit):
+                casts = ", ".join(_casts(unfit, snapshot.schema))
+                ways_out = [f"cast to the table's types in the last stage before the sink: {casts}", *ways_out[1:]]
+                ways_out.append("give the sink another path, whose table begins with the new types")
+        if problems:
+            url = self.delta_table(context).url
+            raise Invalid(
+                "\n    ".join([f"sink {context.sink}: the output does not fit {url}:", *problems]),
+                expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
+                help=", or ".join(ways_out),
+                reason="BAD_OUTPUT",
+            )
+        return schema
+
+    def output_problems(self, schema: Json) -> list[str]:
+        """Return other problems of an output with this schema."""
+        return []
+
+    @abstractmethod
+    def spark_reasons(self, snapshot: Snapshot) -> list[str]:
+        """Return the reasons why only delta-spark can publish to this table."""
+
+    @abstractmethod
+    def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
+        """Return the files of a table's first version."""
+
+    @abstractmethod
+    def publish_next(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        """Commit the batches right after `snapshot`."""
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return trace_of(file["path"] for committable in committables for file in committable["files"])
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        """Commit the batches right after `snapshot`, replacing their interval's rows."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def publish_through_spark(
+        self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
+    ) -> Committed | None:
+        """Commit the batches through delta-spark, for a table that needs it."""
+
+    def evolved(self, snapshot: Snapshot, batches: Iterable[StagedBatch], stamp: CommitStamp) -> Snapshot | None:
+        """Return the table with all columns of the batches, after a commit that adds those that it lacks.
+
+        None: somebody else committed first. Raise Invalid if the decided rows no longer fit the table.
+        """
+        schemas = [batch.columns for batch in batches]
+        changes = [change for schema in schemas for change in differences(schema, snapshot.schema)]
+        allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
+        fields = {field["name"]: field for schema in schemas for field in schema["fields"]}
+        unfit = [change.text for change in changes if change.kind not in allowed]
+        required = required_columns(snapshot.schema)
+        for batch in batches:
+            unfit += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
+        if unfit:
+            raise Invalid(
+                "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
+                expected="the schema that the table had when the checkpoint was made",
+                help="change the table back, then run again: the pending checkpoints are published then",
+                reason="TABLE_CHANGED",
+            )
+        new_names = dict.fromkeys(change.column for change in changes if change.kind == "new")
+        if not new_names:
+            return snapshot
+        new_fields = [fields[name] for name in new_names]
+        committed = add_columns(snapshot, new_fields, dataclasses.replace(stamp, publishes=False))
+        return open_table(snapshot.location, committed.version) if committed else None
+
+    def _publish_first(
+        self, location: Location, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+    ) -> Committed | None:
+        files = self.first_files(batches, location, folder)
+        return create(
+            location,
+            united(batches),
+            files,
+            stamp,
+            partition_by=self.partition_by,
+            properties=self.properties,
+        )
+
+
+def refuse_unsafe_store(location: Location) -> None:
+    """Raise Invalid if two publishers could commit the same version there, so that the later one overwrites the
+    other."""
+    if location.is_local or location.has_lock:
+        return  # with a lock of its own, delta-rs needs no condition
+    from tidegate.ledger.object_store import ObjectStore
+
+    try:
+        ObjectStore(location.url, location.options).refuse_unsafe()
+    except Invalid as error:
+        if error.reason != "BAD_STORE":  # a store that only delta-rs knows: it reports its own limits
+            raise
+
+
+def united(batches: Sequence[StagedBatch]) -> Json:
+    """Return one schema with all columns of the batches."""
+    fields = {field["name"]: field for batch in reversed(batches) for field in batch.columns["fields"]}
+    names = dict.fromkeys(field["name"] for batch in batches for field in batch.columns["fields"])
+    return {"type": "struct", "fields": [fields[name] for name in names]}
+
+
+def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[StagedBatch]:
+    """Return the staged batches, oldest first. Raise Corrupt if files are gone: after a VACUUM, or a clean-up by
+    hand."""
+    try:
+        batches = [typed.convert(committable, StagedBatch) for committable in publication.committables]
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",
+            expected="a committable of this sink",
+            help="was the sink's kind changed while a checkpoint was pending? Change it back, and run once",
+            reason="BAD_COMMITTABLE",
+        ) from error
+    files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+    missing = missing_files(location, files)
+    if missing:
+        raise Corrupt(
+            f"sink {context.sink}: {len(missing)} of {len(files)} files that checkpoint {publication.id} staged "
+            f"in {location.url} are gone or changed, first {missing[0]!r}",
+            expected="every staged file as the job wrote it, until it is published",
+            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older checkpoint",
+            reason=STAGED_FILES_GONE,
+        )
+    return batches
+
+
+def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
+    """Return the data that goes into the log with the rows."""
+    faults = ("S5.through.before", "S5.through.after") if publication.direct else PUBLISHING
+    return CommitStamp(
+        app_id=context.app_id,
+        id=publication.id,
+        pipeline=context.pipeline,
+        generation=publication.generation,
+        attempt=publication.attempt,
+        owner=owner_of(context.pipeline, context.sink, context.uid),
+        floor=(publication.previous or 0) if publication.interval is not None else 0,
+        direct=publication.direct,
+        faults=faults,
+    )
+
+
+def published(location: Location, committed: Committed | None, rows: int | None) -> PublishedTable | None:
+    """Return the result for the coordinator."""
+    if committed is None:
+        return None
+    return PublishedTable(uri=location.url, version=committed.version, log_hash=committed.log_hash, rows=rows)
+
+
+def staged_result(batch: StagedBatch, rows: int) -> Prepared:
+    """Return the result of `prepare`."""
+    files = [*batch.files, *batch.deletes]
+    return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))
+
+
+def _casts(changes: Iterable[Difference], table: Json) -> list[str]:
+    """Return what gives columns the types that the table has."""
+    types = {name: render(field["type"]) for name, field in columns(table).items()}
+    return [f"CAST({change.column} AS {types[change.column]})" for change in changes if change.kind == "type"]

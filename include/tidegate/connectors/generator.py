@@ -1,0 +1,142 @@
+"""A source that makes its own rows: always the same rows for the same offsets. For examples and tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidegate.connectors.source import Planned, Source, SourceContext, is_at_least, smallest_bound
+from tidegate.connectors.unrepeatable import UNREPEATABLE
+from tidegate.errors import Invalid
+from tidegate.records.names import quoted
+from tidegate.records.records import Amount, Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Generator"]
+
+_LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+
+
+class Generator(Source):
+    """`rows` rows per checkpoint: column expressions in Spark SQL over `id`, which counts from 0.
+
+    Generator(rows=1000, columns={"id": "id", "amount": "cast(id % 100 as decimal(12,2))"})
+
+    rows: rows per checkpoint.
+    total: rows after which the source ends. None: it never ends.
+    partitions: Spark partitions of a range. None: Spark decides.
+    """
+
+    kind = "generator"
+    can_stop = True
+    unit = "rows"
+
+    def __init__(
+        self,
+        rows: int = 1000,
+        total: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        partitions: int | None = None,
+    ) -> None:
+        self.rows = rows
+        self.total = total
+        self.columns = columns if columns is not None else {"id": "id"}
+        self.partitions = partitions
+
+    def describe(self) -> Json:
+        """See Source."""
+        return {
+            "kind": self.kind,
+            "rows": self.rows,
+            "total": self.total,
+            "columns": dict(self.columns),
+            "partitions": self.partitions,
+        }
+
+    def problems(self) -> list[str]:
+        """See Source."""
+        problems = []
+        for name, value, minimum in (
+            ("rows", self.rows, 1),
+            ("total", self.total, 0),
+            ("partitions", self.partitions, 1),
+        ):
+            is_unset = value is None and name != "rows"
+            if not is_unset and not _is_count(value, minimum):
+                problems.append(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
+        if not isinstance(self.columns, Mapping) or not self.columns:
+            return [*problems, 'columns must name at least one column, like {"id": "id"}']
+        lowered_names: set[str] = set()
+        for name, expression in self.columns.items():
+            problems += _column_problems(name, expression, lowered_names)
+        return problems
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        """Plan the next `rows` offsets."""
+        first = _offset_of(start, context)
+        end = smallest_bound(
+            [self.total, context.stop_position["offset"] if context.stop_position is not None else None]
+        )
+        rows = context.bound(self.rows) or 1
+        last = first + rows if end is None else max(first, min(first + rows, end))
+        return Planned(
+            end=start if first == last else {"offset": last},
+            splits={"from": first, "to": last},
+            is_empty=first == last,
+            has_more=end is not None and first < last < end,  # without a total, rows are made on demand
+            summary=f"{last - first:,} rows" if first != last else "at its end",
+            amount=last - first,
+        )
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        return is_at_least(position, other, "offset")
+
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
+        """Nothing can have changed: rows are made from their offsets."""
+        return Amount(rows=splits["to"] - splits["from"])
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """Return the rows of the planned offsets."""
+        ids = spark.range(splits["from"], splits["to"], 1, self.partitions)
+        return ids.selectExpr(*(f"{expression} AS {quoted(name)}" for name, expression in self.columns.items()))
+
+
+def _is_count(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+
+
+def _column_problems(name: object, expression: object, names_before: set[str]) -> list[str]:
+    if not isinstance(name, str) or not name:
+        return [f"column name {name!r} must be a string, and not empty"]
+    problems = []
+    if name.lower() in names_before:
+        problems.append(f"column {name!r} is there twice (Spark ignores upper and lower case)")
+    names_before.add(name.lower())
+    if not isinstance(expression, str) or not expression.strip():
+        return [*problems, f"column {name!r}: {expression!r} is not an SQL expression; write it like 'id % 10'"]
+    unrepeatable = UNREPEATABLE.search(_LITERAL.sub("''", expression))
+    if unrepeatable:
+        problems.append(
+            f"column {name!r} uses {unrepeatable.group()}(), which gives different rows on every read; "
+            "derive values from id, for example with hash(id)"
+        )
+    return problems
+
+
+def _offset_of(start: Json | None, context: SourceContext) -> int:
+    if start is None:
+        return 0
+    offset = start.get("offset")
+    if not _is_count(offset, 0) or set(start) != {"offset"}:
+        raise Invalid(
+            f"source {context.source!r} cannot continue from position {start!r}",
+            expected='a position of a generator, like {"offset": 1000}',
+            help="give the source another name, so that it starts from scratch, or put the former source back",
+            reason="FOREIGN_POSITION",
+        )
+    assert isinstance(offset, int)
+    return offset

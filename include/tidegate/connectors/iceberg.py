@@ -1,0 +1,309 @@
+"""Append rows to an Iceberg table through pyiceberg: data files, and the checkpoint's number as a property of the
+table, in one commit on exactly the snapshot that was read.
+
+pyiceberg would repeat a commit that lost a race on the new snapshot, where another publisher may already have added the
+same rows. So it must not repeat: the caller reads the mark again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from tidegate.connectors.sink import SinkContext
+from tidegate.connectors.transactional import StagedRows, TransactionalSink
+from tidegate.delta import from_spark
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.files.partitions import refuse_rows
+from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.records.airflow_login import connection_id, is_airflow_login, where_login_is
+from tidegate.records.masking import without_logins
+from tidegate.records.names import quoted
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.spark.frame_facts import empty_if
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["IcebergAppend"]
+
+_RETRIES = "commit.retry.num-retries"
+_OUTSIDE = {
+    "timestamp": "unix_micros({0}) NOT BETWEEN -62135596800000000 AND 253402300799999999",
+    "timestamp_ntz": "{0} < TIMESTAMP_NTZ'0001-01-01 00:00:00' OR {0} >= TIMESTAMP_NTZ'+10000-01-01 00:00:00'",
+    "date": "{0} < DATE'0001-01-01' OR {0} > DATE'9999-12-31'",
+}
+"""By type, whether a value is outside of the years 1 to 9999."""
+
+
+class IcebergAppend(TransactionalSink):
+    """Add the rows of each checkpoint to an Iceberg table, which the first one creates.
+
+        IcebergAppend("shop.orders", connection="lake")
+
+    table: its name in the catalog, with its namespace, which must exist.
+    connection: the catalog, by the setting `connections`: options of pyiceberg such as type, uri and warehouse.
+    schema_evolution: "refuse" any difference from the table, or "add" new columns to it.
+    take_over: add to a table to which another pipeline of this name has added. Its rows stay.
+
+    Each snapshot has the checkpoint's number in its summary, as "tidegate.checkpoint". Rows are not taken back, so a
+    rollback needs --keep or --leave; an older snapshot can be read by its number.
+    """
+
+    kind: ClassVar[str] = "iceberg-append"
+    counts_input_rows: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        schema_evolution: Literal["refuse", "add"] = "refuse",
+        take_over: bool = False,
+    ) -> None:
+        self.table = table
+        self.connection = connection
+        self.schema_evolution = schema_evolution
+        self.take_over = take_over
+
+    def describe(self) -> Json:
+        return {
+            "kind": self.kind,
+            "table": self.table,
+            "connection": self.connection,
+            "schema_evolution": self.schema_evolution,
+        }
+
+    def problems(self) -> list[str]:
+        problems = []
+        if not isinstance(self.table, str) or not all(self.table.split(".")) or "." not in self.table:
+            problems.append(f"table is {self.table!r}; write the namespace and the name, like 'shop.orders'")
+        if (
+            not isinstance(self.connection, str)
+            or not self.connection
+            or ("." in self.connection and not is_airflow_login(self.connection))
+        ):
+            problems.append(f"connection is {self.connection!r}; it must be a name of the setting connections")
+        if self.schema_evolution not in ("refuse", "add"):
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        return problems
+
+    def target(self, place: Place) -> str:
+        return f"iceberg:{self.connection}/{self.table}"
+
+    def check(self, context: SinkContext) -> None:
+        with self._failures(context):
+            catalog = self._catalog(context)
+            namespace = self.table.rpartition(".")[0]
+            if not catalog.namespace_exists(namespace):
+                raise Invalid(
+                    f"sink {context.sink}: the catalog {self.connection!r} has no namespace {namespace!r}",
+                    expected="a namespace that exists: only the table is created",
+                    help=f"create it, or correct the name {self.table!r}",
+                    reason="NO_NAMESPACE",
+                )
+        self.last(context)
+
+    def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
+        """Compare names and types with those of the table, if it exists."""
+        from pyiceberg.types import NestedField
+
+        unknown = [f"{field['name']!r} is {field['type']}, which Iceberg does not have" for field in _unknown(schema)]
+        if unknown:
+            return unknown
+        wanted = _iceberg_schema(arrow_schema(from_spark(schema), [field["name"] for field in schema["fields"]]))
+        with self._failures(context):
+            table = self._load(self._catalog(context))
+        if table is None:
+            return []
+        present: dict[str, NestedField] = {field.name: field for field in table.schema().fields}
+        problems = []
+        for field in wanted.fields:
+            there = present.pop(field.name, None)
+            if there is None and self.schema_evolution == "refuse":
+                problems.append(f"{field.name!r} ({field.field_type}) is not in the table")
+            elif there is not None and _plain(there.field_type) != _plain(field.field_type):
+                problems.append(f"{field.name!r} is {field.field_type}; the table has {there.field_type}")
+        problems += [
+            f"{name!r} is required in the table, and missing" for name, field in present.items() if field.required
+        ]
+        return problems
+
+    def last(self, context: SinkContext) -> int | None:
+        with self._failures(context):
+            return self._mark(self._load(self._catalog(context)), context)
+
+    def _mark(self, table: Any, context: SinkContext) -> int | None:
+        """Return the last checkpoint that the table has. Raise Invalid if another pipeline of this name adds to it."""
+        properties = table.metadata.properties if table is not None else {}
+        owner = properties.get(_owner(context), context.app_id)
+        if owner != context.app_id and not self.take_over:
+            raise Invalid(
+                f"sink {context.sink}: {self.table} has rows of another pipeline named {context.pipeline!r}: its mark "
+                f"is {owner!r}, this one is {context.app_id!r}",
+                expected="the pipeline that published here before, with its checkpoints",
+                help="was the pipeline's root wiped or moved? Point it to the old root, use another table, or declare "
+                "the sink with take_over=True: the old one's rows stay, and this one starts from the beginning",
+                reason="OTHER_OWNER",
+            )
+        text = properties.get(_property(context))
+        return int(text) if text is not None else None
+
+    def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
+        """Return the rows. One with a moment or a day that pyiceberg cannot write the bounds of fails the write: once
+        it is decided, nothing could be published."""
+        from pyspark.sql import functions as F
+
+        columns, refuses = [], False
+        for field in frame.schema.fields:
+            column, condition = F.col(quoted(field.name)), _OUTSIDE.get(field.dataType.typeName())
+            if condition is not None:
+                why = f"column {field.name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
+                column = refuse_rows(column, F.expr(condition.format(quoted(field.name))), why).alias(field.name)
+                refuses = True
+            columns.append(column)
+        return empty_if(frame, frame.select(*columns)) if refuses else frame
+
+    def load(self, rows: StagedRows, context: SinkContext) -> bool:
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
+
+        with self._failures(context):
+            catalog = self._catalog(context)
+            table = self._load(catalog)
+            if self._mark(table, context) != rows.after:
+                return False
+            try:
+                if table is None:
+                    schema = next(iter(rows.batches())).schema
+                    transaction = catalog.create_table_transaction(self.table, schema=_iceberg_schema(schema))
+                else:
+                    properties = table.metadata.properties | {_RETRIES: "0"}  # for this commit only
+                    table.metadata = table.metadata.model_copy(update={"properties": properties})
+                    transaction = table.transaction()
+                with transaction:
+                    self._add(transaction, rows)
+                    marks = {_property(context): str(rows.checkpoint), _owner(context): context.app_id}
+                    transaction.set_properties(marks)
+            except (CommitFailedException, TableAlreadyExistsError):
+                return False
+            except CommitStateUnknownException as error:
+                raise self._unavailable(context, error) from None
+            return True
+
+    def _add(self, transaction: Any, rows: StagedRows) -> None:
+        """Add one snapshot, also if there are no rows: the commit is then refused if others have made one."""
+        import pyarrow as pa
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        batches = list(rows.batches())
+        target = schema_to_pyarrow(transaction.table_metadata.schema(), include_field_ids=False)
+        table = pa.Table.from_batches(batches) if batches else target.empty_table()
+        try:
+            if self.schema_evolution == "add" and batches:
+                with transaction.update_schema() as update:
+                    update.union_by_name(_iceberg_schema(table.schema))
+            transaction.append(table, snapshot_properties={"tidegate.checkpoint": str(rows.checkpoint)})
+        except ValueError as error:
+            raise Invalid(
+                f"{self.table} was changed since the rows were staged: {_words(error)}",
+                expected="the schema that the table had when the checkpoint was made",
+                help="change the table back, then run again: the pending checkpoints are published then",
+                reason="TABLE_CHANGED",
+            ) from None
+
+    def rows_stay_reason(self) -> str:
+        return "rows that an Iceberg table was given are not taken back; read an older snapshot instead"
+
+    def _catalog(self, context: SinkContext) -> Any:
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ImportError as error:
+            raise Invalid(
+                f"sink {context.sink}: pyiceberg is not installed",
+                expected="the library by which tidegate writes Iceberg tables",
+                help="pip install 'tidegate[iceberg]'",
+                reason="LIBRARY_MISSING",
+            ) from error
+        return load_catalog(connection_id(self.connection), **context.place.connection(self.connection))
+
+    def _load(self, catalog: Any) -> Any:
+        """Return the table. None: there is none yet."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return catalog.load_table(self.table)
+        except NoSuchTableError:
+            return None
+
+    @contextlib.contextmanager
+    def _failures(self, context: SinkContext) -> Iterator[None]:
+        """Turn the errors of a catalog and its storage into ours, with logins masked and no trace that shows them."""
+        try:
+            yield
+        except TidegateError:
+            raise
+        except (ValueError, TypeError, KeyError) as error:
+            raise Invalid(
+                f"sink {context.sink}: the catalog {self.connection!r} cannot be used: {_words(error)}",
+                expected="options of pyiceberg, such as type and uri",
+                help=f"check {where_login_is(self.connection)}",
+                reason="BAD_CONNECTION",
+            ) from None
+        except Exception as error:
+            raise self._unavailable(context, error) from None
+
+    def _unavailable(self, context: SinkContext, error: Exception) -> Unavailable:
+        return Unavailable(
+            f"sink {context.sink}: {self.target(context.place)} does not answer: {_words(error)}",
+            help="nothing is lost, and the next attempt tries again; check the catalog, its storage and the login",
+            reason="TARGET_AWAY",
+        )
+
+
+def _words(error: Exception) -> str:
+    """Return the first line of a library's error, without logins."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return without_logins(f"{type(error).__name__}: {first}" if first else type(error).__name__)
+
+
+def _property(context: SinkContext) -> str:
+    return f"tidegate.last.{context.app_id}"
+
+
+def _owner(context: SinkContext) -> str:
+    """Return the property that says which pipeline of this name adds to the table."""
+    return f"tidegate.owner.{context.pipeline}/{context.sink}"
+
+
+def _iceberg_schema(schema: pa.Schema) -> Any:
+    """Return the schema of a table for these columns; all may be null, also inside of others."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
+    from pyiceberg.schema import assign_fresh_schema_ids
+
+    def optional(field: pa.Field) -> pa.Field:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            kind = pa.struct([optional(inner) for inner in kind])
+        elif pa.types.is_list(kind):
+            kind = pa.list_(optional(kind.value_field))
+        elif pa.types.is_map(kind):
+            kind = pa.map_(kind.key_field, optional(kind.item_field))
+        return field.with_type(kind).with_nullable(True)
+
+    wanted = pa.schema(map(optional, schema))
+    return assign_fresh_schema_ids(visit_pyarrow(wanted, _ConvertToIcebergWithoutIDs()))
+
+
+def _unknown(schema: Json) -> list[Json]:
+    """Return the columns with a type that Iceberg does not have, whatever is around it."""
+    return [field for field in schema["fields"] if re.search(r"interval|variant|void|udt", str(field["type"]))]
+
+
+def _plain(kind: Any) -> str:
+    """Return a type as text, without the numbers that a table gives to its nested fields."""
+    return re.sub(r"\b\d+: ", "", str(kind))

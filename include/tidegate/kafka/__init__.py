@@ -1,6 +1,0 @@
-"""What the source and the sink of Kafka share: logins, clients, and what errors mean."""
-
-from tidegate.kafka.cluster import ANSWER_S, Cluster
-from tidegate.kafka.login import SERVERS, KafkaLogin
-
-__all__ = ["ANSWER_S", "SERVERS", "Cluster", "KafkaLogin"]

@@ -1,0 +1,29 @@
+"""Where rows go: prepared out of sight, published after the decision."""
+
+from tidegate.connectors.delta.sink.append import DeltaAppend
+from tidegate.connectors.delta.sink.upsert import DeltaUpsert
+from tidegate.connectors.files.export import FileExport
+from tidegate.connectors.iceberg import IcebergAppend
+from tidegate.connectors.kafka.sink import KafkaTopic
+from tidegate.connectors.postgres.append import PostgresAppend
+from tidegate.connectors.postgres.upsert import PostgresUpsert
+from tidegate.connectors.sink import AtLeastOnceSink, ExactlyOnceSink, Sink, SinkContext
+from tidegate.connectors.transactional import StagedRows, TransactionalSink
+from tidegate.records.place import Place
+
+__all__ = [
+    "AtLeastOnceSink",
+    "DeltaAppend",
+    "DeltaUpsert",
+    "ExactlyOnceSink",
+    "FileExport",
+    "IcebergAppend",
+    "KafkaTopic",
+    "Place",
+    "PostgresAppend",
+    "PostgresUpsert",
+    "Sink",
+    "SinkContext",
+    "StagedRows",
+    "TransactionalSink",
+]

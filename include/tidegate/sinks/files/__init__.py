@@ -1,1 +1,0 @@
-"""Folders of plain files, for tools that know no Delta."""

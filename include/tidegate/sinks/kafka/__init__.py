@@ -1,1 +1,0 @@
-"""Sinks that are Kafka topics."""

@@ -1,1 +1,0 @@
-"""Source: the files of a folder."""

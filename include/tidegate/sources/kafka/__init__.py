@@ -1,1 +1,0 @@
-"""Topics of Kafka: planned without a JVM, read by Spark."""
