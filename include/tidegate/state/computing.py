@@ -1,4 +1,4 @@
-"""How an operator was computed in one checkpoint, and why in that way: what it has cost follows from it."""
+"""How an operator was computed in one checkpoint, and why. This explains what it cost."""
 
 from __future__ import annotations
 
@@ -11,48 +11,47 @@ __all__ = ["Computing"]
 
 @dataclass
 class Computing:
-    """What is noted of one operator while it runs."""
+    """Collects, while one operator runs, how it is computed."""
 
     workers: bool = False
     spark: bool = False
     reasons: dict[str, None] = field(default_factory=dict)
-    """Why not by workers, in order."""
+    """Why workers could not do it alone, in order. A dict, to keep each reason once."""
     spilled: int = 0
-    """The bytes that workers have written to local disk, because memory could not hold them."""
+    """The bytes that workers have spilled to local disk because they did not fit into memory."""
     row_groups_read: int = 0
-    """Of the row groups of the state's files those that workers have read to look up rows: the statistics of the others
-    say that they have none."""
+    """The number of row groups of the state's files that workers have read to look up rows. The statistics of the
+    others rule them out."""
     row_groups: int = 0
-    """How many there were."""
+    """The number of row groups of the files in which workers have looked up rows."""
 
     def note_workers(self) -> None:
-        """Workers have, with its kernel."""
+        """Note that workers have run the operator's kernel."""
         self.workers = True
 
-    def note_spark(self, why: str | None = None) -> None:
-        """Spark has had a part in it: several queries."""
+    def note_spark(self, reason: str | None = None) -> None:
+        """Note that Spark has read or written rows, which takes several queries."""
         self.spark = True
-        if why is not None:
-            self.note_why_not_workers(why)
+        if reason is not None:
+            self.note_why_not_workers(reason)
 
-    def note_why_not_workers(self, why: str) -> None:
-        """Workers cannot, for this reason."""
-        self.reasons[why] = None
+    def note_why_not_workers(self, reason: str) -> None:
+        """Note a reason why workers cannot read and write the files themselves."""
+        self.reasons[reason] = None
 
-    def add_row_groups(self, read: int, there: int) -> None:
-        """Workers have looked up rows in files with so many row groups, and have read so many of these."""
+    def add_row_groups(self, read: int, total: int) -> None:
+        """Add a worker's count of row groups: those that it has read, and all of the files that it has looked into."""
         self.row_groups_read += read
-        self.row_groups += there
+        self.row_groups += total
 
     def recorded(self) -> Computed | None:
-        """Return what is recorded. None: it had nothing to do."""
+        """Return the record for the ack, or None if the operator had nothing to do."""
         if not self.workers and not self.spark:
             return None
-        why = list(self.reasons) if self.spark else []
         return Computed(
             workers=self.workers,
             spark=self.spark,
-            why=why,
+            why=list(self.reasons) if self.spark else [],
             spilled=self.spilled,
             row_groups_read=self.row_groups_read,
             row_groups=self.row_groups,

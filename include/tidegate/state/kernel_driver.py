@@ -1,17 +1,17 @@
-"""An operator's kernel at work: workers get the batch's rows of some keys with the stored ones, and a function does it.
+"""Runs an operator's kernel on Spark workers: the driver's part.
 
-Spark computes the batch, brings each worker the rows of its key groups, and gets a few lines that name files: one
-query, whatever the operator does. In DataFrame algebra each join, grouping and lookup is a query of its own or several,
-planned and started one after the other: for small batches that is nearly all of a checkpoint's time.
+Each worker gets the batch's rows of its key groups and the stored rows of their keys, calls the kernel, and reports the
+files that it has written. This takes one query for any operator. In DataFrame algebra each join, grouping and lookup
+takes at least one query, and for small batches, planning and starting these is nearly all of a checkpoint's time.
 
-The kernel is the same everywhere. What differs is how rows come to it, and go:
+The kernel is always the same. Only the transport of its rows differs:
 
-    files    workers look up stored rows in the state's files, and write files; on one disk, or in an object store
-    Spark    where workers do not reach the files, Spark reads the stored rows and brings them along, and writes the
-             changed ones: three queries, and one more for each state and output
-    none     an interval begins with nothing and leaves nothing: nothing is looked up, and no state is written
+    files    workers look up stored rows in the state's files, and write files, on one disk or in an object store
+    Spark    where workers cannot reach the files, Spark reads the stored rows and writes the changed ones: three
+             queries, and one more for each state and output
+    none     an interval starts without state and leaves none, so nothing is looked up and no state is written
 
-More rows than memory should hold go to local disk, and are worked on in parts (`state/arrow/spill.py`).
+Rows that do not fit into memory are spilled to local disk and processed in parts (`state/arrow/spill.py`).
 """
 
 from __future__ import annotations
@@ -67,37 +67,37 @@ __all__ = ["KernelOutput", "StateLookup", "run_kernel"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 MAX_BYTES: Final = 256 << 20
-"""The most that a worker holds of a state, and four times what it holds of a batch, of which a kernel makes several
-copies. More goes to local disk, and is worked on in parts."""
+"""The most that a worker holds in memory of a state. Of a batch it holds a quarter, because a kernel makes several
+copies of it. The rest is spilled to local disk."""
 MAX_STORED_FOR_ONE_WORKER: Final = 200_000
-"""The most stored rows among which one worker looks for those of a few rows' keys."""
+"""A state with more rows than this is split among workers even if only a few rows arrive."""
 TIES: Final = "rows that are as great as stored ones: their ids decide"
 
 
 @dataclass(frozen=True)
 class StateLookup:
-    """One of the states that the function looks at and changes."""
+    """A state that the kernel reads and changes, and which of its rows are looked up."""
 
     state: KeyedState
     columns: Sequence[StructField]
     """Its keys and values."""
     time: str | None = None
     expire_before: int | None = None
-    """Also the stored rows whose `time` is below this are looked up."""
+    """Stored rows whose `time` is below this expire in this checkpoint, and are looked up in addition."""
     expired_since: int | None = None
-    """Of these only the ones from this on: what is below has ended before, and no longer counts."""
+    """Rows whose `time` is below this expired in an earlier checkpoint, and no longer count."""
     time_can_advance: bool = False
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
     drop_when_compacting: ExpiredRows | None = None
-    """Rows that are over are left out when files are compacted."""
+    """The expired rows, which compaction leaves out."""
     also_keys_of: int | None = None
-    """The number of a state before this one: what is found there is looked up here, too, by its keys."""
+    """The index of an earlier state: the keys of the rows found there are looked up here, too."""
     computed: Mapping[str, str] = field(default_factory=dict)
-    """Columns that Spark computes of a row's others, with their SQL: rows that came before there was such a column get
-    it, once."""
+    """The columns that Spark computes from other columns of a row, with their SQL. Stored rows that predate such a
+    column are filled once."""
 
     def lookup_plan(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
-        """Return how workers look up its rows. merging: how they write it."""
+        """Return the instructions by which workers look up its rows. merging: how they write them."""
         return Lookup(
             replace(merging, expired=self.drop_when_compacting),
             grouped_by,
@@ -111,16 +111,14 @@ class StateLookup:
     def read_through_spark(
         self, sought: Sequence[DataFrame], grouped_by: Sequence[str], groups: int, *, with_ids: bool
     ) -> DataFrame | None:
-        """Return the stored rows that workers would look up; some of them twice. None: there are none.
+        """Return the stored rows that workers would look up, some of them twice, or None if there are none.
 
-        sought: frames whose keys are looked up. groups: into how many key groups rows are put. with_ids: also their
-        ids.
+        sought: frames whose keys are looked up. groups: the number of key groups. with_ids: add the rows' ids.
         """
-        from pyspark.sql import functions as F
-
-        state, frames = self.state, []
+        state = self.state
         if not state.is_kept or state.is_empty:
             return None
+        frames: list[DataFrame | None] = []
         keys = [frame.select(*map(quoted, grouped_by)) for frame in sought]
         if keys and not grouped_by:
             frames.append(state.rows())
@@ -128,47 +126,56 @@ class StateLookup:
             frames.append(state.lookup(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
         if self.time is not None and self.expire_before is not None:
             frames.append(self._read_expiring_through_spark(self.time, self.expire_before))
-        kinds = {field.name: field.dataType for field in self.columns}
-        aligned = []
-        for frame in frames:
-            if frame is not None:
-                there = set(frame.columns)
-                columns = (F.col(quoted(n)) if n in there else F.lit(None) for n in kinds)
-                named = (c.cast(kind).alias(n) for c, (n, kind) in zip(columns, kinds.items(), strict=True))
-                aligned.append(with_fields(frame.select(*named), list(self.columns)))
+        aligned = [self._with_all_columns(frame) for frame in frames if frame is not None]
         if not aligned:
             return None
         rows = aligned[0] if len(aligned) == 1 else aligned[0].unionAll(aligned[1])
         ids = row_halves(aligned[0]) if with_ids else []
-        return select_sql(rows, [f"{key_group(grouped_by, groups)} AS {GROUP}", *map(quoted, kinds), *ids])
+        names = [quoted(field.name) for field in self.columns]
+        return select_sql(rows, [f"{key_group(grouped_by, groups)} AS {GROUP}", *names, *ids])
 
-    def _read_expiring_through_spark(self, time: str, ends: int) -> DataFrame | None:
+    def _with_all_columns(self, frame: DataFrame) -> DataFrame:
+        """Return the rows with all of the state's columns, in order; columns that a frame lacks are null."""
+        from pyspark.sql import functions as F
+
+        present = set(frame.columns)
+        columns = []
+        for target in self.columns:
+            name = target.name
+            column = F.col(quoted(name)) if name in present else F.lit(None)
+            columns.append(column.cast(target.dataType).alias(name))
+        return with_fields(frame.select(*columns), list(self.columns))
+
+    def _read_expiring_through_spark(self, time: str, expire_before: int) -> DataFrame | None:
         base = self.state.base
         if base is None or time not in {field["name"] for field in base.columns["fields"]}:
-            return None  # the column is new: nothing has a time yet
-        kind = next(field.dataType.typeName() for field in self.columns if field.name == time)
-        at = quoted(time) if kind == "long" else f"unix_micros({quoted(time)})"
-        where = f"{at} < {ends}" + (f" AND {at} >= {self.expired_since}" if self.expired_since is not None else "")
+            return None  # the column is new, so no stored row has a time yet
+        type_names = {field.name: field.dataType.typeName() for field in self.columns}
+        micros = quoted(time) if type_names[time] == "long" else f"unix_micros({quoted(time)})"
+        condition = f"{micros} < {expire_before}"
+        if self.expired_since is not None:
+            condition += f" AND {micros} >= {self.expired_since}"
         if not self.time_can_advance:
-            return self.state.rows(where)
+            return self.state.rows(condition)
+        # A file may hold an older version of a row: the condition must see only the newest one.
         rows = self.state.rows()
-        return None if rows is None else rows.where(where)
+        return None if rows is None else rows.where(condition)
 
 
 @dataclass(frozen=True)
 class KernelOutput:
-    """What workers made of a batch."""
+    """What workers computed from a batch."""
 
     rows: DataFrame
     """The rows to emit."""
     counts: Mapping[str, int]
     side_outputs: Mapping[str, DataFrame]
-    """The rows of the operator's other outputs, as far as they were asked for."""
+    """The rows of the operator's other outputs that were requested."""
     _retractions: DataFrame | None = None
 
     @property
     def retractions(self) -> DataFrame:
-        """The rows that were emitted before, and are replaced; none if nobody asked for them."""
+        """The emitted rows that are replaced. Empty if they were not requested."""
         return empty_like(self.rows) if self._retractions is None else self._retractions
 
 
@@ -189,29 +196,29 @@ def run_kernel(
     project: Callable[[pa.Table], pa.Table] | None = None,
     side_outputs: Mapping[str, Sequence[StructField]] = _NOTHING,
 ) -> KernelOutput:
-    """Let workers run a kernel.
+    """Run a kernel on workers.
 
-    fields: the columns of the batch, so that Spark need not be asked.
-    grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
+    fields: the columns of the batch, which would cost Spark an analysis to find.
+    grouped_by: the columns of the batch, keys of each state, by which rows are sent to the same worker.
     output_fields: the columns of the rows to emit. is_empty: the batch is known to have no rows.
-    keeps_rows: the states hold whole rows of the batch, and not only a part of each.
-    size_hint: a state of somebody else's that holds the batch's other columns: it tells how large rows are.
-    keyless: SQL of the rows that are in none of the states, and may go to any worker.
-    is_current_column: a column of what the kernel returns, beside `output_fields`: false where a row is replaced.
-    wants_retractions: rows that are replaced are asked for.
-    project: makes the rows to emit of what the kernel returns. None: they are the same.
-    side_outputs: the operator's other outputs that are asked for, each with the columns of its rows.
+    keeps_rows: the states hold whole rows of the batch, so that their files show how large its rows are.
+    size_hint: a state of another operator that holds the batch's other columns, and shows how large these are.
+    keyless: an SQL condition for rows that belong to none of the states, and may go to any worker.
+    is_current_column: a column that the kernel adds to `output_fields`. It is false where a row is a retraction.
+    wants_retractions: the caller uses `retractions` of the result.
+    project: turns the rows that the kernel returns into those to emit. None: they are the same.
+    side_outputs: the operator's other outputs that are used, each with the columns of its rows.
     """
     from pyspark.sql.types import IntegerType, StructField
 
-    asked = _KernelRun(
+    run = _KernelRun(
         batch=batch,
         fields=[*fields, StructField(GROUP, IntegerType())],
         grouped_by=grouped_by,
         states=states,
         kernel=kernel,
         main=_Output("given", output_fields),
-        side_outputs={name: _Output(name, own) for name, own in side_outputs.items()},
+        side_outputs={name: _Output(name, columns) for name, columns in side_outputs.items()},
         is_empty=is_empty,
         keyless=keyless,
         is_current_column=is_current_column,
@@ -219,35 +226,41 @@ def run_kernel(
         project=project,
     )
     first = states[0].state
-    idle = is_empty and not any(_has_work(remembered) for remembered in states)
-    if first.is_analysed or (asked.stores_rows and not idle):
-        for remembered, schema in zip(states, asked.schemas, strict=True):
-            lacking = remembered.state.lacks(remembered.computed)
-            remembered.state.check_schema(schema)
-            if lacking:
-                remembered.state.fill(schema, {name: remembered.computed[name] for name in lacking})
-    if idle:  # nor does it take new columns: the operator's other states do not, either
-        return asked.empty_result()
-    for remembered in states if asked.stores_rows else ():
-        remembered.state.regroup(grouped_by)
-    if (why := asked.why_not_on_files()) is not None:
-        return asked.run_through_spark(why, with_ids=kernel.may_tie)
-    holding = [[each.state for each in states], *([[size_hint]] if size_hint is not None else [])]
-    light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
-    folded = asked.run_on_files(light=light and not first.shares_session)
-    if folded is None:
-        return asked.run_through_spark(TIES, with_ids=True)
+    idle = is_empty and not any(_has_expiring_rows(lookup) for lookup in states)
+    if first.is_analysed or (run.stores_rows and not idle):
+        for lookup, schema in zip(states, run.schemas, strict=True):
+            missing = lookup.state.lacks(lookup.computed)
+            lookup.state.check_schema(schema)
+            if missing:
+                lookup.state.fill(schema, {name: lookup.computed[name] for name in missing})
+    if idle:  # it takes no new columns, because the operator's other states do not either
+        return run.empty_result()
+    if run.stores_rows:
+        for lookup in states:
+            lookup.state.regroup(grouped_by)
+    if (reason := run.why_not_on_files()) is not None:
+        return run.run_through_spark(reason, with_ids=kernel.may_tie)
+    sample: list[list[StateFile]] = []
+    if keeps_rows:
+        states_with_columns = [[lookup.state for lookup in states]]
+        if size_hint is not None:
+            states_with_columns.append([size_hint])
+        sample = _row_size_sample(states_with_columns)
+    light = workers.are_light(run.fields, *sample)
+    output = run.run_on_files(light=light and not first.shares_session)
+    if output is None:
+        return run.run_through_spark(TIES, with_ids=True)
     first.computing.note_workers()
-    return folded
+    return output
 
 
 @dataclass(frozen=True)
 class _KernelRun:
-    """What a kernel is to do, as `run_kernel` is told."""
+    """The arguments of `run_kernel`, and both ways to run it."""
 
     batch: DataFrame
     fields: Sequence[StructField]
-    """Its columns, and the key group."""
+    """The batch's columns, and the key group."""
     grouped_by: Sequence[str]
     states: Sequence[StateLookup]
     kernel: Kernel
@@ -262,59 +275,59 @@ class _KernelRun:
     @cached_property
     def schemas(self) -> list[Json]:
         """The columns of each state's files."""
-        return [remembered.state.schema_of_files(remembered.columns) for remembered in self.states]
+        return [lookup.state.schema_of_files(lookup.columns) for lookup in self.states]
 
     @property
     def first(self) -> KeyedState:
-        """The state beside which files with rows to emit are written."""
+        """The state next to whose files those with rows to emit are written."""
         return self.states[0].state
 
     @property
     def stores_rows(self) -> bool:
-        """Whether anything is stored: an interval keeps nothing."""
-        return all(remembered.state.is_kept for remembered in self.states)
+        """Whether anything is stored. An interval keeps no state."""
+        return all(lookup.state.is_kept for lookup in self.states)
 
     def empty_result(self) -> KernelOutput:
         """Return no rows."""
-        others = {name: output.empty_frame(self.first) for name, output in self.side_outputs.items()}
-        return KernelOutput(self.main.empty_frame(self.first), {}, others)
+        side_outputs = {name: output.empty_frame(self.first) for name, output in self.side_outputs.items()}
+        return KernelOutput(self.main.empty_frame(self.first), {}, side_outputs)
 
     def why_not_on_files(self) -> str | None:
-        """Return why workers cannot read and write the files themselves, if they cannot."""
+        """Return why workers cannot read and write the files themselves, or None if they can."""
         if not self.grouped_by:
             return "it has no key"
-        if not all(workers.usable(each.state.spark, each.state.to.location) for each in self.states):
+        if not all(workers.usable(lookup.state.spark, lookup.state.to.location) for lookup in self.states):
             return workers.OUT_OF_REACH
-        if len({remembered.state.groups for remembered in self.states}) > 1:
-            return "its states have been begun with different numbers of key groups"
+        if len({lookup.state.groups for lookup in self.states}) > 1:
+            return "its states were created with different numbers of key groups"
         outputs = [self.main, *self.side_outputs.values()]
-        for given in (*(output.columns for output in outputs), self.fields):
-            if collated := collated_names(given):
+        for fields in (*(output.columns for output in outputs), self.fields):
+            if collated := collated_names(fields):
                 return f"column {collated[0]} has a collation"
-        for remembered, schema in zip(self.states, self.schemas, strict=True):
-            if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
-                return why
+        for lookup, schema in zip(self.states, self.schemas, strict=True):
+            if (reason := workers.why_not_merged(schema, lookup.state.keys, {})) is not None:
+                return reason
         for schema in (*self.schemas, *(output.schema for output in outputs), schema_of(self.fields)):
-            if (why := workers.why_not_written(schema)) is not None:
-                return why
+            if (reason := workers.why_not_written(schema)) is not None:
+                return reason
             if problems := schema_problems(schema, ()):
                 return problems[0]
         return None
 
     @cached_property
     def grouped(self) -> DataFrame:
-        """The batch, with the key groups of its rows."""
+        """The batch with the key group of each row."""
         group = key_group(self.grouped_by, self.first.groups)
         if self.keyless is not None:
-            somewhere = f"CAST(pmod(xxhash64(spark_partition_id()), {self.first.groups}) AS INT)"
-            group = f"IF({self.keyless}, {somewhere}, {group})"
+            any_group = f"CAST(pmod(xxhash64(spark_partition_id()), {self.first.groups}) AS INT)"
+            group = f"IF({self.keyless}, {any_group}, {group})"
         grouped = select_sql(self.batch, ["*", f"{group} AS {GROUP}"])
         return empty_like(grouped) if self.is_empty else grouped
 
     @contextlib.contextmanager
     def split_by_group(self, rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-        """Split rows by ranges of key groups. Few rows are not split: one worker takes them where they come from."""
-        states = [remembered.state for remembered in self.states]
+        """Split rows by ranges of key groups. If they are few, one worker takes them all, without a shuffle."""
+        states = [lookup.state for lookup in self.states]
         are_few = all(state.few_rows_arrive for state in states)
         stored = sum(state.rows_in_files for state in states)
         if are_few and stored <= MAX_STORED_FOR_ONE_WORKER and not self.kernel.is_users_own:
@@ -326,21 +339,23 @@ class _KernelRun:
     # -- workers read and write files ----------------------------------------------------------------
 
     def run_on_files(self, *, light: bool) -> KernelOutput | None:
-        """Let workers look up stored rows in files, and write files. None: ids of stored rows are needed, and nothing
-        has been done."""
-        first, states = self.first, self.states if self.stores_rows else []
-        folders = [remembered.state.new_folder("fold") for remembered in self.states]
+        """Run the kernel on the state's files. Return None, with nothing changed, if it needs the ids of stored rows,
+        which files do not hold."""
+        first = self.first
+        stored_states = self.states if self.stores_rows else []
+        folders = [lookup.state.new_folder("fold") for lookup in self.states]
         folder, location = folders[0], first.to.location
-        due = [remembered.state.due_batches() for remembered in states]
+        due = [lookup.state.due_batches() for lookup in stored_states]
         with self.split_by_group(self.grouped) as (rows, count):
+            lookups = []
+            for number, lookup in enumerate(stored_states):
+                merging = lookup.state.merge_plan(self.schemas[number], folders[number], count, due[number])
+                lookups.append(lookup.lookup_plan(self.grouped_by, merging))
             arriving = schema_of(self.fields)
             plan = KernelPlan(
-                lookups=[
-                    each.lookup_plan(self.grouped_by, each.state.merge_plan(schema, own, count, batches))
-                    for each, schema, own, batches in zip(states, self.schemas, folders, due, strict=False)
-                ],
+                lookups=lookups,
                 stored=[arrow_schema(schema, list(columns(schema))) for schema in self.schemas],
-                stored_by=[each.state.keys for each in self.states],
+                stored_by=[lookup.state.keys for lookup in self.states],
                 kernel=self.kernel,
                 arriving=Arriving(
                     [arrow_schema(arriving, list(columns(arriving)))],
@@ -357,28 +372,27 @@ class _KernelRun:
             )
             outcome = _Outcome(_run(plan, rows, self.fields, count, is_empty=self.is_empty, light=light), count)
         if outcome.tied or outcome.hot_keys:
-            for remembered, own in zip(self.states, folders, strict=True):
-                remembered.state.to.location.remove_folder(own)
+            for lookup, state_folder in zip(self.states, folders, strict=True):
+                lookup.state.to.location.remove_folder(state_folder)
             for output in filter(None, (self.main, self.retractions, *self.side_outputs.values())):
                 location.remove_folder(output.folder(folder))
-            self._refuse(outcome.hot_keys)
+            self._refuse_hot_keys(outcome.hot_keys)
             return None
-        for number, remembered in enumerate(states):
+        for number, lookup in enumerate(stored_states):
             added, compacted = outcome.files(number, due[number])
-            remembered.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
+            lookup.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
         first.computing.spilled += outcome.spilled
         first.computing.add_row_groups(*outcome.row_groups)
-        return KernelOutput(
-            self.main.read(first, folder, outcome.emitted_files),
-            outcome.counts,
-            {
-                name: output.read(first, folder, outcome.side_output_files(number))
-                for number, (name, output) in enumerate(self.side_outputs.items())
-            },
-            self.retractions.read(first, folder, outcome.retraction_files) if self.retractions is not None else None,
-        )
+        side_outputs = {}
+        for number, (name, output) in enumerate(self.side_outputs.items()):
+            side_outputs[name] = output.read(first, folder, outcome.side_output_files(number))
+        retractions = None
+        if self.retractions is not None:
+            retractions = self.retractions.read(first, folder, outcome.retraction_files)
+        rows_to_emit = self.main.read(first, folder, outcome.emitted_files)
+        return KernelOutput(rows_to_emit, outcome.counts, side_outputs, retractions)
 
-    def _refuse(self, hot_keys: Mapping[str, int]) -> None:
+    def _refuse_hot_keys(self, hot_keys: Mapping[str, int]) -> None:
         """Raise Invalid if a key has more rows than a worker can hold."""
         for key, size in hot_keys.items():
             raise Invalid(
@@ -390,55 +404,30 @@ class _KernelRun:
                 quoted=key,
             )
 
-    # -- Spark brings rows, and takes them -----------------------------------------------------------
+    # -- Spark reads and writes the rows -------------------------------------------------------------
 
-    def run_through_spark(self, why: str, *, with_ids: bool = False) -> KernelOutput:
-        """Let Spark read the stored rows and write what has changed. with_ids: of the stored rows, too."""
-        from pyspark.sql import functions as F
+    def run_through_spark(self, reason: str, *, with_ids: bool = False) -> KernelOutput:
+        """Run the kernel on rows that Spark reads and writes. with_ids: read the ids of stored rows, too."""
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
         first = self.first
         first.computing.note_workers()
-        first.computing.note_spark(why)
-        looks_up = any(each.state.is_kept and not each.state.is_empty for each in self.states)
-        grouped = first.cached(self.grouped) if looks_up and not self.is_empty else self.grouped
-        batch = None if self.is_empty else grouped
-        group = StructField(GROUP, IntegerType())
-        halves = [StructField(name, LongType()) for name in HALVES] if with_ids else []
-        kinds: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
-        for remembered in self.states:
-            looked_at = [kinds[0][0]]
-            if remembered.also_keys_of is not None:
-                looked_at.append(kinds[1 + remembered.also_keys_of][0])
-            sought = [frame for frame in looked_at if frame is not None]
-            found = remembered.read_through_spark(sought, self.grouped_by, first.groups, with_ids=with_ids)
-            kinds.append((found, _nullable([group, *remembered.columns, *halves])))
-        arriving, incoming = _union_columns([fields for _, fields in kinds])
-        changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
-        kinds_of_counts = (StringType(), IntegerType(), LongType())
-        counts = [StructField(name, kind) for name, kind in zip(COUNTS, kinds_of_counts, strict=True)]
+        first.computing.note_spark(reason)
+        inputs = self._inputs_through_spark(with_ids=with_ids)
+        arriving, incoming = _union_columns([fields for _, fields in inputs])
+        changes = [_nullable([*lookup.columns, StructField(DELETED, BooleanType())]) for lookup in self.states]
+        count_types = (StringType(), IntegerType(), LongType())
+        counts = [StructField(name, data_type) for name, data_type in zip(COUNTS, count_types, strict=True)]
         outputs = [self.main, self.main, *self.side_outputs.values()]
         leaving, outgoing = _union_columns([*changes, *(output.columns for output in outputs), counts])
-        tagged = [
-            _tagged(frame, number, [f.name for f in fields], incoming[number])
-            for number, (frame, fields) in enumerate(kinds)
-            if frame is not None
-        ]
-        together = no_rows(first.spark, StructType(arriving)) if not tagged else tagged[0]
-        for frame in tagged[1:]:
-            together = together.unionByName(frame, allowMissingColumns=True)
-        there = set(together.columns)
-        filled = (F.col(f.name) if f.name in there else F.lit(None) for f in arriving)
-        together = together.select(*(c.cast(f.dataType).alias(f.name) for c, f in zip(filled, arriving, strict=True)))
-        groups = f"coalesce({', '.join(names[GROUP] for names in incoming)})"
-        together = select_sql(together, ["*", f"{groups} AS {GROUP}"])
-        arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in kinds]
-        with self.split_by_group(together) as (rows, count):
+        tagged_inputs = self._union_of_inputs(inputs, arriving, incoming)
+        arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in inputs]
+        with self.split_by_group(tagged_inputs) as (rows, count):
             plan = KernelPlan(
                 lookups=[],
                 stored=[schema.empty_table().schema for schema in arrow[1:]],
-                stored_by=[each.state.keys for each in self.states],
+                stored_by=[lookup.state.keys for lookup in self.states],
                 kernel=self.kernel,
                 arriving=Arriving(arrow, incoming, self.kernel.add_columns, self.grouped_by),
                 key_group_columns=self.grouped_by,
@@ -447,47 +436,87 @@ class _KernelRun:
                 limits=Limits(MAX_BYTES // 4, MAX_BYTES),
                 is_current_column=self.is_current_column,
             )
-            passing = TaggedRows(
+            tagging = TaggedRows(
                 to_arrow_schema(StructType(leaving), timezone="UTC"), outgoing, self.project, list(self.side_outputs)
             )
-            made = first.cached(_run_through_spark(plan, passing, rows, [*arriving, group], StructType(leaving)))
-            counted = made.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
-        self._refuse({name: size for name, what, size in counted if what == HOT_KEY})
-        first.computing.spilled += sum(size for _, what, size in counted if what == SPILLED)
+            results = first.cached(_run_on_tagged_rows(plan, tagging, rows, StructType(leaving)))
+            report = results.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
+        self._refuse_hot_keys({name: size for name, kind, size in report if kind == HOT_KEY})
+        first.computing.spilled += sum(size for _, kind, size in report if kind == SPILLED)
         counters = Counter[str]()
-        for name, what, number in counted:
-            if what == COUNTED:
+        for name, kind, number in report:
+            if kind == COUNTED:
                 counters[name] += number
-        for number, remembered in enumerate(self.states):
-            if remembered.state.is_kept:
-                changed = _of_kind(made, number, changes[number], outgoing[number])
-                remembered.state.write_changes(changed, deletes=True)
-        start = len(self.states)
-        emitted = [
-            _of_kind(made, start + place, output.columns, outgoing[start + place])
-            for place, output in enumerate(outputs)
-        ]
-        return KernelOutput(
-            emitted[0],
-            counters,
-            dict(zip(self.side_outputs, emitted[2:], strict=True)),
-            emitted[1] if self.retractions is not None else None,
-        )
+        for number, lookup in enumerate(self.states):
+            if lookup.state.is_kept:
+                changed = _rows_of_kind(results, number, changes[number], outgoing[number])
+                lookup.state.write_changes(changed, deletes=True)
+        emitted = []
+        for kind, output in enumerate(outputs, start=len(self.states)):
+            emitted.append(_rows_of_kind(results, kind, output.columns, outgoing[kind]))
+        side_outputs = dict(zip(self.side_outputs, emitted[2:], strict=True))
+        retractions = emitted[1] if self.retractions is not None else None
+        return KernelOutput(emitted[0], counters, side_outputs, retractions)
+
+    def _inputs_through_spark(self, *, with_ids: bool) -> list[tuple[DataFrame | None, list[StructField]]]:
+        """Return the batch, and for each state its rows that are needed, each with their columns. None: no rows."""
+        from pyspark.sql.types import IntegerType, LongType, StructField
+
+        first = self.first
+        batch = None
+        if not self.is_empty:
+            reads_state = any(lookup.state.is_kept and not lookup.state.is_empty for lookup in self.states)
+            batch = first.cached(self.grouped) if reads_state else self.grouped
+        inputs: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
+        id_fields = [StructField(name, LongType()) for name in HALVES] if with_ids else []
+        for lookup in self.states:
+            frames = [batch]
+            if lookup.also_keys_of is not None:
+                frames.append(inputs[1 + lookup.also_keys_of][0])
+            sought = [frame for frame in frames if frame is not None]
+            stored = lookup.read_through_spark(sought, self.grouped_by, first.groups, with_ids=with_ids)
+            inputs.append((stored, _nullable([StructField(GROUP, IntegerType()), *lookup.columns, *id_fields])))
+        return inputs
+
+    def _union_of_inputs(
+        self,
+        inputs: Sequence[tuple[DataFrame | None, Sequence[StructField]]],
+        columns: Sequence[StructField],
+        names: Sequence[Mapping[str, str]],
+    ) -> DataFrame:
+        """Return all inputs in one frame with these columns, and each row's key group. names: those of each input."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        tagged = []
+        for kind, (frame, fields) in enumerate(inputs):
+            if frame is not None:
+                tagged.append(_tagged(frame, kind, [field.name for field in fields], names[kind]))
+        union = tagged[0] if tagged else no_rows(self.first.spark, StructType(list(columns)))
+        for frame in tagged[1:]:
+            union = union.unionByName(frame, allowMissingColumns=True)
+        present = set(union.columns)
+        filled = []
+        for target in columns:
+            column = F.col(target.name) if target.name in present else F.lit(None)
+            filled.append(column.cast(target.dataType).alias(target.name))
+        group_columns = ", ".join(input_names[GROUP] for input_names in names)
+        return select_sql(union.select(*filled), ["*", f"coalesce({group_columns}) AS {GROUP}"])
 
 
 def _union_columns(kinds: Sequence[Sequence[StructField]]) -> tuple[list[StructField], list[dict[str, str]]]:
     """Return the columns of rows of several kinds in one frame, and for each kind its columns' names there."""
     from pyspark.sql.types import IntegerType, StructField
 
-    names = [{field.name: f"k{kind}_{place}" for place, field in enumerate(own)} for kind, own in enumerate(kinds)]
-    columns = [StructField(KIND, IntegerType())]
-    for own, named in zip(kinds, names, strict=True):
-        columns += [StructField(named[field.name], field.dataType) for field in own]  # null in rows of other kinds
+    columns, names = [StructField(KIND, IntegerType())], []
+    for kind, fields in enumerate(kinds):
+        names.append({field.name: f"k{kind}_{place}" for place, field in enumerate(fields)})
+        columns += [StructField(names[kind][field.name], field.dataType) for field in fields]
     return columns, names
 
 
 def _nullable(fields: Sequence[StructField]) -> list[StructField]:
-    """Return columns that may hold null, whatever Spark knows of them."""
+    """Return the columns as nullable: in rows of other kinds they are null."""
     from pyspark.sql.types import StructField
 
     return [StructField(field.name, field.dataType) for field in fields]
@@ -498,58 +527,59 @@ def _tagged(frame: DataFrame, kind: int, order: Sequence[str], names: Mapping[st
     return select_sql(frame, [f"{kind} AS {KIND}", *columns])
 
 
-def _of_kind(made: DataFrame, kind: int, fields: Sequence[StructField], names: Mapping[str, str]) -> DataFrame:
-    """Return the rows of a kind, under their own names."""
-    chosen = made.where(f"{KIND} = {kind}").select(*(names[field.name] for field in fields))
+def _rows_of_kind(results: DataFrame, kind: int, fields: Sequence[StructField], names: Mapping[str, str]) -> DataFrame:
+    """Return the rows of one kind, with the names that its columns have outside of the union."""
+    chosen = results.where(f"{KIND} = {kind}").select(*(names[field.name] for field in fields))
     return with_fields(renamed(chosen, [field.name for field in fields]), list(fields))
 
 
-def _run_through_spark(
-    plan: KernelPlan, passing: TaggedRows, rows: DataFrame, fields: Sequence[StructField], leaving: Any
-) -> DataFrame:
-    """Return what workers make of rows that Spark brings them."""
+def _run_on_tagged_rows(plan: KernelPlan, tagging: TaggedRows, rows: DataFrame, leaving: Any) -> DataFrame:
+    """Return what workers compute from rows that Spark brings them."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split, _ = workers.task()
-        yield from run_kernel_on_tagged_rows(plan, passing, batches, split)
+        yield from run_kernel_on_tagged_rows(plan, tagging, batches, split)
 
     return workers.mapped(rows, work, leaving)
 
 
 @dataclass(frozen=True)
 class _Output:
-    """Rows that workers give out, in files beside the operator's first state."""
+    """Rows that workers write for downstream, in files next to those of the operator's first state."""
 
     name: str
     columns: Sequence[StructField]
 
     @cached_property
     def schema(self) -> Json:
-        """Its columns, as the schema of files."""
+        """The schema of its files."""
         return schema_of(self.columns)
 
-    def folder(self, beside: str) -> str:
-        """Return where its files are. beside: the folder of the state's."""
-        return f"{beside}-{self.name}"
+    def folder(self, state_folder: str) -> str:
+        """Return the folder of its files. state_folder: that of the state's files."""
+        return f"{state_folder}-{self.name}"
 
     def emit_plan(
         self,
         location: Location,
-        beside: str,
-        made: Callable[[pa.Table], pa.Table] | None = None,
-        replaced: _Output | None = None,
+        state_folder: str,
+        project: Callable[[pa.Table], pa.Table] | None = None,
+        retractions: _Output | None = None,
     ) -> EmitPlan:
-        """Return how workers write it. made: makes its rows. replaced: the output with those that it replaces."""
+        """Return how workers write it. project: turns rows into those to emit. retractions: their output."""
+        retractions_folder = None
+        if retractions is not None:
+            retractions_folder = location.full(retractions.folder(state_folder))
         return EmitPlan(
             workers.layout_of(self.schema, (), location),
-            location.full(self.folder(beside)),
-            made,
-            location.full(replaced.folder(beside)) if replaced is not None else None,
+            location.full(self.folder(state_folder)),
+            project,
+            retractions_folder,
         )
 
-    def read(self, state: KeyedState, beside: str, files: Mapping[str, WrittenFile]) -> DataFrame:
+    def read(self, state: KeyedState, state_folder: str, files: Mapping[str, WrittenFile]) -> DataFrame:
         """Return the rows that workers have written."""
-        rows = state.read_worker_files(self.folder(beside), files, self.schema)
+        rows = state.read_worker_files(self.folder(state_folder), files, self.schema)
         return self.empty_frame(state) if rows is None else rows
 
     def empty_frame(self, state: KeyedState) -> DataFrame:
@@ -559,28 +589,34 @@ class _Output:
         return no_rows(state.spark, StructType(list(self.columns)))
 
 
-def _files(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
-    """Return what is stored of each part of rows. None, if so much arrives that it may be like nothing before."""
-    if not all(state.little_arrives for part in parts for state in part):
-        return []
-    return [[file for state in part for file in state.base_files] for part in parts]
+def _row_size_sample(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
+    """Return stored files as a sample of row sizes, or none if this batch may be atypically large.
+
+    parts: states that together hold all columns of a row, in groups that hold the same ones.
+    """
+    sample = []
+    for states in parts:
+        if not all(state.little_arrives for state in states):
+            return []
+        sample.append([file for state in states for file in state.base_files])
+    return sample
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the workers have reported. count: the number of ranges."""
+    """The workers' reports. count: the number of ranges of key groups."""
 
     lines: Sequence[ReportRow]
     count: int
 
     @property
     def tied(self) -> bool:
-        """Whether the ids of stored rows are needed."""
+        """Whether a kernel needs the ids of stored rows."""
         return any(line.kind == TIED for line in self.lines)
 
     @property
     def hot_keys(self) -> dict[str, int]:
-        """The keys with more rows than a worker can hold, and how many bytes they have at least."""
+        """The keys with more rows than a worker can hold, and a lower bound of their bytes."""
         return {line.name: line.size for line in self.lines if line.kind == HOT_KEY}
 
     @property
@@ -590,7 +626,7 @@ class _Outcome:
 
     @property
     def row_groups(self) -> tuple[int, int]:
-        """How many row groups of the states' files workers have read, and how many there were."""
+        """The number of row groups of the states' files that workers have read, and of all that they considered."""
         lines = [line for line in self.lines if line.kind == ROW_GROUPS]
         return sum(line.rows for line in lines), sum(line.size for line in lines)
 
@@ -601,19 +637,23 @@ class _Outcome:
 
     @property
     def retraction_files(self) -> dict[str, WrittenFile]:
-        """The files with rows that were emitted before, and are replaced."""
+        """The files with retractions."""
         return self._files_of(REPLACED)
 
     def side_output_files(self, number: int) -> dict[str, WrittenFile]:
-        """The files with rows of the other output with this number."""
+        """The files of the side output with this number."""
         return self._files_of(SIDE_OUTPUT, number)
 
     def _files_of(self, kind: int, number: int = 0) -> dict[str, WrittenFile]:
-        lines = (line for line in self.lines if line.kind == kind and line.state == number)
-        return {line.name: line.reported_file for line in lines if line.rows}
+        files = {}
+        for line in self.lines:
+            if line.kind == kind and line.state == number and line.rows:
+                files[line.name] = line.reported_file
+        return files
 
     @property
     def counts(self) -> Counter[str]:
+        """The operator's counters, summed over all workers."""
         counts: Counter[str] = Counter()
         for line in self.lines:
             if line.kind == COUNTED:
@@ -623,32 +663,39 @@ class _Outcome:
     def files(
         self, state: int, due: Sequence[Compaction]
     ) -> tuple[dict[str, WrittenFile], dict[int, dict[str, WrittenFile]]]:
-        """Return a state's new files, and those in place of each set that every range has compacted."""
-        names: dict[int, dict[str, WrittenFile]] = defaultdict(dict)
+        """Return a state's new files, and for each batch of files that all ranges have compacted, the compacted ones.
+        A line's kind is ADDED, or the number of a batch."""
+        files: dict[int, dict[str, WrittenFile]] = defaultdict(dict)
         splits: dict[int, set[int]] = defaultdict(set)
-        for line in (line for line in self.lines if line.state == state):
+        for line in self.lines:
+            if line.state != state:
+                continue
             splits[line.kind].add(line.split)
             if line.rows:
-                names[line.kind][line.name] = line.reported_file
-        replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
-        return names[ADDED], replaced
+                files[line.kind][line.name] = line.reported_file
+        compacted = {number: files[number] for number in range(len(due)) if len(splits[number]) == self.count}
+        return files[ADDED], compacted
 
 
-def _has_work(remembered: StateLookup) -> bool:
-    """Return whether a state has rows that may end now. What is to be compacted waits for the next rows."""
-    remembered.state.drop_expired()
-    return remembered.expire_before is not None and not remembered.state.is_empty
+def _has_expiring_rows(lookup: StateLookup) -> bool:
+    """Return whether a state may have rows that expire now. Compaction alone is no reason to run: it can wait."""
+    lookup.state.drop_expired()
+    return lookup.expire_before is not None and not lookup.state.is_empty
 
 
 def _run(
     plan: KernelPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool, light: bool
 ) -> list[ReportRow]:
-    """Return the reports for all ranges of key groups. Spark may run no worker for a range without rows."""
+    """Return the reports for all ranges of key groups.
+
+    Spark may run no worker for a range without rows. Where such a range has rows to expire or files to compact, a
+    second query runs one.
+    """
     lines = [] if is_empty else _collect_reports(plan, rows, fields, light=light)
     missing = set(range(count)) - {line.split for line in lines}
     if missing and any(lookup.expire_before is not None or lookup.state.batches for lookup in plan.lookups):
-        none = rows.sparkSession.range(0, count, 1, count)
-        lines += _collect_reports(plan, none, none.schema.fields, missing)
+        row_per_range = rows.sparkSession.range(0, count, 1, count)
+        lines += _collect_reports(plan, row_per_range, row_per_range.schema.fields, missing)
     return lines
 
 
@@ -660,12 +707,12 @@ def _collect_reports(
     *,
     light: bool = False,
 ) -> list[ReportRow]:
-    """only: just these ranges, without rows."""
+    """Return the workers' reports. only: run the kernel for just these ranges, without rows."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         split, name = workers.task()
         if only is not None:
-            for _ in batches:  # a worker that leaves rows unread is not used again
+            for _ in batches:  # Spark does not reuse a worker that leaves rows unread
                 pass
             if split not in only:
                 return
