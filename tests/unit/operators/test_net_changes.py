@@ -28,7 +28,7 @@ def test_what_remains_is_given_and_nothing_waits_after_that(
     for rows, gives in checkpoints:
         for v, n in rows:
             waiting[v] += n
-        work = NetChanges(["v"], gives, replaces=True)
+        work = NetChanges(["v"], gives, retracts=True)
         arrived = table([{"_row": f"of {v}", "v": v, "_n": n} for v, n in rows], FIELDS)
         arrived = work.combine(arrived) if is_reduced else arrived
         folded = work(arrived, [found(state, arrived, everything=gives)])
@@ -49,7 +49,7 @@ def found(state: State, arrived: pa.Table, *, everything: bool) -> pa.Table:
 
 def test_many_copies_are_given_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.operators.join.kernel.CHUNK_ROWS", 3)
-    work = NetChanges(["v"], gives=True, replaces=False)
+    work = NetChanges(["v"], emits=True, retracts=False)
     arrived = table([{"_row": "of 1", "v": 1, "_n": 7}, {"_row": "of 2", "v": 2, "_n": 2}], FIELDS)
     parts = [some["v"].to_pylist() for some in work(arrived, [table([], FIELDS)]).rows]
     assert parts == [[1, 1, 1], [1, 1, 1], [1, 2, 2]]

@@ -1,1 +1,1 @@
-"""Operators as workers compute them, on Arrow tables: the rows are those of the DataFrame algebra."""
+"""The operators' kernels: functions of Arrow tables, with the same results as the DataFrame algebra."""

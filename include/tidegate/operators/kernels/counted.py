@@ -1,4 +1,4 @@
-"""The kernel of windows of a number of rows, whose partial values are sums and extremes."""
+"""The kernel of count windows whose partial values are sums and extremes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["PLACE", "ROWS", "CountedWindows"]
 ROWS: Final = "_rows"
 """The number of a window's rows."""
 PLACE: Final = "_place"
-"""Of a row, the number of its window, from the one that is open."""
+"""The number of a row's window within its key, counted from the open one."""
 _KEY: Final = "_key"
 
 
 @dataclass(frozen=True)
 class CountedWindows(Kernel):
-    """Puts the rows of each key that are ready into windows of `count` rows, and gives those that are full."""
+    """Assigns the ready rows of each key to windows of `count` rows, and emits the windows that are full."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     waiting: WaitingRows
     start: str
     end: str
@@ -44,17 +44,19 @@ class CountedWindows(Kernel):
 
         waited = self.waiting(arrived, stored[0])
         new = waited.ready.take(pa.array(np.repeat(np.arange(waited.ready.num_rows), waited.ready["_n"].to_numpy())))
-        codes, of_stored = codes_of([new.select(self.by), stored[1].select(self.by)], self.by)
-        touched = np.isin(of_stored, codes)
-        before, of_before = stored[1].filter(pa.array(touched)), of_stored[touched]
-        pieces = self._pieces(new, codes, before, of_before)
+        codes, stored_codes = codes_of(
+            [new.select(self.key_columns), stored[1].select(self.key_columns)], self.key_columns
+        )
+        is_touched = np.isin(stored_codes, codes)
+        before, codes_before = stored[1].filter(pa.array(is_touched)), stored_codes[is_touched]
+        pieces = self._pieces(new, codes, before, codes_before)
         windows = reduced_rows(pieces, [_KEY, PLACE], {self.start: "min", self.end: "max", ROWS: "sum", **self.ops})
         is_full = integers(windows[ROWS]) >= self.count
         still_open = windows.filter(pa.array(~is_full))
-        gone = before.filter(pa.array(~np.isin(of_before, still_open[_KEY].to_numpy())))
-        columns = [GROUP, *self.by, self.start, self.end, ROWS, *self.ops]
-        changes = pa.concat_tables([still_open.select(columns), gone.select(columns)], promote_options="default")
-        deleted = np.repeat([False, True], [still_open.num_rows, gone.num_rows])
+        removed = before.filter(pa.array(~np.isin(codes_before, still_open[_KEY].to_numpy())))
+        columns = [GROUP, *self.key_columns, self.start, self.end, ROWS, *self.ops]
+        changes = pa.concat_tables([still_open.select(columns), removed.select(columns)], promote_options="default")
+        deleted = np.repeat([False, True], [still_open.num_rows, removed.num_rows])
         return KernelResult(
             [waited.changes, changes.append_column(DELETED, pa.array(deleted))],
             [windows.filter(pa.array(is_full))],
@@ -62,11 +64,11 @@ class CountedWindows(Kernel):
             {LATE_OUTPUT: waited.late},
         )
 
-    def needs_match(self, arrived: pa.Table, place: int) -> Any:
-        """Of rows that wait only copies are needed; of open windows those of keys that get rows."""
-        return self.waiting.none(arrived) if place == 0 else self.waiting.are_ready(arrived)
+    def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
+        """Waiting rows need only copies of themselves. Open windows are needed for keys with ready rows."""
+        return self.waiting.none(arrived) if state_number == 0 else self.waiting.are_ready(arrived)
 
-    def _pieces(self, new: pa.Table, codes: Any, before: pa.Table, of_before: Any) -> pa.Table:
+    def _pieces(self, new: pa.Table, codes: Any, before: pa.Table, codes_before: Any) -> pa.Table:
         """Return open windows and single rows in order, each with the number of its window."""
         import numpy as np
         import pyarrow as pa
@@ -75,18 +77,17 @@ class CountedWindows(Kernel):
         assert ids is not None
         in_order = np.lexsort((ids[0], integers(new["_at"]), codes))
         new, codes = new.take(pa.array(in_order)), codes[in_order]
-        begun = np.zeros(max(codes.max(initial=-1), of_before.max(initial=-1)) + 1, np.int64)
-        begun[of_before] = integers(before[ROWS])
-        place = np.arange(len(codes)) - np.searchsorted(codes, codes) + begun[codes]
-        moment = before.schema.field(self.start).type
-        times = new["_at"].combine_chunks().cast(moment)
-        single = new.select([GROUP, *self.by])
+        rows_in_open_window = np.zeros(max(codes.max(initial=-1), codes_before.max(initial=-1)) + 1, np.int64)
+        rows_in_open_window[codes_before] = integers(before[ROWS])
+        position = np.arange(len(codes)) - np.searchsorted(codes, codes) + rows_in_open_window[codes]
+        times = new["_at"].combine_chunks().cast(before.schema.field(self.start).type)
+        single = new.select([GROUP, *self.key_columns])
         for name, column in ((self.start, times), (self.end, times), (ROWS, pa.array(np.ones(len(codes), np.int64)))):
             single = single.append_column(name, column)
         for name in self.ops:
             single = single.append_column(name, new[of_one_row(name)])
-        single = single.append_column(_KEY, pa.array(codes)).append_column(PLACE, pa.array(place // self.count))
-        whole = before.select([GROUP, *self.by, self.start, self.end, ROWS, *self.ops])
-        whole = whole.append_column(_KEY, pa.array(of_before))
-        whole = whole.append_column(PLACE, pa.array(np.zeros(len(of_before), np.int64)))
-        return pa.concat_tables([whole, single], promote_options="default").combine_chunks()
+        single = single.append_column(_KEY, pa.array(codes)).append_column(PLACE, pa.array(position // self.count))
+        open_windows = before.select([GROUP, *self.key_columns, self.start, self.end, ROWS, *self.ops])
+        open_windows = open_windows.append_column(_KEY, pa.array(codes_before))
+        open_windows = open_windows.append_column(PLACE, pa.array(np.zeros(len(codes_before), np.int64)))
+        return pa.concat_tables([open_windows, single], promote_options="default").combine_chunks()

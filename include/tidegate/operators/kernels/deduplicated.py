@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["DeduplicateWithin", "FirstPerKey"]
 
 _LAST = (1 << 63) - 1
-"""Stands for no time: after all others."""
+"""Sorts rows without a time after all others."""
 
 
 @dataclass(frozen=True)
 class FirstPerKey(Kernel):
-    """The first row of each key that has never been seen. `_at`: its time, which may be null; `_row`: its id."""
+    """Emits the first row of each new key. A row has its time in `_at`, which may be null, and its id in `_row`."""
 
     key_columns: Sequence[str]
     columns: Mapping[str, str]
@@ -34,16 +34,15 @@ class FirstPerKey(Kernel):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        codes, known = codes_of(
+        codes, stored_codes = codes_of(
             [arrived.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns
         )
-        fresh = np.flatnonzero(~np.isin(codes, known))
+        new = np.flatnonzero(~np.isin(codes, stored_codes))
         times = integers(pc.fill_null(arrived["_at"], _LAST))
-        rows = arrived.take(pa.array(fresh[_firsts(arrived, codes[fresh], times[fresh], fresh)]))
-        changes = rows.select([GROUP, *self.key_columns]).append_column(
-            DELETED, pa.array(np.zeros(rows.num_rows, bool))
-        )
-        return KernelResult([changes], [_emitted(rows, self.columns)])
+        rows = arrived.take(pa.array(new[_firsts(arrived, codes[new], times[new], new)]))
+        is_deleted = pa.array(np.zeros(rows.num_rows, bool))
+        changes = rows.select([GROUP, *self.key_columns]).append_column(DELETED, is_deleted)
+        return KernelResult([changes], [_renamed(rows, self.columns)])
 
     def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key."""
@@ -58,40 +57,45 @@ class FirstPerKey(Kernel):
 
 @dataclass(frozen=True)
 class DeduplicateWithin(Kernel):
-    """The rows that are at least `apart` microseconds from each other row of their key, taken in the order of time."""
+    """Emits a row, in order of time, if it is far enough from every row of its key that was emitted before."""
 
     key_columns: Sequence[str]
     columns: Mapping[str, str]
     """The columns of the rows to emit, each with its name in the batch."""
     min_distance: int
+    """In microseconds."""
     late: int | None
     """Rows before this time are late."""
     expire_before: int | None
-    """Rows before this time can meet no other any more."""
+    """Rows before this time are too old to be near a future row."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
         rows, late, counts = self._on_time(arrived)
-        times, before = integers(rows["_at"]), integers(stored[0]["_at"])
-        codes, known = codes_of([rows.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns)
-        first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
-        first = first[~_is_near_stored(codes[first], times[first], known, before, self.min_distance)]
-        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.min_distance)]))
-        over = -_LAST if self.expire_before is None else self.expire_before
-        stays = rows.filter(pa.array(integers(rows["_at"]) >= over)).select([GROUP, *self.key_columns, "_at"])
-        gone = stored[0].filter(pa.array(before < over)).select([GROUP, *self.key_columns, "_at"])
-        deleted = np.repeat([False, True], [stays.num_rows, gone.num_rows])
-        changes = pa.concat_tables([stays, gone], promote_options="permissive").append_column(
-            DELETED, pa.array(deleted)
+        times, stored_times = integers(rows["_at"]), integers(stored[0]["_at"])
+        codes, stored_codes = codes_of(
+            [rows.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns
         )
+        first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
+        first = first[~_is_near_stored(codes[first], times[first], stored_codes, stored_times, self.min_distance)]
+        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.min_distance)]))
+        expire_before = -_LAST if self.expire_before is None else self.expire_before
+        names = [GROUP, *self.key_columns, "_at"]
+        added = rows.filter(pa.array(integers(rows["_at"]) >= expire_before)).select(names)
+        expired = stored[0].filter(pa.array(stored_times < expire_before)).select(names)
+        is_deleted = pa.array(np.repeat([False, True], [added.num_rows, expired.num_rows]))
+        changes = pa.concat_tables([added, expired], promote_options="permissive")
         return KernelResult(
-            [changes], [_emitted(rows, self.columns)], counts, {LATE_OUTPUT: _emitted(late, self.columns)}
+            [changes.append_column(DELETED, is_deleted)],
+            [_renamed(rows, self.columns)],
+            counts,
+            {LATE_OUTPUT: _renamed(late, self.columns)},
         )
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return the first row of each key and time, and all that are late."""
+        """Return the first row of each key and time, and all late rows."""
         import numpy as np
         import pyarrow as pa
 
@@ -101,7 +105,7 @@ class DeduplicateWithin(Kernel):
         return pa.concat_tables([rows.take(pa.array(firsts)), late]).select(arrived.column_names)
 
     def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, pa.Table, dict[str, int]]:
-        """Return the rows that are on time, the others, and the numbers of these."""
+        """Return the rows that are on time, those that are late or have no time, and counts of the latter two."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -112,7 +116,7 @@ class DeduplicateWithin(Kernel):
 
 
 def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: bool = False) -> Any:
-    """Return, of each key (or of each key and time), the earliest row; of several the one with the least id.
+    """Return the earliest row of each key, or a row of each key and time. Ties take the row with the least id.
 
     codes, times: those of the rows at these places. The result: positions in these arrays, ordered by key and time.
     """
@@ -122,7 +126,7 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
 
     order = np.lexsort((times, codes))
     codes, times = codes[order], times[order]
-    starts = np.ones(len(order), bool)  # a row whose key or time differs from that of the row before it
+    starts = np.ones(len(order), bool)  # whether a row's key or time differs from that of the previous row
     starts[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
     segment = np.cumsum(starts) - 1
     sizes = np.bincount(segment, minlength=0)
@@ -133,8 +137,8 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
         by_id = pc.sort_indices(
             pa.table({"s": segment[tied], "id": ids}), sort_keys=[("s", "ascending"), ("id", "ascending")]
         ).to_numpy()
-        segments, at = np.unique(segment[tied][by_id], return_index=True)
-        firsts[segments] = tied[by_id[at]]
+        segments, first_of_segment = np.unique(segment[tied][by_id], return_index=True)
+        firsts[segments] = tied[by_id[first_of_segment]]
     if not each_time and len(firsts):
         earliest = np.ones(len(firsts), bool)
         earliest[1:] = codes[firsts][1:] != codes[firsts][:-1]
@@ -142,44 +146,44 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
     return order[firsts]
 
 
-def _is_near_stored(codes: Any, times: Any, known: Any, before: Any, apart: int) -> Any:
-    """Return a mask of the rows that are less than `apart` from a stored one of their key."""
+def _is_near_stored(codes: Any, times: Any, stored_codes: Any, stored_times: Any, min_distance: int) -> Any:
+    """Return a mask of the rows that are closer than `min_distance` to a stored one of their key."""
     import numpy as np
 
-    near = np.zeros(len(codes), bool)
-    if not len(known):
-        return near
-    order = np.lexsort((before, known))
-    known, before = known[order], before[order]
-    distinct = np.unique(before)
-    ranks = len(distinct) + 1  # a key and a time as one number
-    stored = known * ranks + np.searchsorted(distinct, before)
-    low = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times - apart, side="right"))
-    high = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times + apart, side="left"))
-    near[:] = high > low
-    return near
+    is_near = np.zeros(len(codes), bool)
+    if not len(stored_codes):
+        return is_near
+    order = np.lexsort((stored_times, stored_codes))
+    stored_codes, stored_times = stored_codes[order], stored_times[order]
+    distinct = np.unique(stored_times)
+    ranks = len(distinct) + 1  # with it, a key and a time are one number
+    stored = stored_codes * ranks + np.searchsorted(distinct, stored_times)
+    low = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times - min_distance, side="right"))
+    high = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times + min_distance, side="left"))
+    is_near[:] = high > low
+    return is_near
 
 
-def _pick_rows_apart(codes: Any, times: Any, apart: int) -> Any:
-    """Return the places of the rows to take: of each key the first, then each that is far enough from the last taken.
+def _pick_rows_apart(codes: Any, times: Any, min_distance: int) -> Any:
+    """Return the positions of each key's first row, and of each row that is far enough from the last one picked.
 
     The rows are ordered by key and time.
     """
     import numpy as np
 
-    taken = np.ones(len(codes), bool)
+    is_picked = np.ones(len(codes), bool)
     last_code, last_time = -1, 0
-    same = np.zeros(len(codes), bool)
-    same[1:] = codes[1:] == codes[:-1]
-    for place in np.flatnonzero(same):  # keys with one time are taken as they are
-        if codes[place] != last_code:
-            last_code, last_time = codes[place], times[place - 1]
-        if times[place] - last_time < apart:
-            taken[place] = False
+    has_previous = np.zeros(len(codes), bool)
+    has_previous[1:] = codes[1:] == codes[:-1]
+    for position in np.flatnonzero(has_previous):  # the first row of a key is always picked
+        if codes[position] != last_code:
+            last_code, last_time = codes[position], times[position - 1]
+        if times[position] - last_time < min_distance:
+            is_picked[position] = False
         else:
-            last_time = times[place]
-    return np.flatnonzero(taken)
+            last_time = times[position]
+    return np.flatnonzero(is_picked)
 
 
-def _emitted(rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+def _renamed(rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     return rows.select(list(columns.values())).rename_columns(list(columns))

@@ -19,18 +19,18 @@ __all__ = ["FirstInWindows"]
 
 @dataclass(frozen=True)
 class FirstInWindows(Kernel):
-    """Keeps the rows that come first in windows that are open. A row of the batch has the start of its window, which is
-    null if it has no time."""
+    """Keeps the first rows of each open window. A row of the batch has the start of its window, or null if it has no
+    time."""
 
     first: TopRows
-    """How rows are ordered: its keys are the start of the window, and those of the operator."""
+    """The order of the rows. Its keys are the start of the window, and those of the operator."""
     start: str
     end: str
     size: int
     """Microseconds from start to end."""
     limits: WindowLimits
     late: Sequence[str] | None
-    """The columns of late rows. None: nobody takes them."""
+    """The columns of late rows. None: late rows are not used."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import pyarrow as pa
@@ -38,22 +38,23 @@ class FirstInWindows(Kernel):
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         on_time = timed & ~late
-        apart: Mapping[str, pa.Table] = {}
+        side_outputs: Mapping[str, pa.Table] = {}
         if self.late is not None:
-            apart = {"late": arrived.filter(pa.array(~on_time)).select(list(self.late))}
-        open_before = ~ended_mask(stored[0][self.end], self.limits.closed_before)  # others have been given
-        held = stored[0].filter(pa.array(open_before))
-        placed = RankedRows.rank(arrived.filter(pa.array(on_time)), held, self.first)
-        closes = ended_mask(placed.rows[self.end], self.limits.closed)
+            side_outputs = {"late": arrived.filter(pa.array(~on_time)).select(list(self.late))}
+        # The rows of windows that had closed before were emitted by an earlier checkpoint.
+        open_before = ~ended_mask(stored[0][self.end], self.limits.closed_before)
+        open_rows = stored[0].filter(pa.array(open_before))
+        ranked = RankedRows.rank(arrived.filter(pa.array(on_time)), open_rows, self.first)
+        closes = ended_mask(ranked.rows[self.end], self.limits.closed)
         names = [GROUP, self.start, *self.first.key_columns[1:], "_row", *self.first.values]
-        changes = placed.changes(~closes)
-        return KernelResult([changes.select([*names, "_n", "_deleted"])], [placed.first(closes)], counts, apart)
+        changes = ranked.changes(~closes)
+        return KernelResult([changes.select([*names, "_n", "_deleted"])], [ranked.first(closes)], counts, side_outputs)
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return the rows that may be among the first ones, and those that no window takes."""
+        """Return the rows that may be among the first ones, and those that are in no window."""
         import pyarrow as pa
 
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         on_time = pa.array(timed & ~late)
-        others = arrived.filter(pa.array(late | ~timed))
-        return pa.concat_tables([self.first.combine(arrived.filter(on_time)), others])
+        in_no_window = arrived.filter(pa.array(late | ~timed))
+        return pa.concat_tables([self.first.combine(arrived.filter(on_time)), in_no_window])

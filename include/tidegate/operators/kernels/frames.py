@@ -1,4 +1,4 @@
-"""Sums, least and greatest values of the rows up to each row of a sequence: the same as Spark's windows give."""
+"""Sums and extremes over the rows up to each row of a sequence, with the results of Spark's window functions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["Frames"]
 
 _WORD: Final = 1 << 64
-"""Decimals are made of two words of 64 bits each."""
+"""Decimals consist of two words of 64 bits each."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """For each row of a sequence, the rows that are aggregated: from `first` up to itself."""
+    """The frame of each row of a sequence: the rows that are aggregated, from `first` up to the row itself."""
 
     first: Any
-    """The place of each row's first one."""
+    """The position of the first row of each row's frame."""
     moving: bool
-    """Whether frames begin anywhere: otherwise all of a key begin with the key's first row."""
+    """Whether frames may begin at any row. Otherwise they all begin with the first row of the key."""
 
     def aggregated(self, op: str, column: pa.Array) -> pa.Array:
-        """Return for each row the sum, min or max of its frame. Nulls do not count; of nulls alone it is null."""
+        """Return the sum, min or max of each row's frame. Nulls are ignored; without other values it is null."""
         return self._sums(column) if op == "sum" else self._extremes(column, greatest=op == "max")
 
     @property
@@ -41,23 +41,23 @@ class Frames:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        known = pc.is_valid(column).to_numpy(zero_copy_only=False)
-        missing = self._differences(np.cumsum(known)) == 0
+        is_valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        missing = self._differences(np.cumsum(is_valid)) == 0
         if pa.types.is_floating(column.type):
             values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy()
             sums = self._sums_one_by_one(values) if self.moving else self._running_sums(values)
             return pa.array(sums, mask=missing).cast(column.type)
-        whole = _whole_numbers(column, known)
-        return _as_type(self._differences(_added_up(whole)), missing, column.type)
+        numbers = _whole_numbers(column, is_valid)
+        return _as_type(self._differences(_cumulative_sum(numbers)), missing, column.type)
 
-    def _differences(self, upto: Any) -> Any:
-        """Return what each frame adds to sums of all rows up to each row."""
+    def _differences(self, running: Any) -> Any:
+        """Return the sum of each frame. running: the sum of all rows up to each row."""
         import numpy as np
 
-        return upto - np.concatenate([np.zeros(1, upto.dtype), upto])[self.first]
+        return running - np.concatenate([np.zeros(1, running.dtype), running])[self.first]
 
     def _running_sums(self, values: Any) -> Any:
-        """Add floats up from each key's first row on: one after the other, for another order gives another sum."""
+        """Add up floats from each key's first row on, one after the other: the order decides how the sum is rounded."""
         import numpy as np
 
         sums = 0.0 + values
@@ -67,19 +67,19 @@ class Frames:
             for start, length in zip(starts, lengths, strict=True):
                 sums[start : start + length] = np.add.accumulate(sums[start : start + length])
             return sums
-        for step in range(1, longest):  # many keys with few rows each: all keys at once
-            places = starts[lengths > step] + step
-            sums[places] += sums[places - 1]
+        for step in range(1, longest):  # many keys with few rows each are faster all at once
+            positions = starts[lengths > step] + step
+            sums[positions] += sums[positions - 1]
         return sums
 
     def _sums_one_by_one(self, values: Any) -> Any:
         import numpy as np
 
-        lengths, places = self._lengths, np.arange(len(values))
+        lengths, positions = self._lengths, np.arange(len(values))
         sums = np.zeros(len(values))
-        for back in range(int(lengths.max(initial=0)) - 1, -1, -1):
-            inside = places[lengths > back]
-            sums[inside] += values[inside - back]
+        for distance in range(int(lengths.max(initial=0)) - 1, -1, -1):
+            inside = positions[lengths > distance]
+            sums[inside] += values[inside - distance]
         return sums
 
     def _extremes(self, column: pa.Array, *, greatest: bool) -> pa.Array:
@@ -88,33 +88,35 @@ class Frames:
         import pyarrow.compute as pc
 
         (plain,) = ordered(column)
-        way = "ascending" if greatest else "descending"
-        ranks = pc.rank(plain, sort_keys=way, tiebreaker="dense").to_numpy()
-        places, count = np.arange(len(ranks)), len(ranks)
-        # Of equal ones the first: so a row's rank and its place are one number.
+        direction = "ascending" if greatest else "descending"
+        ranks = pc.rank(plain, sort_keys=direction, tiebreaker="dense").to_numpy()
+        count = len(ranks)
+        # One number holds a row's rank and its position. Ties take the first row.
         numbers = np.where(pc.is_valid(plain).to_numpy(zero_copy_only=False), ranks.astype(np.int64), -1)
-        numbers = numbers * count + (count - 1 - places)
-        found = _greatest_of(numbers, self.first, self._lengths)
-        return column.take(pa.array(count - 1 - found % max(count, 1), mask=found < 0))
+        numbers = numbers * count + (count - 1 - np.arange(count))
+        greatest_numbers = _greatest_of(numbers, self.first, self._lengths)
+        return column.take(pa.array(count - 1 - greatest_numbers % max(count, 1), mask=greatest_numbers < 0))
 
 
 def _greatest_of(numbers: Any, first: Any, lengths: Any) -> Any:
-    """Return the greatest number of each frame: of the two halves of twice a power of two, which may overlap."""
+    """Return the greatest number of each frame: a frame is the union of two, which may overlap, whose length is a power
+    of two."""
     import numpy as np
 
-    found, places = np.copy(numbers), np.arange(len(numbers))
-    upto, size = numbers, 1  # the greatest of the next `size` numbers from each place on
+    greatest, positions = np.copy(numbers), np.arange(len(numbers))
+    size, greatest_from = 1, numbers  # the greatest of the `size` numbers from each position on
     while size <= int(lengths.max(initial=0)):
-        here = places[(lengths >= size) & (lengths < 2 * size)]
-        found[here] = np.maximum(upto[first[here]], upto[here - size + 1])
-        if len(upto) > size:
-            upto = np.maximum(upto[:-size], upto[size:])
+        chosen = positions[(lengths >= size) & (lengths < 2 * size)]
+        greatest[chosen] = np.maximum(greatest_from[first[chosen]], greatest_from[chosen - size + 1])
+        if len(greatest_from) > size:
+            greatest_from = np.maximum(greatest_from[:-size], greatest_from[size:])
         size *= 2
-    return found
+    return greatest
 
 
-def _whole_numbers(column: pa.Array, known: Any) -> Any:
-    """Return whole numbers, or decimals without their point, with 0 in place of null: Python's own, if need be."""
+def _whole_numbers(column: pa.Array, is_valid: Any) -> Any:
+    """Return integers, or the unscaled values of decimals, with 0 in place of null: Python integers where 64 bits do
+    not suffice."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,14 +126,14 @@ def _whole_numbers(column: pa.Array, known: Any) -> Any:
     if not len(column):
         return np.zeros(0, np.int64)
     words = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + len(column))]
-    low, high = np.where(known, words[::2], 0), np.where(known, words[1::2], 0)
+    low, high = np.where(is_valid, words[::2], 0), np.where(is_valid, words[1::2], 0)
     if (low >> 63 == high).all():
         return low
     return high.astype(object) * _WORD + low.view(np.uint64).astype(object)
 
 
-def _added_up(numbers: Any) -> Any:
-    """Return the sums of all up to each: of Python's own numbers where sums might not fit otherwise."""
+def _cumulative_sum(numbers: Any) -> Any:
+    """Return the sum of all numbers up to each one, as Python integers where 64 bits might not suffice."""
     import numpy as np
 
     if numbers.dtype != object and np.abs(numbers.astype(float)).sum() >= 9e18:
@@ -156,5 +158,5 @@ def _as_type(sums: Any, missing: Any, kind: pa.DataType) -> pa.Array:
         words[:, 1] = (sums // _WORD).astype(np.int64)
     else:
         words[:, 0], words[:, 1] = sums, sums >> 63
-    whole = pa.Array.from_buffers(kind, len(sums), [None, pa.py_buffer(words.tobytes())])
-    return whole.take(pa.array(np.arange(len(sums)), mask=missing))
+    values = pa.Array.from_buffers(kind, len(sums), [None, pa.py_buffer(words.tobytes())])
+    return values.take(pa.array(np.arange(len(sums)), mask=missing))

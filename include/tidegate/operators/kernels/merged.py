@@ -1,4 +1,4 @@
-"""The kernel of aggregates whose partial values are sums and extremes: each key's row now, and before."""
+"""The kernel of aggregates whose partial values are sums and extremes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["MergeAggregates", "merge_partials", "reduced_rows", "with_columns"]
 
 @dataclass(frozen=True)
 class MergeAggregates(Kernel):
-    """Merges the batch's partial values with those of their keys, and emits what these are and what they were."""
+    """Merges the batch's partial values with those of their keys. Emits each key's new row, and retracts the old."""
 
     key_columns: Sequence[str]
     ops: Mapping[str, str]
     """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
     rows: str | None = None
-    """The column that counts a key's rows. None: none are taken back. At 0 the key is gone."""
+    """The column that counts a key's rows: at 0 the key is removed. None: the input has no retractions."""
     fixed: Mapping[str, int] = field(default_factory=dict)
-    """The partial values that are the same in all rows: these come without them."""
+    """The partial values that are the same for all rows, which the batch need not contain."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
@@ -35,29 +35,28 @@ class MergeAggregates(Kernel):
 
         names = [GROUP, *self.key_columns, *self.ops]
         before = stored[0].select(names)
-        now, places = merge_partials(
-            reduced_rows(arrived.select(names), self.key_columns, self.ops), before, self.key_columns, self.ops
-        )
-        gone = np.zeros(now.num_rows, bool)
+        changed = reduced_rows(arrived.select(names), self.key_columns, self.ops)
+        now, positions = merge_partials(changed, before, self.key_columns, self.ops)
+        is_removed = np.zeros(now.num_rows, bool)
         if self.rows is not None:
-            gone = now[self.rows].to_numpy() <= 0
-        never_there = gone & (places < 0)  # it came and was taken back in one checkpoint
-        changes = now.append_column(DELETED, pa.array(gone)).filter(pa.array(~never_there))
-        known = before.take(pa.array(places[places >= 0]))
-        parts = ((True, now.filter(pa.array(~gone))), (False, known))
+            is_removed = now[self.rows].to_numpy() <= 0
+        never_stored = is_removed & (positions < 0)  # its rows arrived and were retracted in this checkpoint
+        changes = now.append_column(DELETED, pa.array(is_removed)).filter(pa.array(~never_stored))
+        retracted = before.take(pa.array(positions[positions >= 0]))
+        parts = ((True, now.filter(pa.array(~is_removed))), (False, retracted))
         return KernelResult([changes], current_and_retracted(parts, [*self.key_columns, *self.ops]), sorted_by_key=True)
 
     def add_columns(self, arrived: pa.Table) -> pa.Table:
-        """Return rows as they come, with all of their partial values."""
+        """Return the rows with all of their partial values."""
         return with_columns(arrived, self.fixed)
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return the rows of each key as one."""
+        """Merge the rows of each key into one."""
         return reduced_rows(arrived, self.key_columns, self.ops)
 
 
 def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:
-    """Return the rows with columns that are the same in all, as far as they lack them."""
+    """Return the rows with these constant columns, if they lack them."""
     import pyarrow as pa
 
     for name, value in fixed.items():
@@ -67,27 +66,29 @@ def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:
 
 
 def reduced_rows(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table:
-    """Return the rows of each key as one, in the order of keys."""
+    """Merge the rows of each key into one. The result is sorted by key."""
     merged = reduced(rows.to_batches(), keys, ops)
     return rows if merged is None else merged.select(rows.column_names)
 
 
-def merge_partials(now: pa.Table, before: pa.Table, by: Sequence[str], ops: Mapping[str, str]) -> tuple[pa.Table, Any]:
-    """Merge each row with the stored one of its key. Return with it the place of that one: -1 if there is none.
+def merge_partials(
+    now: pa.Table, before: pa.Table, key_columns: Sequence[str], ops: Mapping[str, str]
+) -> tuple[pa.Table, Any]:
+    """Merge each row with the stored row of its key. Return with them the stored rows' positions, or -1 for new keys.
 
-    Both have a row for each key.
+    Both tables have one row per key.
     """
     import numpy as np
     import pyarrow as pa
 
-    codes, known = codes_of([now.select(by), before.select(by)], by)
-    places = np.full(len(codes), -1, np.int64)
-    _, here, there = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
-    places[here] = there
-    take = pa.array(places, mask=places < 0)
+    codes, codes_before = codes_of([now.select(key_columns), before.select(key_columns)], key_columns)
+    positions = np.full(len(codes), -1, np.int64)
+    _, new, old = np.intersect1d(codes, codes_before, assume_unique=True, return_indices=True)
+    positions[new] = old
+    indices = pa.array(positions, mask=positions < 0)
     for name, op in ops.items():
         column = before[name].combine_chunks() if before.num_rows else pa.array([], before.schema.field(name).type)
-        stored = column.take(take)
+        stored = column.take(indices)
         values = combined(stored, now[name].combine_chunks().cast(stored.type), op)
         now = now.set_column(now.schema.get_field_index(name), name, values)
-    return now, places
+    return now, positions

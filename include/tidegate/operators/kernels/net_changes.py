@@ -1,4 +1,4 @@
-"""The kernel of changes that wait: what has come and gone before they are given is nothing."""
+"""The kernel of `EmitEvery`: a stream's net changes, in which rows added and retracted in between cancel out."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ __all__ = ["NetChanges"]
 
 @dataclass(frozen=True)
 class NetChanges(Kernel):
-    """Rows with their ids (`_row`), and by how many copies (`_n`) each changes."""
+    """Adds up the changes of each row. A row has its id in `_row`, and the change of its number of copies in `_n`."""
 
     columns: Sequence[str]
-    gives: bool
-    """Whether all that waits is given now."""
-    replaces: bool
-    """Whether rows are taken back."""
+    emits: bool
+    """Whether all pending changes are emitted now."""
+    retracts: bool
+    """Whether rows can be retracted."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
-        waiting = stored[0].select(self._names)
-        rows, first = _summed(pa.concat_tables([waiting, arrived.select(self._names)], promote_options="permissive"))
-        waits = np.zeros(len(first), bool) if self.gives else rows["_n"].to_numpy() != 0
-        changed = pa.array(waits | (first < waiting.num_rows))
-        changes = rows.append_column(DELETED, pa.array(~waits)).filter(changed)
-        return KernelResult([changes], self._signed_copies(rows) if self.gives else ())
+        pending = stored[0].select(self._names)
+        rows, first = _summed(pa.concat_tables([pending, arrived.select(self._names)], promote_options="permissive"))
+        is_pending = np.zeros(len(first), bool) if self.emits else rows["_n"].to_numpy() != 0
+        is_changed = pa.array(is_pending | (first < pending.num_rows))
+        changes = rows.append_column(DELETED, pa.array(~is_pending)).filter(is_changed)
+        return KernelResult([changes], self._signed_copies(rows) if self.emits else ())
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return each row once."""
+        """Return each row once, with its net change."""
         return _summed(arrived)[0].select(arrived.column_names)
 
     @property
@@ -51,19 +51,22 @@ class NetChanges(Kernel):
         import pyarrow as pa
 
         copies, values = rows["_n"].to_numpy(), rows.select(list(self.columns))
-        for is_now, sizes in ((True, copies), (False, -copies)):
-            for places, _ in repeat_positions(np.maximum(sizes, 0)):
-                some = values.take(pa.array(places))
-                yield from current_and_retracted([(is_now, some)], self.columns) if self.replaces else [some]
+        for is_current, sizes in ((True, copies), (False, -copies)):
+            for positions, _ in repeat_positions(np.maximum(sizes, 0)):
+                chunk = values.take(pa.array(positions))
+                if self.retracts:
+                    yield from current_and_retracted([(is_current, chunk)], self.columns)
+                else:
+                    yield chunk
 
 
 def _summed(rows: pa.Table) -> tuple[pa.Table, Any]:
-    """Return each row once, with the copies of all of its kind; and the place of each, the first of its kind."""
+    """Return each distinct row with the sum of its changes, and the position of its first occurrence."""
     import numpy as np
     import pyarrow as pa
 
     (codes,) = codes_of([rows.select(["_row"])], ["_row"])
-    _, first, of = np.unique(codes, return_index=True, return_inverse=True)
+    _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
     copies = np.zeros(len(first), np.int64)
-    np.add.at(copies, of, rows["_n"].to_numpy())
+    np.add.at(copies, row_number, rows["_n"].to_numpy())
     return rows.take(pa.array(first)).drop_columns("_n").append_column("_n", pa.array(copies)), first

@@ -1,4 +1,4 @@
-"""Values in the order that Spark gives them, for kernels."""
+"""Sorts and compares values as Spark does, for kernels."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ __all__ = ["ordered"]
 
 
 def ordered(*columns: pa.Array) -> list[Any]:
-    """Return columns of one type in a form that Arrow sorts and compares as Spark sorts these; also across columns."""
+    """Return columns of one type in a form that Arrow sorts as Spark sorts the originals, also across the columns."""
     import pyarrow as pa
 
     if not pa.types.is_nested(columns[0].type):
         return [sortable(column) for column in columns]
-    keys = [[_key(value) if value.is_valid else None for value in column] for column in columns]
-    ranks = {key: rank for rank, key in enumerate(sorted({key for own in keys for key in own if key is not None}))}
-    return [pa.array([None if key is None else ranks[key] for key in own], pa.int64()) for own in keys]
+    keys_of_columns = []
+    distinct_keys: set[Any] = set()
+    for column in columns:
+        keys = [_sort_key(value) if value.is_valid else None for value in column]
+        keys_of_columns.append(keys)
+        distinct_keys.update(key for key in keys if key is not None)
+    ranks: dict[Any, int | None] = {key: rank for rank, key in enumerate(sorted(distinct_keys))}
+    ranks[None] = None
+    return [pa.array([ranks[key] for key in keys], pa.int64()) for keys in keys_of_columns]
 
 
-def _key(value: pa.Scalar) -> tuple[Any, ...]:
-    """Return what sorts as a value does in Spark: within structs and arrays null is least, NaN is the greatest."""
+def _sort_key(value: pa.Scalar) -> tuple[Any, ...]:
+    """Return a tuple that sorts as the value does in Spark: inside structs and arrays null is least, NaN greatest."""
     import pyarrow.types as types
 
     kind = value.type
     if not value.is_valid:
         return (0,)
     if types.is_struct(kind):
-        return (1, tuple(_key(value[place]) for place in range(kind.num_fields)))
+        return (1, tuple(_sort_key(value[index]) for index in range(kind.num_fields)))
     if types.is_list(kind) or types.is_large_list(kind):
-        return (1, tuple(map(_key, value.values)))
+        return (1, tuple(map(_sort_key, value.values)))
     if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
         return (1, bytes(value.as_buffer()))
     if types.is_temporal(kind):

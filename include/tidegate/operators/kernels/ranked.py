@@ -1,4 +1,4 @@
-"""The kernel that finds the first rows of each key: `operators/ranking.py` says what the ways to number them mean."""
+"""The kernel that finds the top rows of each key. `operators/ranking.py` explains the ways to rank them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ __all__ = ["RankedRows", "TopRows", "in_order"]
 
 @dataclass(frozen=True)
 class TopRows(Kernel):
-    """Keeps the rows of each key that come first in an order, and emits those that enter or leave them.
+    """Keeps the first `n` rows of each key in an order, and emits the rows that enter or leave them.
 
-    The batch has by how many copies (`_n`) each row changes; `_row` identifies it.
+    A row of the batch has its id in `_row`, and the change of its number of copies in `_n`.
     """
 
     key_columns: Sequence[str]
     values: Sequence[str]
     """The other columns."""
     order: Sequence[tuple[str, bool]]
-    """The columns to order by, and whether they ascend. Null comes last. What is equal in all is told apart by
-    `_row`."""
+    """The columns to order by, and whether they ascend. Null comes last. Ties are broken by `_row`."""
     n: int
     keeps_all: bool
-    """Whether all rows are kept: the input can take back those that come first."""
+    """Whether all rows are kept, because the input can retract the first ones."""
     columns: Sequence[str]
     """The columns of the result, without `rank`."""
     number: str
@@ -44,50 +43,51 @@ class TopRows(Kernel):
         return KernelResult([rows.changes()], rows.entering_and_leaving())
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return the rows that may be among the first ones: what is behind `n` others of its key is not."""
+        """Return the rows that may be among the first `n` of their key."""
         import numpy as np
         import pyarrow as pa
 
         if self.keeps_all:
             return arrived
-        key = codes_of([arrived.select(self.key_columns)], self.key_columns)[0]
+        (key,) = codes_of([arrived.select(self.key_columns)], self.key_columns)
         order = in_order(arrived, key, [*self.order, ("_row", True)])
         rows, key = arrived.take(pa.array(order)), key[order]
         return rows.filter(pa.array(self.places(rows, np.ones(len(order), np.int64), key) < self.n))
 
     def places(self, rows: pa.Table, counts: Any, keys: Any) -> Any:
-        """Return for each row the place that its rank begins with, from 0 on. The rows stand in order."""
+        """Return the rank of each row, or of the first of its copies, from 0. The rows are in order."""
         import numpy as np
 
-        before = _before(counts, keys)
+        rows_before = _count_before(counts, keys)
         if self.rank == "row_number":
-            return before
+            return rows_before
         begins = _begins(rows, keys, [name for name, _ in self.order])
         group = np.cumsum(begins) - 1
         if self.rank == "rank":
-            return before[np.flatnonzero(begins)][group]
-        is_there = np.bincount(group, weights=np.maximum(counts, 0), minlength=group[-1] + 1 if len(group) else 0) > 0
-        return _before(is_there.astype(np.int64), keys[np.flatnonzero(begins)])[group]
+            return rows_before[np.flatnonzero(begins)][group]
+        groups = group[-1] + 1 if len(group) else 0
+        has_rows = np.bincount(group, weights=np.maximum(counts, 0), minlength=groups) > 0
+        return _count_before(has_rows.astype(np.int64), keys[np.flatnonzero(begins)])[group]
 
 
 class RankedRows:
-    """The rows of all keys that the batch is about, each once, in order."""
+    """All rows of the keys in the batch, each once, in order."""
 
     def __init__(self, rows: pa.Table, was: Any, now: Any, work: TopRows) -> None:
         import pyarrow as pa
 
-        key = codes_of([rows.select(work.key_columns)], work.key_columns)[0]
+        (key,) = codes_of([rows.select(work.key_columns)], work.key_columns)
         order = in_order(rows, key, [*work.order, ("_row", True)])
         self.work = work
         self.rows = rows.take(pa.array(order))
         self.counts = {True: now[order], False: was[order]}
-        """The copies of each row: now (True), and at the base."""
+        """The number of copies of each row: now (True), and at the base (False)."""
         self.places = {time: work.places(self.rows, counts, key[order]) for time, counts in self.counts.items()}
-        """The place that its rank begins with."""
+        """The rank of each row, or of the first of its copies, from 0: now and at the base."""
 
     @classmethod
     def rank(cls, arrived: pa.Table, stored: pa.Table, work: TopRows) -> RankedRows:
-        """Put the batch's rows and the stored ones in order."""
+        """Merge the batch's rows and the stored ones, and put them in order."""
         import numpy as np
         import pyarrow as pa
 
@@ -95,32 +95,33 @@ class RankedRows:
         names = [GROUP, *keys, *work.values]
         both = pa.concat_tables([stored.select(names), arrived.select(names)], promote_options="permissive")
         codes = np.concatenate(codes_of([stored.select(keys), arrived.select(keys)], keys))
-        _, place, of = np.unique(codes, return_index=True, return_inverse=True)
-        old = stored.num_rows
-        was = np.bincount(of[:old], weights=stored["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
-        change = np.bincount(of[old:], weights=arrived["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
-        return cls(both.take(pa.array(place)).combine_chunks(), was, was + change, work)
+        _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        old, distinct = stored.num_rows, len(first)
+        was = np.bincount(row_number[:old], weights=stored["_n"].to_numpy(), minlength=distinct).astype(np.int64)
+        change = np.bincount(row_number[old:], weights=arrived["_n"].to_numpy(), minlength=distinct).astype(np.int64)
+        return cls(both.take(pa.array(first)).combine_chunks(), was, was + change, work)
 
-    def changes(self, kept: Any = True) -> pa.Table:
-        """Return the changed rows of the state. kept: a mask of those that it may hold."""
+    def changes(self, storable: Any = True) -> pa.Table:
+        """Return the changed rows of the state. storable: a mask of the rows that it may hold."""
         import numpy as np
         import pyarrow as pa
 
         now, was = self.counts[True], self.counts[False]
-        changed = (now != was) & kept
+        changed = (now != was) & storable
         if self.work.keeps_all:
             stays = now > 0
             chosen = np.flatnonzero(changed)
         else:
             stays = (now > 0) & (self.places[True] < self.work.n)
-            chosen = np.flatnonzero((changed & stays) | ((was > 0) & ~stays & kept))
+            chosen = np.flatnonzero((changed & stays) | ((was > 0) & ~stays & storable))
         if not self.work.keeps_all and self.work.rank == "row_number":
-            now = np.minimum(now, self.work.n)  # as many as may be among the first, whether memory was short or not
+            # `combine` may have dropped copies beyond `n`. With the limit, the state is the same whether it has run.
+            now = np.minimum(now, self.work.n)
         rows = self.rows.take(pa.array(chosen)).append_column("_n", pa.array(now[chosen]))
         return rows.append_column(DELETED, pa.array(~stays[chosen]))
 
     def entering_and_leaving(self) -> Iterator[pa.Table]:
-        """Yield the rows that enter the first ones of their key, and those that leave them."""
+        """Yield the rows that enter the first `n` of their key, and those that leave them."""
         import numpy as np
         import pyarrow as pa
 
@@ -135,22 +136,23 @@ class RankedRows:
         ends = self.places[time] + np.maximum(self.counts[time], 0)
         return np.minimum(ends, self.work.n) if self.work.rank == "row_number" else ends
 
-    def first(self, some: Any, time: bool = True) -> pa.Table:
-        """Return those of some rows that are among the first, as often as they are, with their ranks."""
+    def first(self, mask: Any, time: bool = True) -> pa.Table:
+        """Return the rows of a mask that are among the first `n`, once per copy, with their ranks."""
         import numpy as np
         import pyarrow as pa
 
         place, end = self.places[time], self._ends(time)
-        chosen = np.flatnonzero(some & (self.counts[time] > 0) & (place < self.work.n))
+        chosen = np.flatnonzero(mask & (self.counts[time] > 0) & (place < self.work.n))
         copies = end[chosen] - place[chosen]
-        offsets = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-        ranks = np.repeat(place[chosen], copies) + (offsets if self.work.rank == "row_number" else 0) + 1
+        ranks = np.repeat(place[chosen], copies) + 1
+        if self.work.rank == "row_number":  # with the other ways, all copies have the same rank
+            ranks += np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
         rows = self.rows.select(list(self.work.columns)).take(pa.array(np.repeat(chosen, copies)))
         return rows.append_column(self.work.number, pa.array(ranks.astype(np.int32)))
 
 
-def _before(counts: Any, keys: Any) -> Any:
-    """Return for each row how many come before it in its key. The rows of a key lie together."""
+def _count_before(counts: Any, keys: Any) -> Any:
+    """Return how many rows come before each row in its key. The rows of a key are contiguous."""
     import numpy as np
 
     counts = np.maximum(counts, 0)
@@ -161,7 +163,7 @@ def _before(counts: Any, keys: Any) -> Any:
 
 
 def _begins(rows: pa.Table, keys: Any, order: Sequence[str]) -> Any:
-    """Return for each row whether it is another in the order than the row before it, or of another key."""
+    """Return whether each row differs from the previous one in the key or in the columns of the order."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -176,8 +178,10 @@ def _begins(rows: pa.Table, keys: Any, order: Sequence[str]) -> Any:
 
 
 def in_order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any:
-    """Return the places of the rows by key, and of a key in this order: columns, and whether they ascend. Null comes
-    last."""
+    """Return the positions of the rows, sorted by key, then by these columns. Null comes last.
+
+    order: each column, and whether it ascends.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

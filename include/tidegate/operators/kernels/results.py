@@ -1,4 +1,4 @@
-"""The results of aggregates as workers compute them of partial values: the same as Spark's SQL gives (functions.py)."""
+"""Computes the results of aggregates from partial values in workers, as the SQL in `functions.py` does in Spark."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["Result", "Results"]
 
 @dataclass(frozen=True)
 class Result:
-    """One column."""
+    """One column of the result."""
 
     how: str
+    """The key of a function in `_COMPUTED`."""
     partial_columns: Sequence[str]
     """The columns of its partial values."""
 
@@ -29,14 +30,16 @@ class Results:
     """Maps rows of partial values to what an operator emits. It is sent to workers."""
 
     keys: Sequence[str]
-    """Columns that stay as they are."""
+    """Columns that are passed through."""
     columns: Mapping[str, Result]
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        made = {name: result(rows) for name, result in self.columns.items()}
-        return pa.table({**{name: rows[name] for name in self.keys}, **made})
+        columns = {name: rows[name] for name in self.keys}
+        for name, result in self.columns.items():
+            columns[name] = result(rows)
+        return pa.table(columns)
 
 
 def _same(partial: Any) -> Any:

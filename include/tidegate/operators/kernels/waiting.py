@@ -1,4 +1,4 @@
-"""Rows that wait until the watermark has passed them, as workers keep them: a part of kernels that go by event time."""
+"""Buffers rows until the watermark has passed them: the part that kernels which use event time share."""
 
 from __future__ import annotations
 
@@ -21,62 +21,63 @@ __all__ = ["ReadyRows", "Waited", "WaitingRows"]
 
 @dataclass(frozen=True)
 class Waited:
-    """What has become of rows that wait, and of those that have arrived."""
+    """The buffered and the arrived rows, sorted into ready, waiting and late ones."""
 
     ready: pa.Table
-    """Those that the watermark has passed: keys, `_row`, values, `_at`, and in `_n` the number of copies."""
+    """The rows that the watermark has passed: keys, `_row`, values, `_at`, and in `_n` the number of copies."""
     changes: pa.Table
-    """The changes of the state with those that wait."""
+    """The changes of the state with the waiting rows."""
     late: pa.Table
-    """Those that came too late, or have no time."""
+    """The rows that are late or have no time."""
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """Takes rows as they arrive, each with its time in `_at`, and gives them once the watermark has passed them."""
+    """Buffers rows, each with its time in `_at`, and releases them once the watermark has passed them."""
 
-    by: Sequence[str]
+    key_columns: Sequence[str]
     values: Mapping[str, str]
-    """Their columns apart from the keys, each with its name in the batch."""
+    """The other columns, each with its name in the batch."""
     late: int | None
     """Rows before this time are late."""
     now: int | None
-    """Rows before this time are ready. Those of the very moment wait: more of them may come."""
+    """Rows before this time are ready. Rows of exactly this time wait, because more of them may arrive."""
     computed: Sequence[str] = ()
-    """Those of the columns that late rows come without: what is computed of a row, and no part of it."""
+    """The columns that Spark has added to a row. Late rows are emitted without them."""
 
     def __call__(self, arrived: pa.Table, stored: pa.Table) -> Waited:
-        """stored: the rows that have been waiting and are ready, and those of which copies have arrived."""
+        """stored: the waiting rows that are ready now, and those of which copies have arrived."""
         import numpy as np
         import pyarrow as pa
 
         timed, late = late_rows_mask(arrived["_at"], self.late)
         on_time = timed & ~late
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
-        rows = self._named(arrived.filter(pa.array(on_time)))
-        others = arrived.filter(pa.array(~on_time))
-        own = {name: column for name, column in self.values.items() if name not in self.computed}
-        names = {**{name: name for name in self.by}, **own}
-        lost = others.select(list(names.values())).rename_columns(list(names))
+        rows = self._renamed(arrived.filter(pa.array(on_time)))
+        names = {name: name for name in self.key_columns}
+        for name, batch_name in self.values.items():
+            if name not in self.computed:
+                names[name] = batch_name
+        late_rows = arrived.filter(pa.array(~on_time)).select(list(names.values())).rename_columns(list(names))
 
         stored = stored.select([*rows.column_names, "_n"])
         passed, passed_before = passed_mask(rows["_at"], self.now), passed_mask(stored["_at"], self.now)
         ready = rows.filter(pa.array(passed))
         ready = ready.append_column("_n", pa.array(np.ones(ready.num_rows, np.int64)))
         ready_before = stored.filter(pa.array(passed_before))
-        waiting = self._together(rows.filter(pa.array(~passed)), stored.filter(pa.array(~passed_before)))
+        waiting = self._add_copies(rows.filter(pa.array(~passed)), stored.filter(pa.array(~passed_before)))
         changes = pa.concat_tables([waiting, ready_before], promote_options="default")
         deleted = np.repeat([False, True], [waiting.num_rows, ready_before.num_rows])
         return Waited(
             pa.concat_tables([ready, ready_before], promote_options="default").combine_chunks(),
             changes.append_column(DELETED, pa.array(deleted)),
-            lost,
+            late_rows,
             counts,
         )
 
     def none(self, arrived: pa.Table) -> pa.Array:
-        """Return a mask of no rows: of rows that wait, copies alone are looked up (`Kernel.meeting`)."""
+        """Return a mask of no rows: waiting rows only need copies of themselves (`Kernel.needs_match`)."""
         import numpy as np
         import pyarrow as pa
 
@@ -90,28 +91,28 @@ class WaitingRows:
         timed, late = late_rows_mask(arrived["_at"], self.late)
         return pa.array(timed & ~late & passed_mask(pc.fill_null(arrived["_at"], 0), self.now))
 
-    def _named(self, arrived: pa.Table) -> pa.Table:
-        own = [GROUP, *self.by, "_row"]
-        rows = arrived.select([*own, *self.values.values(), "_at"])
-        return rows.rename_columns([*own, *self.values, "_at"])
+    def _renamed(self, arrived: pa.Table) -> pa.Table:
+        keys = [GROUP, *self.key_columns, "_row"]
+        rows = arrived.select([*keys, *self.values.values(), "_at"])
+        return rows.rename_columns([*keys, *self.values, "_at"])
 
-    def _together(self, rows: pa.Table, stored: pa.Table) -> pa.Table:
-        """Return rows that begin to wait, each once, with the number of all its copies."""
+    def _add_copies(self, rows: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return the newly waiting rows, each once, with the number of all copies, stored ones included."""
         import numpy as np
         import pyarrow as pa
 
-        keys = [*self.by, "_row"]
-        codes, known = codes_of([rows.select(keys), stored.select(keys)], keys)
-        distinct, first, of = np.unique(codes, return_index=True, return_inverse=True)
-        copies = np.bincount(of, minlength=len(first))
-        _, here, there = np.intersect1d(distinct, known, assume_unique=True, return_indices=True)
-        copies[here] += stored["_n"].to_numpy()[there]
+        keys = [*self.key_columns, "_row"]
+        codes, stored_codes = codes_of([rows.select(keys), stored.select(keys)], keys)
+        distinct, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        copies = np.bincount(row_number, minlength=len(first))
+        _, new, old = np.intersect1d(distinct, stored_codes, assume_unique=True, return_indices=True)
+        copies[new] += stored["_n"].to_numpy()[old]
         return rows.take(pa.array(first)).append_column("_n", pa.array(copies, pa.int64()))
 
 
 @dataclass(frozen=True)
 class ReadyRows(Kernel):
-    """Gives rows once they are ready, and does nothing else."""
+    """Emits rows unchanged once they are ready."""
 
     waiting: WaitingRows
 
@@ -119,14 +120,14 @@ class ReadyRows(Kernel):
         waited = self.waiting(arrived, stored[0])
         return KernelResult([waited.changes], repeated(waited.ready), waited.counts, {LATE_OUTPUT: waited.late})
 
-    def needs_match(self, arrived: pa.Table, place: int) -> Any:
-        """Of rows that wait only copies are needed."""
+    def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
+        """Waiting rows need only copies of themselves."""
         return self.waiting.none(arrived)
 
 
 def repeated(ready: pa.Table) -> Iterator[pa.Table]:
-    """Yield each row as often as it has come, some at a time."""
+    """Yield each row once per copy, in chunks."""
     import pyarrow as pa
 
-    for places, _ in repeat_positions(ready["_n"].to_numpy()):
-        yield ready.take(pa.array(places))
+    for positions, _ in repeat_positions(ready["_n"].to_numpy()):
+        yield ready.take(pa.array(positions))

@@ -1,4 +1,4 @@
-"""The kernel of windows at fixed positions whose partial values are sums and extremes."""
+"""The kernel of fixed windows whose partial values are sums and extremes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["WEIGHT", "MergeWindows"]
 
 WEIGHT: Final = "_rows"
-"""The column of the batch with the number of input rows that a row counts for, when it comes to late ones."""
+"""The column of the batch with the number of input rows that a row counts for, should it be late."""
 
 
 @dataclass(frozen=True)
 class MergeWindows(Kernel):
     """Merges the batch's partial values with those of their windows. Emits windows that close, or all that change.
 
-    A row of the batch has the start of its window, which is null if it has no time.
+    A row of the batch has the start of its window, or null if it has no time.
     """
 
     key_columns: Sequence[str]
@@ -39,9 +39,9 @@ class MergeWindows(Kernel):
     on_update: bool
     """Whether every changed window is emitted."""
     fixed: Mapping[str, int] = field(default_factory=dict)
-    """The partial values that are the same in all rows: these come without them."""
+    """The partial values that are the same for all rows, which the batch need not contain."""
     late: Mapping[str, str] | None = None
-    """The columns of late rows, each with its name in the batch. None: nobody takes them."""
+    """The columns of late rows, each with its name in the batch. None: late rows are not used."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
@@ -51,45 +51,50 @@ class MergeWindows(Kernel):
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         weight = integers(arrived[WEIGHT])
         counts = {"late": int(weight[late].sum()), "without_time": int(weight[~timed].sum())}
-        apart = {}
+        side_outputs = {}
         if self.late is not None:
-            lost = arrived.filter(pa.array((late | ~timed) & (weight > 0)))
-            apart["late"] = lost.select(list(self.late.values())).rename_columns(list(self.late))
+            late_rows = arrived.filter(pa.array((late | ~timed) & (weight > 0)))
+            side_outputs["late"] = late_rows.select(list(self.late.values())).rename_columns(list(self.late))
         on_time = timed & ~late
         rows = arrived.select(names)
-        now = reduced_rows(rows if on_time.all() else rows.filter(pa.array(on_time)), self._keys, self.ops)
+        if not on_time.all():
+            rows = rows.filter(pa.array(on_time))
         before = stored[0].select([*names, self.end])
-        now, places = merge_partials(now, before, self._keys, self.ops)
+        now, positions = merge_partials(reduced_rows(rows, self._keys, self.ops), before, self._keys, self.ops)
         now = now.append_column(self.end, self._ends_of(now[self.start]))
         staying = now.filter(pa.array(~ended_mask(now[self.end], self.limits.closed_for_rows)))
         changes = staying.append_column(DELETED, pa.array(np.zeros(staying.num_rows, bool)))
-        known = before.take(pa.array(places[places >= 0]))
-        given = [(True, self._emitted(now, self.limits.closed)), (True, self._due(now, before))]
-        given.append((False, self._emitted(known, self.limits.closed_before)))
-        emitted = current_and_retracted(given, [self.start, self.end, *self.key_columns, *self.ops])
-        return KernelResult([changes], emitted, counts, apart, sorted_by_key=True)
+        changed_before = before.take(pa.array(positions[positions >= 0]))
+        parts = [
+            (True, self._emitted(now, self.limits.closed)),
+            (True, self._due(now, before)),
+            (False, self._emitted(changed_before, self.limits.closed_before)),
+        ]
+        emitted = current_and_retracted(parts, [self.start, self.end, *self.key_columns, *self.ops])
+        return KernelResult([changes], emitted, counts, side_outputs, sorted_by_key=True)
 
     @property
     def _keys(self) -> list[str]:
         return [self.start, *self.key_columns]
 
     def add_columns(self, arrived: pa.Table) -> pa.Table:
-        """Return rows as they come, with all of their partial values, and what they count for."""
+        """Return the rows with all of their partial values, and their weight."""
         return with_columns(arrived, {**self.fixed, WEIGHT: 1})
 
     def combine(self, arrived: pa.Table) -> pa.Table:
-        """Return the rows of each window and key as one; late ones that are asked for stay as they are."""
+        """Merge the rows of each window and key into one. Late rows stay as they are if they are used."""
         import pyarrow as pa
 
         ops = {**self.ops, WEIGHT: "sum"}
         if self.late is None:
             return reduced_rows(arrived, self._keys, ops)
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
-        taken, lost = (arrived.filter(pa.array(mask)) for mask in (timed & ~late, late | ~timed))
-        return pa.concat_tables([reduced_rows(taken, self._keys, ops), lost])
+        on_time = arrived.filter(pa.array(timed & ~late))
+        late_rows = arrived.filter(pa.array(late | ~timed))
+        return pa.concat_tables([reduced_rows(on_time, self._keys, ops), late_rows])
 
     def _ends_of(self, starts: pa.ChunkedArray) -> pa.Array:
-        """Return the ends of windows with these starts: never more than the largest number."""
+        """Return the ends of windows with these starts, at most the largest 64-bit integer."""
         import numpy as np
         import pyarrow as pa
 
@@ -97,7 +102,7 @@ class MergeWindows(Kernel):
         return pa.array(np.minimum(integers(starts), latest) + self.size).cast(starts.type)
 
     def _emitted(self, rows: pa.Table, closed: int | None) -> pa.Table:
-        """Return those of changed windows that are emitted, or were, as of a limit."""
+        """Return those of changed windows that are emitted, or were, with this limit."""
         import pyarrow as pa
 
         return rows if self.on_update else rows.filter(pa.array(ended_mask(rows[self.end], closed)))
