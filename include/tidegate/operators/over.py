@@ -216,7 +216,7 @@ class OverRows(Operator):
         """Return the state with the last rows of each key."""
         from pyspark.sql import types as T
 
-        kept = [field for field in waiting.computed_fields if field.name in work.kept]
+        kept = [field for field in waiting.computed_fields if field.name in work.one_row_columns]
         columns = [
             *waiting.keys,
             T.StructField(PLACE, T.IntegerType()),
