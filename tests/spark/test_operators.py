@@ -194,7 +194,9 @@ def test_unfit_input_is_refused_with_the_operator_what_was_expected_and_what_to_
         "'u': order_by names 'w'": lambda rows, _: rows.top_n(2, by="k", order_by="w desc", uid="u"),
         "'u': by names 'K'": lambda rows, _: rows.aggregate(by="K", uid="u", n="count(*)"),
         "'u': Spark refuses its expressions": lambda rows, _: rows.window(tumbling="1 h", by="k", uid="u", n="sum(m)"),
-        "'k' is string here, bigint there": lambda rows, other: rows.join(other, on="k", within="1 h", uid="u"),
+        "'k' is string on the left, bigint on the right": lambda rows, other: rows.join(
+            other, on="k", within="1 h", uid="u"
+        ),
         "'u': order_by names what has no order: 'm'": lambda rows, _: rows.process(
             by="k", state="n long", output="k string", order_by="m", uid="u"
         )(speak),

@@ -1,10 +1,10 @@
-"""Rows with what held at their time: each row of a stream meets the newest version that is not newer than itself.
+"""The as-of join: joins each row with the version that was valid at its time, the newest one that is not newer.
 
-    versions   all that the right side brought, but those that no row to come can meet: a newer one has taken over
-    waiting    rows of the left side, until the watermark has passed them: an earlier version may still come
+    versions   all rows of the right side, except those that no future row can match because a newer one replaces them
+    waiting    rows of the left side, until the watermark has passed them: an earlier version may still arrive
 
-A row is given once, for good. A version holds from its own time on, inclusive; of two of the same time the one that is
-the greater by all that it holds. Versions are taken however late they come: rows that have been given stay as they are.
+Emitted rows are final. A version is valid from its own time on, inclusive. Ties in time take the version with the
+greater content. Versions are never too late, but they do not change rows that have been emitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.event_time_buffer import WAITING
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.join.folded import joined_as_of
+from tidegate.operators.join.driver import joined_as_of
 from tidegate.operators.join.join import How, join_problems, sides_in
 from tidegate.operators.join.sides import JoinKeys, check_sides
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, need_time, side_time_problems, side_times

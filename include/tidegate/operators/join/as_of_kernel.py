@@ -1,4 +1,4 @@
-"""The kernel of joins as of event time: rows that wait, and the versions that they meet."""
+"""The kernel of as-of joins: rows that wait for the watermark, and the versions that they are joined with."""
 
 from __future__ import annotations
 
@@ -22,35 +22,34 @@ __all__ = ["AsOfInWorkers"]
 
 @dataclass(frozen=True)
 class AsOfInWorkers(Kernel):
-    """Gives each row of the left side that is ready, with the last version that is not newer than it."""
+    """Emits each ready row of the left side with the last version that is not newer than it."""
 
     on: Sequence[str]
     sides: tuple[JoinSide, JoinSide]
     waiting: WaitingRows
-    """Lets the left side's rows wait."""
+    """The buffer of the left side's rows."""
     outer: bool
-    """Whether rows that meet no version are given, too."""
+    """Whether rows without a matching version are emitted, too."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(self._side(arrived, 0), stored[0])
         rows, is_new = self._versions(self._side(arrived, 1), stored[1])
         ready = waited.ready
-        codes, of_versions = codes_of([ready.select(self.on), rows.select(self.on)], self.on)
-        versions = _Versions.of(rows, is_new, of_versions)
-        met = versions.last_before(codes, integers(ready["_at"]))
+        codes, version_codes = codes_of([ready.select(self.on), rows.select(self.on)], self.on)
+        versions = _Versions.of(rows, is_new, version_codes)
+        matches = versions.last_before(codes, integers(ready["_at"]))
         return KernelResult(
             [waited.changes, versions.changes(self.waiting.now)],
-            self._joined_batches(ready, versions.rows, met),
+            self._joined_batches(ready, versions.rows, matches),
             waited.counts,
             {LATE_OUTPUT: waited.late},
         )
 
-    def needs_match(self, arrived: pa.Table, place: int) -> Any:
-        """Of rows that wait only copies are needed; of versions all of the key, by versions and by rows that are
-        ready."""
+    def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
+        """Waiting rows need only copies of themselves. New versions and ready rows need all versions of their key."""
         import pyarrow.compute as pc
 
-        if place == 0:
+        if state_number == 0:
             return self.waiting.none(arrived)
         return pc.or_(arrived[FROM_RIGHT], self.waiting.are_ready(arrived))
 
@@ -58,8 +57,8 @@ class AsOfInWorkers(Kernel):
         """Return the rows of a side, with its columns of the batch."""
         import pyarrow.compute as pc
 
-        of_side = arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT])
-        return arrived.select([GROUP, *self.on, "_row", *self.sides[place].values.values(), "_at"]).filter(of_side)
+        is_on_side = arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT])
+        return arrived.select([GROUP, *self.on, "_row", *self.sides[place].values.values(), "_at"]).filter(is_on_side)
 
     def _versions(self, arrived: pa.Table, stored: pa.Table) -> tuple[pa.Table, Any]:
         """Return all versions, each once, and a mask of those that are new."""
@@ -68,32 +67,32 @@ class AsOfInWorkers(Kernel):
 
         side, keys = self.sides[1], [*self.on, "_row"]
         names = [GROUP, *keys, *side.stored, "_at"]
-        codes, known = codes_of([arrived.select(keys), stored.select(keys)], keys)
+        codes, stored_codes = codes_of([arrived.select(keys), stored.select(keys)], keys)
         distinct, first = np.unique(codes, return_index=True)
-        new = arrived.rename_columns(names).take(pa.array(first[~np.isin(distinct, known)]))
+        new = arrived.rename_columns(names).take(pa.array(first[~np.isin(distinct, stored_codes)]))
         rows = pa.concat_tables([stored.select(names), new], promote_options="default").combine_chunks()
         return rows, np.repeat([False, True], [stored.num_rows, new.num_rows])
 
-    def _joined_batches(self, ready: pa.Table, versions: pa.Table, met: Any) -> Iterator[pa.Table]:
-        """Yield the rows of the result. met: for each row the place of the version that it meets; -1: none."""
+    def _joined_batches(self, ready: pa.Table, versions: pa.Table, matches: Any) -> Iterator[pa.Table]:
+        """Yield the rows of the result. matches: the position of each row's version, or -1."""
         copies = ready["_n"].to_numpy()
         if not self.outer:
-            copies = copies * (met >= 0)
-        for places, _ in repeat_positions(copies):
-            found = places[met[places] >= 0]
-            yield joined(self.on, self.sides, (ready, found), (versions, met[found]))
-            if len(found) < len(places):
-                yield joined(self.on, self.sides, (ready, places[met[places] < 0]), (versions, None))
+            copies = copies * (matches >= 0)
+        for positions, _ in repeat_positions(copies):
+            matched = positions[matches[positions] >= 0]
+            yield joined(self.on, self.sides, (ready, matched), (versions, matches[matched]))
+            if len(matched) < len(positions):
+                yield joined(self.on, self.sides, (ready, positions[matches[positions] < 0]), (versions, None))
 
 
 @dataclass(frozen=True)
 class _Versions:
-    """Versions in the order of keys and times; of those of one time in the order of their ids."""
+    """Versions, sorted by key, time and id."""
 
     rows: pa.Table
     is_new: Any
     codes: Any
-    at: Any
+    times: Any
 
     @classmethod
     def of(cls, rows: pa.Table, is_new: Any, codes: Any) -> _Versions:
@@ -101,30 +100,35 @@ class _Versions:
         import numpy as np
         import pyarrow as pa
 
-        at, ids = integers(rows["_at"]), ranks_and_values(rows["_row"])
+        times, ids = integers(rows["_at"]), ranks_and_values(rows["_row"])
         assert ids is not None
-        order = np.lexsort((ids[0], at, codes))
-        return cls(rows.take(pa.array(order)), is_new[order], codes[order], at[order])
+        order = np.lexsort((ids[0], times, codes))
+        return cls(rows.take(pa.array(order)), is_new[order], codes[order], times[order])
 
-    def last_before(self, codes: Any, at: Any) -> Any:
-        """Return for keys and times the place of the last version of the key that is not newer; -1: there is none."""
+    def last_before(self, codes: Any, times: Any) -> Any:
+        """Return for each key and time the position of the key's last version that is not newer, or -1."""
         import numpy as np
 
-        distinct = np.unique(self.at)
-        ranks = len(distinct) + 1  # a key and a time as one number
-        ordered = self.codes * ranks + np.searchsorted(distinct, self.at)
-        after = np.searchsorted(ordered, codes * ranks + np.searchsorted(distinct, at, side="right"))
-        found = np.searchsorted(self.codes, codes) < after
-        return np.where(found, after - 1, -1)
+        distinct = np.unique(self.times)
+        ranks = len(distinct) + 1  # with it, a key and a time are one number
+        ordered = self.codes * ranks + np.searchsorted(distinct, self.times)
+        after = np.searchsorted(ordered, codes * ranks + np.searchsorted(distinct, times, side="right"))
+        exists = np.searchsorted(self.codes, codes) < after
+        return np.where(exists, after - 1, -1)
 
     def changes(self, now: int | None) -> pa.Table:
-        """Return the new ones, and those that no row to come can meet, for a newer one has taken over by now."""
+        """Return the new versions, and the outdated ones, which no future row can match.
+
+        A version is outdated once the watermark has passed its successor.
+        """
         import numpy as np
         import pyarrow as pa
 
-        over = np.zeros(len(self.at), bool)
+        is_outdated = np.zeros(len(self.times), bool)
         if now is not None:
-            over[:-1] = (self.codes[1:] == self.codes[:-1]) & (self.at[1:] <= min(now, AFTER_ALL_TIMES))
-        chosen = np.flatnonzero(self.is_new != over)
+            has_successor = self.codes[1:] == self.codes[:-1]
+            is_outdated[:-1] = has_successor & (self.times[1:] <= min(now, AFTER_ALL_TIMES))
+        # A version that is new and outdated was never stored, so it needs no deletion.
+        chosen = np.flatnonzero(self.is_new != is_outdated)
         rows = self.rows.take(pa.array(chosen))
-        return rows.append_column(DELETED, pa.array(over[chosen]))
+        return rows.append_column(DELETED, pa.array(is_outdated[chosen]))

@@ -1,8 +1,7 @@
-"""The kernel of a join of what both sides hold now, whatever its time.
+"""The kernel of a join of the current rows of both sides.
 
-Where both sides only add rows, an inner join gives the pairs that are new, and a semi join the left side's rows that
-have a partner only now. Everything else replaces rows: of each key that has changed it gives the result as it is now,
-and takes back the one that there was.
+If both sides only add rows, an inner join emits the new pairs, and a semi join the left rows that have found their
+first match. In all other cases, the join emits the new result for each changed key, and retracts the old one.
 """
 
 from __future__ import annotations
@@ -24,117 +23,130 @@ __all__ = ["CurrentRowsJoin"]
 
 @dataclass(frozen=True)
 class CurrentRowsJoin(Kernel):
-    """The batch has by how many copies (`_n`) each row changes; `_row` identifies it."""
+    """A row of the batch has its id in `_row`, and the change of its number of copies in `_n`."""
 
     join_keys: Sequence[str]
     sides: tuple[JoinSide, JoinSide]
     how: str
-    replaces: bool
-    """Whether results are taken back."""
+    retracts: bool
+    """Whether the join emits retractions."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         sides = [_CurrentRows.of(self, place, arrived, stored[place]) for place in (0, 1)]
         codes = codes_of([rows.rows.select(self.join_keys) for rows in sides], self.join_keys)
-        for rows, own in zip(sides, codes, strict=True):
-            rows.codes = own
+        for rows, side_codes in zip(sides, codes, strict=True):
+            rows.codes = side_codes
         changes = [rows.changes() for rows in sides]
-        return KernelResult(changes, self._replacing(*sides) if self.replaces else self._adding(*sides))
+        emitted = self._new_and_old_results(*sides) if self.retracts else self._new_rows(*sides)
+        return KernelResult(changes, emitted)
 
-    def needs_match(self, arrived: pa.Table, place: int) -> Any:
-        """Return a mask of the rows that meet all that is stored on a side."""
+    def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
+        """Return a mask of the rows that need all stored rows of a side under their keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.replaces and (place == 1 or self.how in ("right", "full")):
+        if self.retracts and (state_number == 1 or self.how in ("right", "full")):
             return pa.repeat(pa.scalar(True), arrived.num_rows)
-        return pc.invert(arrived[FROM_RIGHT]) if place else arrived[FROM_RIGHT]
+        return pc.invert(arrived[FROM_RIGHT]) if state_number else arrived[FROM_RIGHT]
 
-    def _adding(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
+    def _new_rows(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
+        """Yield the rows that the result gains. Only for inner and semi joins of sides that only add rows."""
         import numpy as np
 
-        every, untouched = np.ones(len(right.now), bool), ~left.touched
-        pairs = Pairs([_meeting(left, left.touched, right, every), _meeting(left, untouched, right, right.touched)])
-        for left_of, right_of in pairs.chunks():
+        all_right, unchanged = np.ones(len(right.now), bool), ~left.is_changed
+        pairs = Pairs(
+            [
+                _matches(left, left.is_changed, right, all_right),
+                _matches(left, unchanged, right, right.is_changed),
+            ]
+        )
+        for left_positions, right_positions in pairs.chunks():
+            left_now, left_was = left.now[left_positions], left.was[left_positions]
+            right_now, right_was = right.now[right_positions], right.was[right_positions]
             if self.how == "semi":
-                had = np.where(right.was[right_of] > 0, left.was[left_of], 0)
-                copies = left.now[left_of] - had
+                copies = left_now - np.where(right_was > 0, left_was, 0)
             else:
-                copies = left.now[left_of] * right.now[right_of] - left.was[left_of] * right.was[right_of]
-            for chosen, _ in repeat_positions(np.maximum(copies, 0)):
-                yield joined(self.join_keys, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
+                copies = left_now * right_now - left_was * right_was
+            yield from self._joined(left, left_positions, right, right_positions, np.maximum(copies, 0))
 
-    def _replacing(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
+    def _new_and_old_results(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
         import numpy as np
+        import pyarrow as pa
 
-        counts = np.ones(len(left.now), bool)
-        if self.how not in ("right", "full"):  # there a row of the right side depends on all of the left ones
-            counts = left.touched | np.isin(left.codes, right.codes[right.touched])
+        left_mask = np.ones(len(left.now), bool)
+        if self.how not in ("right", "full"):  # in these, a right row depends on all left rows of its key
+            left_mask = left.is_changed | np.isin(left.codes, right.codes[right.is_changed])
         for is_now in (True, False):
-            for rows in self._result(left, right, counts, is_now=is_now):
-                yield rows.append_column(IS_CURRENT, _all(rows.num_rows, is_now))
+            for rows in self._result(left, right, left_mask, is_now=is_now):
+                yield rows.append_column(IS_CURRENT, pa.repeat(pa.scalar(is_now), rows.num_rows))
 
-    def _result(self, left: _CurrentRows, right: _CurrentRows, counts: Any, *, is_now: bool) -> Iterator[pa.Table]:
-        """Yield the result of the join as it is, or as it was."""
+    def _result(self, left: _CurrentRows, right: _CurrentRows, left_mask: Any, *, is_now: bool) -> Iterator[pa.Table]:
+        """Yield the result of the join, now or at the base. left_mask: the left rows whose results are needed."""
         import numpy as np
 
         left_copies, right_copies = left.copies(is_now=is_now), right.copies(is_now=is_now)
-        there = counts & (left_copies > 0)
-        ranges = _meeting(left, there, right, right_copies > 0)
-        pairs = Pairs([ranges])
-        left_alone, right_alone = there.copy(), right_copies > 0
-        left_alone[pairs.positions_of_left()] = False
-        right_alone[pairs.positions_of_right()] = False
+        left_exists = left_mask & (left_copies > 0)
+        pairs = Pairs([_matches(left, left_exists, right, right_copies > 0)])
+        left_unmatched, right_unmatched = left_exists.copy(), right_copies > 0
+        left_unmatched[pairs.positions_of_left()] = False
+        right_unmatched[pairs.positions_of_right()] = False
         if self.how in ("semi", "anti"):
-            alone = np.flatnonzero(left_alone if self.how == "anti" else there & ~left_alone)
-            for chosen, _ in repeat_positions(left_copies[alone]):
-                yield joined(self.join_keys, self.sides, (left.rows, alone[chosen]), (right.rows, None))
+            chosen = np.flatnonzero(left_unmatched if self.how == "anti" else left_exists & ~left_unmatched)
+            yield from self._joined(left, chosen, right, None, left_copies[chosen])
             return
-        for left_of, right_of in pairs.chunks():
-            for chosen, _ in repeat_positions(left_copies[left_of] * right_copies[right_of]):
-                yield joined(self.join_keys, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
+        for left_positions, right_positions in pairs.chunks():
+            copies = left_copies[left_positions] * right_copies[right_positions]
+            yield from self._joined(left, left_positions, right, right_positions, copies)
         if self.how in ("left", "full"):
-            alone = np.flatnonzero(left_alone)
-            for chosen, _ in repeat_positions(left_copies[alone]):
-                yield joined(self.join_keys, self.sides, (left.rows, alone[chosen]), (right.rows, None))
+            chosen = np.flatnonzero(left_unmatched)
+            yield from self._joined(left, chosen, right, None, left_copies[chosen])
         if self.how in ("right", "full"):
-            alone = np.flatnonzero(right_alone)
-            for chosen, _ in repeat_positions(right_copies[alone]):
-                yield joined(self.join_keys, self.sides, (left.rows, None), (right.rows, alone[chosen]))
+            chosen = np.flatnonzero(right_unmatched)
+            yield from self._joined(left, None, right, chosen, right_copies[chosen])
+
+    def _joined(
+        self, left: _CurrentRows, left_positions: Any, right: _CurrentRows, right_positions: Any, copies: Any
+    ) -> Iterator[pa.Table]:
+        """Yield rows of the result for these positions of each side, once per copy. None: a side without a match."""
+        for chosen, _ in repeat_positions(copies):
+            left_chosen = None if left_positions is None else left_positions[chosen]
+            right_chosen = None if right_positions is None else right_positions[chosen]
+            yield joined(self.join_keys, self.sides, (left.rows, left_chosen), (right.rows, right_chosen))
 
 
 @dataclass
 class _CurrentRows:
-    """The rows of one side that the checkpoint is about, each once."""
+    """The rows of one side that the checkpoint touches, each once."""
 
     rows: pa.Table
     was: Any
-    """The copies of each, as of the base, and now."""
+    """The number of copies of each row at the base."""
     now: Any
-    touched: Any
-    """Whether that has changed."""
+    """The number of copies of each row now."""
+    is_changed: Any
     may_match: Any
-    """False: a null in the keys, which equals nothing."""
+    """False for rows with a null key, which equals nothing."""
     codes: Any = None
-    """Numbers of their keys, which both sides share."""
+    """Numbers for their keys, the same on both sides."""
 
     @classmethod
     def of(cls, join: CurrentRowsJoin, place: int, arrived: pa.Table, stored: pa.Table) -> _CurrentRows:
-        """Put a side's rows of the batch and the stored ones together."""
+        """Merge a side's rows of the batch with the stored ones."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
         side, keys = join.sides[place], [*join.join_keys, "_row"]
         names = [GROUP, *keys, *side.stored]
-        came = arrived.filter(arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT]))
-        own = [GROUP, *keys, *(side.values[name] for name in side.stored)]
-        new = came.select(own).rename_columns(names)
+        batch_names = [GROUP, *keys, *(side.values[name] for name in side.stored)]
+        arrived = arrived.filter(arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT]))
+        new = arrived.select(batch_names).rename_columns(names)
         both = pa.concat_tables([stored.select(names), new], promote_options="permissive")
         codes = np.concatenate(codes_of([stored.select(keys), new.select(keys)], keys))
-        _, first, of = np.unique(codes, return_index=True, return_inverse=True)
-        old = stored.num_rows
-        was = np.bincount(of[:old], weights=stored["_n"].to_numpy(), minlength=len(first)).astype(np.int64)
-        change = np.bincount(of[old:], weights=came["_n"].to_numpy(), minlength=len(first)).astype(np.int64)
+        _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        old, distinct = stored.num_rows, len(first)
+        was = np.bincount(row_number[:old], weights=stored["_n"].to_numpy(), minlength=distinct).astype(np.int64)
+        change = np.bincount(row_number[old:], weights=arrived["_n"].to_numpy(), minlength=distinct).astype(np.int64)
         rows = both.take(pa.array(first)).combine_chunks()
         may_match = np.ones(rows.num_rows, bool)
         for name in join.join_keys:
@@ -142,7 +154,7 @@ class _CurrentRows:
         return cls(rows, was, was + change, change != 0, may_match)
 
     def copies(self, *, is_now: bool) -> Any:
-        """Return how many copies there are of each, or were."""
+        """Return the number of copies of each row, now or at the base."""
         return self.now if is_now else self.was
 
     def changes(self) -> pa.Table:
@@ -150,22 +162,17 @@ class _CurrentRows:
         import pyarrow as pa
 
         rows = self.rows.append_column("_n", pa.array(self.now)).append_column(DELETED, pa.array(self.now <= 0))
-        return rows.filter(pa.array(self.touched))
+        return rows.filter(pa.array(self.is_changed))
 
 
-def _meeting(left: _CurrentRows, of_left: Any, right: _CurrentRows, of_right: Any) -> Ranges:
-    """Return the pairs of some left rows and some right ones that have the same key."""
+def _matches(left: _CurrentRows, left_mask: Any, right: _CurrentRows, right_mask: Any) -> Ranges:
+    """Return the pairs with equal keys among the left and right rows of these masks."""
     import numpy as np
 
-    left_places, right_places = np.flatnonzero(of_left & left.may_match), np.flatnonzero(of_right & right.may_match)
-    order = np.argsort(right.codes[right_places], kind="stable")
-    ordered, sought = right.codes[right_places][order], left.codes[left_places]
+    left_positions = np.flatnonzero(left_mask & left.may_match)
+    right_positions = np.flatnonzero(right_mask & right.may_match)
+    order = np.argsort(right.codes[right_positions], kind="stable")
+    ordered, sought = right.codes[right_positions][order], left.codes[left_positions]
     first = np.searchsorted(ordered, sought, side="left")
     last = np.searchsorted(ordered, sought, side="right")
-    return Ranges(left_places, right_places[order], first, last - first)
-
-
-def _all(count: int, value: bool) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.repeat(pa.scalar(value), count)
+    return Ranges(left_positions, right_positions[order], first, last - first)

@@ -1,18 +1,16 @@
-"""Rows of two streams that belong together, or of a stream and a table.
+"""Joins of two streams, or of a stream and a table.
 
-IntervalJoin   pairs whose event times are within bounds, which are inclusive. What one side has is kept until the other
-               side can bring nothing for it any more; then it is forgotten, and outer joins give what found no partner.
-LatestJoin     pairs of what both sides hold now, forever, also where they replace rows: then it replaces rows itself.
-               Where both sides only add rows, so do inner and semi joins: a pair that there is stays.
+IntervalJoin   pairs whose event times are within inclusive bounds. A row is kept until no future row of the other side
+               can match it. Outer joins then emit it if it is unmatched.
+LatestJoin     pairs of the current rows of both sides, which are kept without a limit. If a side emits retractions, so
+               does the join. If neither does, inner and semi joins only add rows.
+TableJoin      pairs with the rows of a table, in the version that the plan fixes. It has no state.
 
-TableJoin      the rows of a table, as of the version that the plan names. It remembers nothing.
+A semi join emits each left row with a match, an anti join each without one. They only keep the keys of the right side.
 
-A semi join gives each row of the left side that has a partner, an anti join each that has none; of the right side they
-keep the keys.
-
-The first two keep each side as rows under the keys and an id of all that a row holds, with how often it is there. So
-copies are told from repetitions of an attempt, and a key may have any number of rows without any of them being
-rewritten for another. Null keys meet nothing, as in SQL.
+The first two store each side's rows under their keys and an id that is computed from the row's content, with the number
+of copies. So a copy differs from a row that an attempt writes again, and a key may have any number of rows without
+one row's change rewriting another. Null keys match nothing, as in SQL.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry, RowExpiry
 from tidegate.operators.inputs import null_safe_equality, recalled
-from tidegate.operators.join.folded import TimeBounds, join_within, joined_now
+from tidegate.operators.join.driver import TimeBounds, join_within, joined_now
 from tidegate.operators.join.sides import (
     LEFT_ONLY,
     JoinKeys,
@@ -70,9 +68,9 @@ __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
 BOUNDS: Final = "within"
-"""The name, in what the state of a join means, for whether its rows are kept until their time is over, or forever."""
+"""The entry of `meaning` that says whether rows are kept only as long as they can match, or forever."""
 EVERY_FILE = 1_000_000_000
-"""An offset that no table reaches: a version is read whole."""
+"""More files than any table has, so that a version is read as a whole."""
 SIDES: Final = ("left", "right")
 """The states of a join."""
 
@@ -82,9 +80,9 @@ def sides_in(
 ) -> list[TimedInput]:
     """Return how a join reads event time of each side. times: their columns."""
     if len(times) != 2:
-        return []  # `problems` says so
+        return []  # `problems` reports it
     whose = ("the left side's", "the right side's")
-    return [TimedInput(*of_side) for of_side in zip(times, lateness, late_outputs, whose, strict=True)]
+    return [TimedInput(*side) for side in zip(times, lateness, late_outputs, whose, strict=True)]
 
 
 def join_problems(on: JoinKeys, how: str, allowed: Sequence[str]) -> list[str]:
@@ -97,9 +95,9 @@ def join_problems(on: JoinKeys, how: str, allowed: Sequence[str]) -> list[str]:
 
 class IntervalJoin(Operator):
     """`within`: how much earlier and later the other side's row may be, inclusive. `event_time`: one column, or one for
-    each.
+    each side.
 
-    Rows that are late, or have no time, are the outputs "late-left" and "late-right".
+    Rows that are late or have no time go to the outputs "late-left" and "late-right".
     """
 
     kind: ClassVar[str] = "join"
@@ -122,7 +120,6 @@ class IntervalJoin(Operator):
     def spec(self) -> OperatorSpec:
         bounds = bounds_in(self.within)
         low, high = (0, 0) if isinstance(bounds, str) else bounds
-        # What only late rows could meet is forgotten.
         sides = sides_in(self.times, [Lateness(), Lateness()], LATE_SIDES)
         return OperatorSpec(
             identity=self.on,
@@ -134,14 +131,13 @@ class IntervalJoin(Operator):
         )
 
     def _expiry(self, place: int, lasts: int) -> Expiry | RowExpiry:
-        """A side's rows expire by themselves, unless those without a partner are emitted when their time is over."""
-        return NEVER if self._notes(place) else RowExpiry("_at", lasts)
+        """Return how a side's rows expire. If it matters whether they have matched, the kernel removes them instead."""
+        return NEVER if self._tracks_matches(place) else RowExpiry("_at", lasts)
 
     def describe(self) -> Json:
-        within = list(self.within) if isinstance(self.within, tuple) else self.within
         return {
             "on": self.keys.texts,
-            "within": within,
+            "within": list(self.within) if isinstance(self.within, tuple) else self.within,
             "how": self.how,
             "prefix": self.prefix,
             "times": list(self.times),
@@ -163,10 +159,10 @@ class IntervalJoin(Operator):
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.rename_right(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
-        near = TimeBounds(
+        within = TimeBounds(
             (times[0], times[1]),
             bounds,
-            (self._ends(0, bounds, context), self._ends(1, bounds, context)),
+            self._expire_before(bounds, context),
             (self._is_outer(0) or self.how == "anti", self._is_outer(1)),
             nulls_wait=self.how not in ("inner", "semi"),
         )
@@ -174,15 +170,18 @@ class IntervalJoin(Operator):
             context.state([*self.on, "_row"], state.name, ttl=state.expiry.ttl(context), grouped_by=self.on)
             for state in self.spec().states
         ]
-        return join_within(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty, how=self.how)
+        return join_within(inputs, self.on, self.prefix, states, within, context, is_empty=is_empty, how=self.how)
 
-    def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
-        """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
+    def _expire_before(self, bounds: tuple[int, int], context: OperatorContext) -> tuple[int, int] | tuple[None, None]:
+        """Return for each side the time before which its rows can no longer match. None: there is no watermark."""
         now = context.watermarks.now_micros
-        return None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
+        if now is None:
+            return None, None
+        low, high = bounds
+        return now - high, now + low
 
-    def _notes(self, place: int) -> bool:
-        """Return whether it matters which rows of a side have had a partner by the time they are over."""
+    def _tracks_matches(self, place: int) -> bool:
+        """Return whether the state tracks which rows of a side have had a match."""
         return self._is_outer(place) or (self.how in LEFT_ONLY and place == 0)
 
     def _is_outer(self, place: int) -> bool:
@@ -190,9 +189,9 @@ class IntervalJoin(Operator):
 
 
 class LatestJoin(Operator):
-    """The current rows of both sides, joined by their keys. Both sides are kept without a limit.
+    """Joins the current rows of both sides by their keys. Both sides are kept without a limit.
 
-    Where neither side replaces rows, what an inner or a semi join has given stays: it only gives what is new.
+    If neither side emits retractions, the rows that an inner or a semi join emits are final.
     """
 
     kind: ClassVar[str] = "join"
@@ -211,48 +210,52 @@ class LatestJoin(Operator):
         self.expiry = expiry
 
     def spec(self) -> OperatorSpec:
-        stays = self.how in ("inner", "semi")
+        only_adds = self.how in ("inner", "semi")
         return OperatorSpec(
             identity=self.on,
             inputs=Inputs(retractions=True),
             output=OutputSpec(inputs_of_any_age=[0, 1]),
             changelog=Changelog(
-                updates=Updates.IF_INPUTS_DO if stays else Updates.ALWAYS,
+                updates=Updates.IF_INPUTS_DO if only_adds else Updates.ALWAYS,
                 key=KeyOfInputs(self._key, self.prefix is not None and self.how not in (*LEFT_ONLY, "full")),
                 is_kept=True,
             ),
             states=[StateSpec(name, self.expiry) for name in SIDES],
             growth=Growth(keeps="all rows of both sides" if self.expiry.is_never else None),
             intervals=ANY_INTERVAL,
-            cuts=["which rows have met, where a side replaces rows between two checkpoints"] if stays else [],
+            cuts=["which rows have met, where a side replaces rows between two checkpoints"] if only_adds else [],
         )
 
     def _key(
         self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None
     ) -> ChangelogKey | None:
-        """The keys of both sides; that of one side is enough where each of its rows has one partner at most.
+        """Return the key: those of both sides, or that of one side if each of its rows has at most one match.
 
-        In a full join two rows without a partner, one of each side, may have nulls in all of them.
+        A full join has none: an unmatched left row and an unmatched right row may both have nulls in all key columns.
         """
         left, right = inputs
-        if self.how in LEFT_ONLY or left is None or right is None or self.how == "full":
-            return left if self.how in LEFT_ONLY else None
+        if self.how in LEFT_ONLY:
+            return left
+        if self.how == "full" or left is None or right is None:
+            return None
         if self.how != "right" and keys_contain(self.keys.right, right):
             return left
-        theirs = self._named_in_result(right, columns)
-        if theirs is None or (self.how != "left" and keys_contain(self.keys.left, left)):
-            return theirs
-        return tuple(dict.fromkeys([*left, *theirs]))
+        right_key = self._named_in_result(right, columns)
+        if right_key is None or (self.how != "left" and keys_contain(self.keys.left, left)):
+            return right_key
+        return tuple(dict.fromkeys([*left, *right_key]))
 
     def _named_in_result(self, right: ChangelogKey, columns: Sequence[Sequence[str]] | None) -> ChangelogKey | None:
-        """Return the right side's key by the names that its columns have in the result. None: that depends on the
-        columns of both sides."""
+        """Return the right side's key with the names that its columns have in the result. None: these depend on the
+        columns of both sides, which are unknown."""
         if columns is not None:
             return key_renamed(right, self.keys.names_in_result(columns[0], columns[1], self.prefix))
-        ours = {name: [ours] for ours, name in zip(self.keys.left, self.keys.right, strict=True)}
         if self.prefix is not None and not keys_contain(self.keys.right, right):
             return None
-        return key_renamed(right, {name: [name] for column in right for name in column} | ours)
+        names = {name: [name] for column in right for name in column}
+        for left_name, right_name in zip(self.keys.left, self.keys.right, strict=True):
+            names[right_name] = [left_name]
+        return key_renamed(right, names)
 
     def describe(self) -> Json:
         return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
@@ -266,20 +269,21 @@ class LatestJoin(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         right = self.keys.rename_right(inputs[1], context)
         check_sides([inputs[0], right], self.on, self.prefix, context, self.how)
-        gone_left, gone_right = context.retractions or (None, None)
-        if gone_right is not None:
-            gone_right = self.keys.project_right(self.keys.rename_right(gone_right, context), self.how)
+        left_retractions, right_retractions = context.retractions or (None, None)
+        if right_retractions is not None:
+            right_retractions = self.keys.project_right(self.keys.rename_right(right_retractions, context), self.how)
+        over_updates = left_retractions is not None or right_retractions is not None
         states = [
             context.state([*self.on, "_row"], name, ttl=self.expiry.ttl(context), grouped_by=self.on) for name in SIDES
         ]
         return joined_now(
             [inputs[0], self.keys.project_right(right, self.how)],
-            (gone_left, gone_right),
+            (left_retractions, right_retractions),
             self.on,
             self.prefix,
             states,
             context,
-            replaces=self.spec().changelog.updates_over(gone_left is not None or gone_right is not None),
+            retracts=self.spec().changelog.updates_over(over_updates),
             how=self.how,
         )
 
@@ -289,34 +293,30 @@ class LatestJoin(Operator):
         sides = []
         inputs = [inputs[0], self.keys.project_right(self.keys.rename_right(inputs[1], context), self.how)]
         for part, frame in zip(SIDES, inputs, strict=True):
-            like, rows = side_rows(frame, frame, self.on), states[part]
+            side, stored = side_rows(frame, frame, self.on), states[part]
             state = context.state([*self.on, "_row"], part, grouped_by=self.on)
-            sides.append(like if rows is None else recalled(state, rows, like, context))
+            if stored is not None:
+                side = recalled(state, stored, side, context)
+            sides.append(side)
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return self._pairs(sides[0], sides[1], columns, "_n")
 
     def _pairs(self, left: DataFrame, right: DataFrame, columns: Sequence[Sequence[str]], count: str) -> DataFrame:
         from pyspark.sql import functions as F
 
-        on = list(map(quoted, self.on))
-        left_rows = left.where(f"{count} > 0").select(*on, F.struct("*").alias("l"))
-        asides = [f"_aside{n}" for n in range(len(on))]
-        right_rows = right.where(f"{count} > 0")
-        right_rows = right_rows.select(
-            *(F.col(k).alias(n) for k, n in zip(on, asides, strict=True)), F.struct("*").alias("r")
-        )
+        left_rows = left.where(f"{count} > 0").select(*map(quoted, self.on), F.struct("*").alias("l"))
+        right_rows, right_keys = _with_key_aliases(right.where(f"{count} > 0"), self.on)
+        is_match = null_safe_equality(self.on, right_keys, nulls=False)
         if self.how in LEFT_ONLY:
-            alone = left_rows.join(
-                right_rows, null_safe_equality(self.on, asides, nulls=False), f"left_{self.how}"
-            ).select("l")
-            return left_columns(copies(alone, f"l.{count}"), self.on, columns[0])
-        pairs = left_rows.join(right_rows, null_safe_equality(self.on, asides, nulls=False), self.how).select("l", "r")
-        both = f"coalesce(l.{count}, 1L) * coalesce(r.{count}, 1L)"
-        return joined_columns(copies(pairs, both), self.on, columns, self.prefix)
+            chosen = left_rows.join(right_rows, is_match, f"left_{self.how}").select("l")
+            return left_columns(copies(chosen, f"l.{count}"), self.on, columns[0])
+        pairs = left_rows.join(right_rows, is_match, self.how).select("l", "r")
+        pair_count = f"coalesce(l.{count}, 1L) * coalesce(r.{count}, 1L)"
+        return joined_columns(copies(pairs, pair_count), self.on, columns, self.prefix)
 
 
 class TableJoin(Operator):
-    """A Delta table at `path`, looked up by `on`. The plan fixes the version that every attempt reads."""
+    """Joins with a Delta table at `path`. The plan fixes the version that every attempt reads."""
 
     kind: ClassVar[str] = "join"
 
@@ -356,13 +356,20 @@ class TableJoin(Operator):
         self.table.verify(splits, location)
         table = self.keys.rename_right(self.table.read(context.spark, splits, location), context)
         check_sides([inputs[0], table], self.on, self.prefix, context, self.how)
-        asides = [f"_aside{n}" for n in range(len(self.on))]
         left_rows = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
-        keys = (F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True))
-        table_rows = table.select(*keys, F.struct("*").alias("r"))
+        table_rows, table_keys = _with_key_aliases(table, self.on)
         columns = [[name for name in frame.columns if name not in self.on] for frame in (inputs[0], table)]
-        equal = null_safe_equality(self.on, asides, nulls=False)
+        is_match = null_safe_equality(self.on, table_keys, nulls=False)
         if self.how in LEFT_ONLY:
-            return {"": left_columns(left_rows.join(table_rows, equal, f"left_{self.how}"), self.on, columns[0])}
-        pairs = left_rows.join(table_rows, equal, self.how).select("l", "r")
+            return {"": left_columns(left_rows.join(table_rows, is_match, f"left_{self.how}"), self.on, columns[0])}
+        pairs = left_rows.join(table_rows, is_match, self.how).select("l", "r")
         return {"": joined_columns(pairs, self.on, columns, self.prefix)}
+
+
+def _with_key_aliases(rows: DataFrame, on: Sequence[str]) -> tuple[DataFrame, list[str]]:
+    """Return the right side's rows as `r`, and their keys under names that the left side does not have."""
+    from pyspark.sql import functions as F
+
+    aliases = [f"_aside{number}" for number in range(len(on))]
+    keys = (F.col(quoted(name)).alias(alias) for name, alias in zip(on, aliases, strict=True))
+    return rows.select(*keys, F.struct("*").alias("r")), aliases

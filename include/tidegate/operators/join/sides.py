@@ -1,4 +1,4 @@
-"""The sides of a join: what they are joined by, how their columns are named, and their rows as a join keeps them."""
+"""The sides of a join: their keys, the names of their columns, and the form in which their rows are stored."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 
 
 LEFT_ONLY: Final = ("semi", "anti")
-"""The joins that only say which rows of the left side have a partner, or have none."""
+"""The joins that only emit columns of the left side."""
 RIGHT_PREFIX: Final = "_theirs_"
-"""Prefix for a column of the right side whose name is a key's on the left: with `prefix=` the user can have both."""
+"""The prefix of a right column that has the name of a left key. With `prefix=`, the result can have both."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,13 @@ class JoinKeys:
         return key_problems(self.left, "on") or key_problems(self.right, "on")
 
     def right_names(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the names here of the right side's columns: keys as on the left; other columns with a left key's name,
-        prefixed."""
+        """Return new names for columns of the right side: keys as on the left, and clashing columns with a prefix."""
         names = dict(zip(self.right, self.left, strict=True))
-        ours = {name.casefold() for name in self.left}
-        clashing = [name for name in columns if name not in names and name.casefold() in ours]
-        return names | {name: f"{RIGHT_PREFIX}{name}" for name in clashing}
+        left_keys = {name.casefold() for name in self.left}
+        for name in columns:
+            if name not in names and name.casefold() in left_keys:
+                names[name] = f"{RIGHT_PREFIX}{name}"
+        return names
 
     def rename_right(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
         """Return the right side's rows under these names."""
@@ -80,51 +81,51 @@ class JoinKeys:
         return select_sql(frame, (f"{quoted(name)} AS {quoted(names.get(name, name))}" for name in frame.columns))
 
     def names_in_result(self, left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, list[str]]:
-        """Return the names in a join's result of the right side's columns, of sides with these columns."""
-        here = self.right_names(right)
-        turned = [here.get(name, name) for name in right]
-        others = names_from_right(left, [name for name in turned if name not in self.left], prefix)
-        return {name: [others.get(new, new)] for name, new in zip(right, turned, strict=True)}
+        """Return the names of the right side's columns in the result. left, right: the columns of both sides."""
+        new_names = self.right_names(right)
+        renamed = [new_names.get(name, name) for name in right]
+        values = names_from_right(left, [name for name in renamed if name not in self.left], prefix)
+        return {name: [values.get(new_name, new_name)] for name, new_name in zip(right, renamed, strict=True)}
 
     def project_right(self, right: DataFrame, how: str) -> DataFrame:
-        """Return the right side's rows, turned already: its keys only, if the join gives nothing else of them."""
+        """Return the renamed right rows with the columns that the join needs: for semi and anti joins, just the
+        keys."""
         return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
 
 
 def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str]) -> DataFrame:
-    """Return rows in a side's form: keys, an id made of the columns of `like`, values, and the number of copies."""
+    """Return rows in stored form: keys, an id computed from the columns of `like`, values, and the number of copies."""
     from pyspark.sql import functions as F
 
     values = [name for name in like.columns if name not in on]
-    named = rows.withColumn("_row", row_id(like))
-    grouped = named.groupBy(*map(quoted, on), "_row")
+    with_id = rows.withColumn("_row", row_id(like))
     firsts = (F.first(quoted(name)).alias(name) for name in values)
-    return grouped.agg(*firsts, F.count("*").alias("_n"))
+    return with_id.groupBy(*map(quoted, on), "_row").agg(*firsts, F.count("*").alias("_n"))
 
 
 def changed_rows(
-    frame: DataFrame, withdrawn: DataFrame | None, on: Sequence[str], context: OperatorContext
+    frame: DataFrame, retractions: DataFrame | None, on: Sequence[str], context: OperatorContext
 ) -> DataFrame:
-    """Return by how many copies of each row (`_n`) a stream changes. withdrawn: the rows that it takes back."""
+    """Return each changed row of a stream, with the change of its number of copies in `_n`."""
     from pyspark.sql import functions as F
 
     rows = side_rows(frame, frame, on)
-    if withdrawn is not None:
+    if retractions is not None:
         names = [quoted(name) for name in rows.columns if name != "_n"]
-        rows = rows.unionByName(side_rows(withdrawn, frame, on).select(*names, (-F.col("_n")).alias("_n")))
+        rows = rows.unionByName(side_rows(retractions, frame, on).select(*names, (-F.col("_n")).alias("_n")))
         values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
         rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
     return context.persist(rows)
 
 
 def refuse_missing(before: Sequence[str], changes: Sequence[str], context: OperatorContext) -> None:
-    """Raise Invalid if a stream that takes back rows lacks a column that stored ones have."""
+    """Raise Invalid if a stream with retractions lacks a column of the stored rows."""
     if missing := [name for name in before if name not in (*changes, *STATE_COLUMNS)]:
         raise Invalid(
-            f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and takes "
-            "back rows that had",
-            expected="every column that there was, as long as rows are taken back by all that they hold",
-            help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
+            f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and retracts "
+            "rows that had",
+            expected="every column of the stored rows, because a row is retracted by its whole content",
+            help="put the column back, null if need be; or give the operator a new uid, so that it starts afresh",
             reason="STATE_CHANGED",
         )
 
@@ -159,14 +160,17 @@ def left_columns(rows: DataFrame, on: Sequence[str], columns: Sequence[str]) -> 
 
 
 def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, str]:
-    """Return the names in a join's result of the right side's columns."""
+    """Return the names of the right side's columns in a join's result."""
     left_names = {name.casefold() for name in left}
-    named = {
-        name: f"{prefix}{name}" if prefix is not None and name.casefold() in left_names else name for name in right
-    }
-    return named | {
-        name: f"{prefix or ''}{name.removeprefix(RIGHT_PREFIX)}" for name in right if name.startswith(RIGHT_PREFIX)
-    }
+    names = {}
+    for name in right:
+        if name.startswith(RIGHT_PREFIX):
+            names[name] = f"{prefix or ''}{name.removeprefix(RIGHT_PREFIX)}"
+        elif prefix is not None and name.casefold() in left_names:
+            names[name] = f"{prefix}{name}"
+        else:
+            names[name] = name
+    return names
 
 
 def check_sides(
@@ -178,21 +182,30 @@ def check_sides(
     for side in sides:
         need_keys(side, on, "on", context)
         refuse_reserved_columns(side, context)
-    kinds = [{field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides]
-    unlike = [
-        f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in on if kinds[0][name] != kinds[1][name]
-    ]
-    theirs = {name.removeprefix(RIGHT_PREFIX) for name in right.columns if name not in on}
-    ours = {name.casefold() for name in left.columns}
-    clash = sorted(name for name in theirs if name.casefold() in ours) if how not in LEFT_ONLY else []
-    if clash and prefix is not None:
-        all_names = ours | {name.casefold() for name in theirs}
-        clash = [name for name in clash if f"{prefix}{name}".casefold() in all_names]
-    if unlike or clash:
-        twice = [f"both sides have a column {name!r}" for name in clash]
+    left_types, right_types = (
+        {field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides
+    )
+    problems = []
+    for name in on:
+        if left_types[name] != right_types[name]:
+            problems.append(f"{name!r} is {left_types[name]} on the left, {right_types[name]} on the right")
+    for name in _clashing_names(left, right, on, prefix) if how not in LEFT_ONLY else ():
+        problems.append(f"both sides have a column {name!r}")
+    if problems:
         raise Invalid(
-            "\n    ".join([f"operator {context.uid!r} cannot join its sides:", *unlike, *twice]),
+            "\n    ".join([f"operator {context.uid!r} cannot join its sides:", *problems]),
             expected="keys of the same types, and no other column on both sides",
-            help='cast keys in a stage before; rename a column there, or say prefix="…" for those of the other side',
+            help='cast keys in an upstream stage; rename a column there, or add prefix="…" to those of the right side',
             reason="BAD_JOIN",
         )
+
+
+def _clashing_names(left: DataFrame, right: DataFrame, on: Sequence[str], prefix: str | None) -> list[str]:
+    """Return the right side's columns whose names would occur twice in the result."""
+    left_names = {name.casefold() for name in left.columns}
+    right_names = {name.removeprefix(RIGHT_PREFIX) for name in right.columns if name not in on}
+    clashing = sorted(name for name in right_names if name.casefold() in left_names)
+    if prefix is None:
+        return clashing
+    all_names = left_names | {name.casefold() for name in right_names}
+    return [name for name in clashing if f"{prefix}{name}".casefold() in all_names]

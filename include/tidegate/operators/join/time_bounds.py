@@ -1,4 +1,4 @@
-"""Bounds on the difference in event time between rows, and what they mean with a watermark."""
+"""Event time in operators: bounds on the difference between rows, time columns, and outputs for late rows."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ if TYPE_CHECKING:
 __all__ = ["LATE_OUTPUT", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times"]
 
 LATE_OUTPUT: Final = "late"
-"""The output with rows that are late, or have no time."""
+"""The output with rows that are late or have no time."""
 LATE_SIDES: Final = ("late-left", "late-right")
-"""Those of a join."""
+"""The same for each side of an interval join."""
 
 
 def bounds_in(within: object) -> tuple[int, int] | str:
-    """Return how much earlier and how much later, in microseconds; or what is wrong. One duration counts both ways."""
+    """Return how much earlier and later a row may be, in microseconds, or what is wrong. One duration counts both
+    ways."""
     durations = within if isinstance(within, tuple | list) else (None, within)
     if len(durations) != 2:
         return f'within={within!r}: give one duration, such as "1 hour", or two, such as ("-10 min", "1 hour")'
     micros = [_micros(duration) for duration in durations if duration is not None]
-    if any(micros is None for micros in micros) or not micros:
+    valid = [number for number in micros if number is not None]
+    if len(valid) < len(micros) or not valid:
         return f'within={within!r}: expected durations such as "90 s", "10 min", "1 hour", "-1 day"'
-    low, high = (micros[0], micros[1]) if len(micros) == 2 else (-(micros[0] or 0), micros[0])
-    assert low is not None
-    assert high is not None
-    if len(micros) == 1 and high <= 0:
-        return (
-            f'within={within!r} is too short: give a duration such as "1 hour"; a join of rows of the same moment '
-            'is within=("0 s", "0 s")'
-        )
+    if len(valid) == 1:
+        high = valid[0]
+        if high <= 0:
+            return (
+                f'within={within!r} is too short: give a duration such as "1 hour"; to join rows of the same moment, '
+                'write within=("0 s", "0 s")'
+            )
+        return -high, high
+    low, high = valid
     if low > high:
         return f"within={within!r}: the first is how much earlier a row may be, the second how much later"
     return low, high
@@ -51,8 +54,10 @@ def _micros(duration: object) -> int | None:
 
 
 def side_times(event_time: str | tuple[str | None, str | None] | None) -> tuple[str | None, ...]:
-    """Return the time column of each side; one that is declared is that of both."""
-    return (event_time, event_time) if isinstance(event_time, str) or event_time is None else tuple(event_time)
+    """Return the time column of each side. A single one counts for both."""
+    if event_time is None or isinstance(event_time, str):
+        return event_time, event_time
+    return tuple(event_time)
 
 
 def side_time_problems(times: Sequence[str | None]) -> list[str]:
@@ -61,13 +66,13 @@ def side_time_problems(times: Sequence[str | None]) -> list[str]:
 
 
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:
-    """Return the column with an input's event time: the operator's own choice, or the one of the input's sources."""
+    """Return the column with an input's event time: the operator's own choice, or that of the input's sources."""
     column = name or context.event_times[place]
     if not isinstance(column, str):
         raise Invalid(
-            f"operator {context.uid!r} goes by event time, and nothing says which column has it",
+            f"operator {context.uid!r} uses event time, but neither it nor its sources name the column",
             expected="the name of a timestamp column",
-            help='say event_time="…" there, or at the source',
+            help='add event_time="…" to the operator or to the source',
             reason="NO_EVENT_TIME",
         )
     return column
