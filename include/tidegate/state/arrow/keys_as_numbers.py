@@ -1,5 +1,5 @@
-"""The keys of rows as whole numbers: by these they are sorted, grouped and looked up many times quicker than by texts
-or several columns."""
+"""Maps the keys of rows to integers, by which sorting, grouping and lookups are many times faster than by texts or
+several columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CODE_LIMIT = 1 << 62
 
 
 def integers(column: Any) -> Any:
-    """Return a column of whole numbers without nulls as int64; None: it is not one."""
+    """Return a column of integers, days or timestamps without nulls as int64, or None if it is none."""
     import pyarrow as pa
 
     if column.null_count or not is_whole(column.type):
@@ -46,17 +46,17 @@ def integers(column: Any) -> Any:
 
 
 def is_whole(kind: pa.DataType) -> bool:
-    """Return whether its values are whole numbers, days or moments."""
+    """Return whether values of this type are integers, days or timestamps."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 def comparable(column: Any) -> Any:
-    """Return a column of keys in a form in which values are equal exactly if they are to Spark, and in its order as far
-    as they have one.
+    """Return a column of keys in a form in which values are equal if they are equal in Spark, and sort as in Spark, if
+    they have an order there.
 
-    Floats become whole numbers, with NaN as one number and 0.0 the same as -0.0. Structs and arrays become bytes.
+    Floats become integers, with one number for NaN, and the same one for 0.0 and -0.0. Structs and arrays become bytes.
     """
     import pyarrow as pa
 
@@ -65,8 +65,9 @@ def comparable(column: Any) -> Any:
         plain = pa.array(texts, pa.binary())
     else:
         plain = sortable(column)
-    is_whole_column = isinstance(plain, pa.ChunkedArray) or not isinstance(column, pa.ChunkedArray)
-    return plain if is_whole_column else pa.chunked_array([plain])
+    if isinstance(column, pa.ChunkedArray) and not isinstance(plain, pa.ChunkedArray):
+        return pa.chunked_array([plain])
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -80,44 +81,38 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Packing:
-    """Numbers between bounds, one per column, as digits of a single one: the first weighs the most."""
+    """Packs one number per column, each within bounds, into a single number, with the first column as the most
+    significant digit."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Packing | None:
-        """Return the packing for the numbers of these columns. None: there are none, or together they are too large."""
+        """Return the packing for these columns, or None if they have no rows, or do not fit into one number."""
         if not len(columns[0]):
             return None
-        lows, highs = (tuple(int(bound(column)) for column in columns) for bound in (_least, _greatest))
+        lows = tuple(int(column.min()) for column in columns)
+        highs = tuple(int(column.max()) for column in columns)
         sizes = (high - low + 1 for low, high in zip(lows, highs, strict=True))
         return cls(lows, highs) if math.prod(sizes) < 1 << 63 else None
 
     def pack(self, columns: Sequence[Any]) -> Any:
-        """Return one number for each row; -1 where one of its numbers is outside the bounds."""
+        """Return one number for each row, or -1 where one of its values is out of bounds."""
         import numpy as np
 
         codes, inside = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), bool)
         for column, low, high in zip(columns, self.lows, self.highs, strict=True):
             inside &= (column >= low) & (column <= high)
             codes *= high - low + 1
-            codes += column - low  # wraps around where it is outside
+            codes += column - low  # may overflow where the value is out of bounds
         return codes if inside.all() else np.where(inside, codes, -1)
 
 
-def _least(column: Any) -> Any:
-    return column.min()
-
-
-def _greatest(column: Any) -> Any:
-    return column.max()
-
-
 def order(numbers: Any) -> Any:
-    """Return the places of the numbers in ascending order; equal ones in the order in which they stand.
+    """Return the positions that sort the numbers. The sort is stable.
 
-    Where a number and its place fit into one number, these are sorted: several times quicker than sorting places.
+    If a number and its position fit into one integer, these are sorted, which is several times faster than an argsort.
     """
     import numpy as np
 
@@ -132,7 +127,7 @@ def order(numbers: Any) -> Any:
 
 
 def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return the rows' keys as a number each; None: they are no whole numbers, some are null, or they are too large."""
+    """Return each row's key as one number, or None if keys are no integers, are null, or do not fit into one."""
     columns = [integers(comparable(rows[name])) for name in keys]
     if any(column is None for column in columns):
         return None
@@ -142,39 +137,39 @@ def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
     return packing.pack(columns) if packing is not None else None
 
 
-def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_so: bool = False) -> Any:
-    """Return the places of the rows by key; for equal keys the newest first, if requested.
+def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_newest_first: bool = False) -> Any:
+    """Return the positions that sort the rows by key, and equal keys newest first if requested.
 
-    are_so: of equal keys the newest stand first already.
+    are_newest_first: rows with equal keys already are in this order.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    aged = newest_first and not are_so
+    sorts_by_age = newest_first and not are_newest_first
     if (ranks := _ranks(rows, keys)) is not None:
-        return _order_of_ranks(rows, ranks, aged)
-    columns = {f"k{place}": comparable(rows[name]) for place, name in enumerate(keys)}
+        return _order_of_ranks(rows, ranks, sorts_by_age)
+    columns = {f"k{index}": comparable(rows[name]) for index, name in enumerate(keys)}
     sort_keys = [(name, "ascending") for name in columns]
-    if aged:
+    if sorts_by_age:
         columns["age"] = rows[CHECKPOINT]
         sort_keys.append(("age", "descending"))
     return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()
 
 
 def order_and_firsts(
-    rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_so: bool = False
+    rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_newest_first: bool = False
 ) -> tuple[Any, Any]:
-    """Return the places of the rows by key, as `order_of`, and which of these places are each key's first."""
+    """Return the positions that sort the rows, as `order_of`, and the indexes in these of each key's first row."""
     import numpy as np
     import pyarrow as pa
 
     ranks = _ranks(rows, keys)
     if ranks is None or not rows.num_rows:
-        places = order_of(rows, keys, newest_first, are_so)
-        return places, firsts(rows.select(list(keys)).take(pa.array(places)), keys)
-    places = _order_of_ranks(rows, ranks, newest_first and not are_so)
-    ascending = ranks[places]
-    return places, np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
+        positions = order_of(rows, keys, newest_first, are_newest_first)
+        return positions, firsts(rows.select(list(keys)).take(pa.array(positions)), keys)
+    positions = _order_of_ranks(rows, ranks, newest_first and not are_newest_first)
+    ascending = ranks[positions]
+    return positions, np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
 
 
 def _order_of_ranks(rows: pa.Table, ranks: Any, newest_first: bool) -> Any:
@@ -188,10 +183,11 @@ def _order_of_ranks(rows: pa.Table, ranks: Any, newest_first: bool) -> Any:
 
 
 def _ranks(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a number for each row, in the order of the keys, nulls last; equal where the keys are. None: the order of
-    some key's type is not known here, or the keys do not fit into one number."""
-    if (plain := packed(rows, keys)) is not None or not rows.num_rows:
-        return plain
+    """Return a number for each row that sorts as its key does, nulls last, or None if a key's type has no order here,
+    or the keys do not fit into one number."""
+    numbers = packed(rows, keys)
+    if numbers is not None or not rows.num_rows:
+        return numbers
     columns = []
     for name in keys:
         ranks = _ranked(rows[name])
@@ -203,24 +199,25 @@ def _ranks(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def _ranked(column: pa.ChunkedArray) -> Any:
-    """Return a number for each value, in their order, nulls last. None: their order is not known here.
+    """Return a number for each value that sorts as the value does, nulls last, or None if the type has no order here.
 
-    Sorting each text once, and the rows by whole numbers, takes half the time of sorting rows by several columns.
+    Sorting each distinct text once, and then rows by integers, takes half the time of sorting rows by several columns.
     """
     import numpy as np
 
     column = comparable(column)
-    if (plain := integers(column)) is not None:
-        return plain
-    if (sorted_texts := ranks_and_values(column)) is None:
+    if (numbers := integers(column)) is not None:
+        return numbers
+    ranked = ranks_and_values(column)
+    if ranked is None:
         return None
-    ranks, values = sorted_texts
+    ranks, values = ranked
     return np.where(ranks < 0, len(values), ranks)
 
 
-def ranks_and_values(column: pa.ChunkedArray, most: int | None = None) -> tuple[Any, pa.Array] | None:
-    """Return the rank of each row's value, -1 for null, and the distinct values in order. None: of such values the
-    order is not known here, or there are more than `most`."""
+def ranks_and_values(column: pa.ChunkedArray, max_values: int | None = None) -> tuple[Any, pa.Array] | None:
+    """Return the rank of each row's value, -1 for null, and the sorted distinct values, or None if the type has no
+    order here, or there are more than `max_values`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -229,7 +226,7 @@ def ranks_and_values(column: pa.ChunkedArray, most: int | None = None) -> tuple[
     if not (is_whole(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind)):
         return None
     coded = pc.dictionary_encode(column).combine_chunks()
-    if most is not None and len(coded.dictionary) > most:
+    if max_values is not None and len(coded.dictionary) > max_values:
         return None
     in_order = pc.sort_indices(coded.dictionary)
     ranks = np.full(len(in_order) + 1, -1, np.int64)
@@ -238,7 +235,7 @@ def ranks_and_values(column: pa.ChunkedArray, most: int | None = None) -> tuple[
 
 
 def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return the place of each key's first row among sorted rows."""
+    """Return the position of each key's first row among sorted rows."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -253,44 +250,46 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
 
 
 def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = True) -> list[Any]:
-    """Return a number for each row of each table: equal where the keys are, null being a value like any other.
+    """Return a number for each row of each table, equal for equal keys. Null equals null.
 
-    small: below four times the number of rows, so that something else can be packed beside it. Otherwise below 2**62,
-    which spares a sort.
+    small: the numbers are below four times the number of rows, so that a caller can pack something else with them.
+    Otherwise they are only below 2**62, which saves a sort.
     """
     import numpy as np
     import pyarrow as pa
 
     lengths = [table.num_rows for table in tables]
     codes, size = np.zeros(sum(lengths), np.int64), 1
-    for name in keys if len(codes) else ():  # no chunks of decimals cannot be combined
-        column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
-        place, places = _coded(comparable(column))
-        if size * places >= CODE_LIMIT:
-            codes, size = _densely(codes)
-        if size * places >= CODE_LIMIT:
-            place, places = _densely(place)
-        codes, size = codes * places + place, size * places
+    if not len(codes):  # Arrow fails to combine an empty list of chunks of decimals
+        return np.split(codes, np.cumsum(lengths)[:-1])
+    for name in keys:
+        chunks = [chunk for table in tables for chunk in table[name].chunks]
+        column_codes, column_size = _column_codes(comparable(pa.chunked_array(chunks, tables[0][name].type)))
+        if size * column_size >= CODE_LIMIT:
+            codes, size = _without_gaps(codes)
+        if size * column_size >= CODE_LIMIT:
+            column_codes, column_size = _without_gaps(column_codes)
+        codes, size = codes * column_size + column_codes, size * column_size
     if small and size > 4 * len(codes):
-        codes, size = _densely(codes)
+        codes, size = _without_gaps(codes)
     return np.split(codes, np.cumsum(lengths)[:-1])
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[Any, int]:
-    """Return a number for each value, from 0 on, and a bound that all are below."""
+def _column_codes(column: pa.ChunkedArray) -> tuple[Any, int]:
+    """Return a number from 0 for each value, and an upper bound (exclusive) of these numbers."""
     import numpy as np
     import pyarrow.compute as pc
 
-    if (plain := integers(column)) is not None:
-        low, high = int(plain.min()), int(plain.max())
-        return (plain - low, high - low + 1) if high - low < CODE_LIMIT else _densely(plain)
+    if (numbers := integers(column)) is not None:
+        low, high = int(numbers.min()), int(numbers.max())
+        return (numbers - low, high - low + 1) if high - low < CODE_LIMIT else _without_gaps(numbers)
     coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
     return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(coded.dictionary)
 
 
-def _densely(numbers: Any) -> tuple[Any, int]:
-    """Return the same numbers without gaps, and how many there are."""
+def _without_gaps(numbers: Any) -> tuple[Any, int]:
+    """Renumber the distinct numbers from 0. Return the new numbers, and how many are distinct."""
     import numpy as np
 
-    distinct, place = np.unique(numbers, return_inverse=True)
-    return place, len(distinct)
+    distinct, renumbered = np.unique(numbers, return_inverse=True)
+    return renumbered, len(distinct)

@@ -1,4 +1,4 @@
-"""Files that workers read and write, for one range of key groups: those of a state, and of rows to emit."""
+"""The files that workers read and write for one range of key groups: those of a state, and those with rows to emit."""
 
 from __future__ import annotations
 
@@ -30,37 +30,41 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EmitPlan:
-    """The rows that workers give out, in files beside the state."""
+    """How workers write rows to emit: in files next to the state's."""
 
     layout: StateLayout
     folder: str
     project: Callable[[pa.Table], pa.Table] | None = None
-    """Makes them of the state's rows. None: they are as in the state."""
+    """Computes the rows to emit from the kernel's rows. None: they are the same."""
     retractions_folder: str | None = None
-    """The folder for the rows, given before, that these replace. None: nobody asks for them."""
+    """The folder for retractions. None: they are not needed."""
 
     def write(self, parts: Iterable[tuple[pa.Table, pa.Table]], split: int, name: str) -> list[ReportRow]:
-        """Write rows to give out, each part with those that it replaces, and tell of the files."""
-        given = Writer(self.layout, f"{self.folder}/{name}")
-        replaced = (
-            Writer(self.layout, f"{self.retractions_folder}/{name}") if self.retractions_folder is not None else None
-        )
-        for came, went in parts:
-            self._put(given, came)
-            if replaced is not None:
-                self._put(replaced, went)
-        lines = [ReportRow.report_file(name, GIVEN, split, given.close())]
-        return lines if replaced is None else [*lines, ReportRow.report_file(name, REPLACED, split, replaced.close())]
+        """Write rows to emit, each part with its retractions, and report the files."""
+        rows_writer = Writer(self.layout, f"{self.folder}/{name}")
+        if self.retractions_folder is None:
+            for rows, _ in parts:
+                self._write(rows_writer, rows)
+            return [ReportRow.report_file(name, GIVEN, split, rows_writer.close())]
+        retractions_writer = Writer(self.layout, f"{self.retractions_folder}/{name}")
+        for rows, retractions in parts:
+            self._write(rows_writer, rows)
+            self._write(retractions_writer, retractions)
+        return [
+            ReportRow.report_file(name, GIVEN, split, rows_writer.close()),
+            ReportRow.report_file(name, REPLACED, split, retractions_writer.close()),
+        ]
 
     def write_alone(self, rows: pa.Table, name: str) -> WrittenFile:
-        """Write rows that replace nothing."""
+        """Write rows without retractions."""
         writer = Writer(self.layout, f"{self.folder}/{name}")
-        self._put(writer, rows)
+        self._write(writer, rows)
         return writer.close()
 
-    def _put(self, writer: Writer, rows: pa.Table) -> None:
-        made = rows if self.project is None else self.project(rows)
-        writer.write(self.layout.table({name: made[name] for name in made.column_names}, made.num_rows))
+    def _write(self, writer: Writer, rows: pa.Table) -> None:
+        projected = rows if self.project is None else self.project(rows)
+        columns = {name: projected[name] for name in projected.column_names}
+        writer.write(self.layout.table(columns, projected.num_rows))
 
 
 @dataclass(frozen=True)
@@ -73,26 +77,25 @@ class MergePlan:
     """The number of ranges that the key groups are split into."""
     checkpoint: int
     expiry_time: int | RowTtl | None
-    """When the rows are written, or how they come to the time until which they live."""
+    """The time that decides when the rows expire, or how to compute it for each row. None: they do not expire."""
     limit: int | None
+    """Stored rows whose time is up to this have expired."""
     folder: str
     runs: Sequence[SortedFile]
     batches: Sequence[tuple[Sequence[SortedFile], bool]]
-    """Files to be compacted in passing, and whether rows that hide older ones are forgotten."""
+    """Batches of files to be compacted, each with whether rows that only hide older ones can be dropped."""
     expired: ExpiredRows | None = None
-    """Rows that are over are left out when files are compacted."""
+    """The rows that compaction leaves out."""
 
     def range_of(self, split: int) -> range:
         """Return the key groups of a partition."""
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
 
     def expiry_times(self, rows: pa.Table) -> Any:
-        """Return the time that rows expire by: an array, or the same for all."""
-        return (
-            self.expiry_time.until_of(integers(rows[self.expiry_time.column]))
-            if isinstance(self.expiry_time, RowTtl)
-            else self.expiry_time
-        )
+        """Return the time that decides when each row expires: an array, or the same for all."""
+        if isinstance(self.expiry_time, RowTtl):
+            return self.expiry_time.until_of(integers(rows[self.expiry_time.column]))
+        return self.expiry_time
 
     def runs_in(self, runs: Sequence[SortedFile], groups: range) -> list[SortedFile]:
         """Return the files that may hold rows of these groups."""
@@ -102,14 +105,15 @@ class MergePlan:
 ADDED: Final = -1
 GIVEN: Final = -2
 REPLACED: Final = -7
-"""The kinds of a line: a file, or a number of rows. Numbers from 0 stand for a set of files that was compacted."""
+"""Kinds of a report row: files with changed rows of a state, with rows to emit, and with retractions. A number from 0
+is the index of a batch of files that was compacted."""
 
 
 class ReportRow(NamedTuple):
-    """A line of a worker's report."""
+    """A row of a worker's report to the driver, mostly about a file that it has written."""
 
     name: str
-    """A file's name."""
+    """The file's name."""
     kind: int
     split: int
     """The range of key groups."""
@@ -121,12 +125,12 @@ class ReportRow(NamedTuple):
 
     @classmethod
     def report_file(cls, name: str, kind: int, split: int, file: WrittenFile, state: int = 0) -> ReportRow:
-        """Tell of a file."""
+        """Return the row that reports a file."""
         return cls(name, kind, split, file.rows, state, file.size)
 
     @property
     def reported_file(self) -> WrittenFile:
-        """The file as its writer tells of it."""
+        """The file that the row reports."""
         return WrittenFile(self.rows, self.size)
 
 
@@ -134,14 +138,14 @@ def living_mask(rows: pa.Table, limit: int | None) -> Any:
     """Return a mask of the rows that are neither deleted nor expired."""
     import pyarrow.compute as pc
 
-    lives = pc.invert(rows[DELETED])
+    is_live = pc.invert(rows[DELETED])
     if limit is not None and TOUCHED in rows.column_names:
-        lives = pc.and_(lives, pc.fill_null(pc.greater(rows[TOUCHED], limit), True))
-    return lives.to_numpy()
+        is_live = pc.and_(is_live, pc.fill_null(pc.greater(rows[TOUCHED], limit), True))
+    return is_live.to_numpy()
 
 
 def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0) -> ReportRow:
-    """Compact the files of a set, as far as they have rows of this range."""
+    """Compact the part of a batch of files that is in this range of key groups."""
     import pyarrow as pa
 
     (runs, forgets), groups = plan.batches[number], plan.range_of(split)
@@ -151,10 +155,6 @@ def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0)
     if forgets:
         rows = rows.filter(living_mask(rows, plan.limit))
     merged_name = f"merged{number}-{name}"
-    return ReportRow.report_file(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
-
-
-def _write(plan: MergePlan, rows: pa.Table, path: str) -> WrittenFile:
-    writer = Writer(plan.layout, path)
+    writer = Writer(plan.layout, f"{plan.folder}/{merged_name}")
     writer.write(rows)
-    return writer.close()
+    return ReportRow.report_file(merged_name, number, split, writer.close(), state)

@@ -1,4 +1,4 @@
-"""Partial values of rows, merged to one row for each key."""
+"""Merges the partial values of rows into one row for each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["combined", "reduced", "sum_does_not_fit"]
 
 
 def reduced(batches: Iterable[pa.RecordBatch], keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table | None:
-    """Return one row per key, sorted; None: there are no rows. Rows are reduced as they come, so only keys add up."""
+    """Return one row per key, sorted, or None if there are no rows.
+
+    Rows are reduced as they arrive, so memory only has to hold the keys.
+    """
     import pyarrow as pa
 
     tables: list[Any] = []
@@ -34,37 +37,38 @@ REDUCE_AT = 4_000_000
 def _reduced(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table:
     import pyarrow as pa
 
-    places, starts = order_and_firsts(rows, keys)
-    rows = rows.take(pa.array(places))
+    positions, starts = order_and_firsts(rows, keys)
+    rows = rows.take(pa.array(positions))
     if len(starts) == rows.num_rows:
         return rows
     firsts_only = rows.take(pa.array(starts))
     for name, op in ops.items():
-        place = firsts_only.schema.get_field_index(name)
-        firsts_only = firsts_only.set_column(place, firsts_only.schema.field(name), _segments(rows[name], op, starts))
+        index = firsts_only.schema.get_field_index(name)
+        firsts_only = firsts_only.set_column(index, firsts_only.schema.field(name), _segments(rows[name], op, starts))
     return firsts_only
 
 
 def _segments(column: Any, op: str, starts: Any) -> Any:
-    """Return sum, min or max of the rows from each start to the next. Nulls do not count; of nulls alone it is null."""
+    """Return the sum, min or max of the rows from each start to the next. Nulls are ignored; without other values it
+    is null."""
     import numpy as np
     import pyarrow as pa
 
     kind, rows = column.type, len(column)
     lengths = np.diff(np.append(starts, rows))
-    if (plain := _with_neutral(column, op)) is not None and not (op == "sum" and _may_overflow(plain)):
-        whole = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(plain, starts)
-        result = pa.array(whole, mask=_only_nulls(column, starts, lengths))
+    numbers = _with_neutral(column, op)
+    if numbers is not None and not (op == "sum" and _may_overflow(numbers)):
+        reduced_numbers = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(numbers, starts)
+        result = pa.array(reduced_numbers, mask=_only_nulls(column, starts, lengths))
         return result.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else result.cast(kind)
-    few = rows // _ROWS_PER_VALUE
-    if op != "sum" and (once := ranks_and_values(column, few)) is not None:
-        ranks, values = once
+    if op != "sum" and (ranked := ranks_and_values(column, rows // _ROWS_PER_VALUE)) is not None:
+        ranks, values = ranked
         if op == "min":
             ranks = np.where(ranks < 0, len(values), ranks)
-        places = {"min": np.minimum, "max": np.maximum}[op].reduceat(ranks, starts)
-        return values.take(pa.array(places, mask=(places < 0) | (places == len(values))))
+        indexes = {"min": np.minimum, "max": np.maximum}[op].reduceat(ranks, starts)
+        return values.take(pa.array(indexes, mask=(indexes < 0) | (indexes == len(values))))
     if op == "sum" and pa.types.is_integer(kind):
-        column = column.cast(pa.decimal128(38, 0))  # Arrow's own sum wraps around; the cast back does not
+        column = column.cast(pa.decimal128(38, 0))  # Arrow's sum overflows silently, the cast back raises an error
     segment = np.repeat(np.arange(len(starts)), lengths)
     with _fitting(kind):
         grouped = pa.table({"s": segment, "v": column}).group_by("s", use_threads=False).aggregate([("v", op)])
@@ -76,22 +80,21 @@ _ROWS_PER_VALUE = 4
 
 
 def _with_neutral(column: Any, op: str) -> Any:
-    """Return a column of whole numbers as int64, with numbers that change nothing in place of nulls; None: it is
-    not such a column."""
+    """Return a column of integers as int64, with the neutral element in place of nulls, or None if it is none."""
     import numpy as np
     import pyarrow.compute as pc
 
     if not column.null_count or not is_whole(column.type):
         return integers(column)
     bounds = np.iinfo(np.int64)
-    plain = integers(pc.drop_null(column))
-    whole = np.full(len(column), {"sum": 0, "min": bounds.max, "max": bounds.min}[op], np.int64)
-    whole[column.is_valid().to_numpy()] = plain
-    return whole
+    neutral = {"sum": 0, "min": bounds.max, "max": bounds.min}[op]
+    numbers = np.full(len(column), neutral, np.int64)
+    numbers[column.is_valid().to_numpy()] = integers(pc.drop_null(column))
+    return numbers
 
 
 def _only_nulls(column: Any, starts: Any, lengths: Any) -> Any:
-    """Return for each start whether there are only nulls up to the next. None: there are no nulls."""
+    """Return for each start whether all values up to the next are null, or None if no value is."""
     import numpy as np
 
     if not column.null_count:
@@ -101,7 +104,7 @@ def _only_nulls(column: Any, starts: Any, lengths: Any) -> Any:
 
 @contextlib.contextmanager
 def _fitting(kind: pa.DataType) -> Iterator[None]:
-    """Say what is wrong where a sum does not fit into its type."""
+    """Raise a clear error where a sum does not fit into its type."""
     import pyarrow as pa
 
     try:
@@ -117,18 +120,19 @@ def sum_does_not_fit(kind: pa.DataType) -> Invalid:
     )
 
 
-def _may_overflow(plain: Any) -> bool:
-    return bool(max(abs(float(plain.min())), abs(float(plain.max()))) * len(plain) >= 9e18)
+def _may_overflow(numbers: Any) -> bool:
+    largest = max(abs(float(numbers.min())), abs(float(numbers.max())))
+    return bool(largest * len(numbers) >= 9e18)
 
 
 def combined(before: Any, now: Any, op: str) -> Any:
-    """Merge a key's partial values: null means that nothing is known yet."""
+    """Merge two columns of partial values. Null means no value."""
     import pyarrow.compute as pc
 
     if op == "sum":
         with _fitting(now.type):
-            both = pc.add_checked(before, now).cast(now.type)
-    else:  # not Arrow's min_element_wise: it knows no timestamps with a zone
-        keeps = {"min": pc.less, "max": pc.greater}[op](before, now)
-        both = pc.if_else(keeps, before, now)
-    return pc.coalesce(both, before, now)
+            result = pc.add_checked(before, now).cast(now.type)
+    else:  # not Arrow's min_element_wise, which does not support timestamps with a time zone
+        is_before = {"min": pc.less, "max": pc.greater}[op](before, now)
+        result = pc.if_else(is_before, before, now)
+    return pc.coalesce(result, before, now)

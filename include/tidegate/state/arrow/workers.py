@@ -1,14 +1,13 @@
-"""Python workers of Spark that read and write a state's files directly.
+"""Runs Python workers of Spark that read and write a state's files directly.
 
-Spark brings each worker the rows of its key groups; a few lines that name files come back to the driver. So there is
-one shuffle, and no row of the state passes through the JVM. It is done where workers have tidegate, and either are on
-this machine and see the disk with the state, or reach the object store with it.
+Each worker gets the rows of its key groups from Spark, and reports the files that it has written to the driver. So
+there is one shuffle, and the state's rows do not pass through the JVM. Workers need tidegate, and either the disk of
+this machine, or access to the object store.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,67 +61,72 @@ _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MERGED_ROWS = 4_000_000
-"""The most rows that a worker merges in memory; more are left to Spark, which spills."""
+"""The most rows that a worker merges in memory. Larger merges are left to Spark, which can spill."""
 _LIGHT_BYTES = 512
-"""The most bytes of a row on disk with which a full batch needs no limit in bytes: some 8 MB, and 20 times as much if
-it was packed as well as can be."""
+"""The most bytes of a row on disk at which batches need no limit in bytes. A full batch then has some 8 MB on disk, and
+at most 20 times as much in memory."""
 
 
 OUT_OF_REACH = "workers do not reach the files of its state"
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
-    """Return whether workers have tidegate, and see the state's files as this process does."""
+    """Return whether workers have tidegate, and access to the state's files."""
     if not location.is_local:
         return work_on_store(spark, location)
     return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
 
 
 def writes(schema: Json) -> bool:
-    """Return whether files of this schema are the same whether Spark or Arrow writes them."""
+    """Return whether Arrow and Spark write the same files for this schema."""
     return why_not_written(schema) is None
 
 
 def why_not_written(schema: Json) -> str | None:
-    """Return why files of this schema may be others if Arrow writes them, if so."""
-    odd = (field["name"] for field in schema["fields"] if not _plain(field["type"]))
-    return next((f"column {name} is a map, or has one in it" for name in odd), None)
+    """Return why Arrow and Spark may write different files for this schema, or None if they do not."""
+    for field in schema["fields"]:
+        if not _has_no_map(field["type"]):
+            return f"column {field['name']} is a map, or has one in it"
+    return None
 
 
 def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
-    """Return whether workers can merge these columns: equality of keys, sums and extremes mean the same in both
-    engines."""
+    """Return whether workers can merge these columns: equality of keys, sums and extremes are the same in Arrow and in
+    Spark."""
     return why_not_merged(schema, keys, ops) is None
 
 
 def why_not_merged(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> str | None:
-    """Return why workers cannot merge these columns, if they cannot."""
+    """Return why workers cannot merge these columns, or None if they can."""
     types = {name: field["type"] for name, field in columns(schema).items()}
-    odd_keys = (f"key {name} is of type {type_name(types[name])}" for name in keys if not is_key(types[name]))
-    odd = (
-        f"a {'sum' if op == 'sum' else 'least or greatest value'} of type {type_name(types[name])}"
-        for name, op in ops.items()
-        if not _is_merged(types[name], op)
-    )
-    return next(itertools.chain(odd_keys, odd), None)
+    for name in keys:
+        if not is_key(types[name]):
+            return f"key {name} is of type {type_name(types[name])}"
+    for name, op in ops.items():
+        if not _is_merged(types[name], op):
+            value = "sum" if op == "sum" else "least or greatest value"
+            return f"a {value} of type {type_name(types[name])}"
+    return None
 
 
 def type_name(kind: Any) -> str:
-    """Return the name of a type for people, without what is inside."""
+    """Return the name of a type for messages, without its inner types."""
     return kind if isinstance(kind, str) else str(kind["type"])
 
 
-def _plain(kind: Any) -> bool:
+def _has_no_map(kind: Any) -> bool:
     if isinstance(kind, str):
         return True
     if kind["type"] == "struct":
-        return all(_plain(field["type"]) for field in kind["fields"])
-    return kind["type"] == "array" and _plain(kind["elementType"])
+        return all(_has_no_map(field["type"]) for field in kind["fields"])
+    return kind["type"] == "array" and _has_no_map(kind["elementType"])
 
 
 def is_key(kind: Any) -> bool:
-    """Return whether workers know when two such values are equal (`keys_as_numbers.comparable`)."""
-    return _plain(kind) and (not isinstance(kind, str) or kind in _KEYS or _DECIMAL.fullmatch(kind) is not None)
+    """Return whether workers can compare such values for equality (`keys_as_numbers.comparable`)."""
+    if not isinstance(kind, str):
+        return _has_no_map(kind)
+    return kind in _KEYS or _DECIMAL.fullmatch(kind) is not None
 
 
 def _is_merged(kind: Any, op: str) -> bool:
@@ -134,18 +138,22 @@ def _is_merged(kind: Any, op: str) -> bool:
 
 
 def are_light(fields: Sequence[StructField], *stored: Sequence[StateFile]) -> bool:
-    """Return whether the number of rows in a batch says enough of its size, so that nobody needs to weigh it.
+    """Return whether rows are so small that a limit in rows is enough for a batch, without one in bytes.
 
-    stored: files with rows like these, or for each part of a row files with such parts. None, if so much arrives that
-    some of it may be like nothing before.
+    stored: files with such rows, as a sample; if no file has whole rows, a list of files for each part of a row. Empty
+    if the batch may be atypically large.
     """
     if all(field.dataType.typeName() in _FIXED_SIZE for field in fields):
         return True
-    rows = [sum(file.file.rows for file in files) for files in stored]
-    if not rows or not all(rows):
+    if not stored:
         return False
-    sizes = (sum(file.file.size for file in files) / count for files, count in zip(stored, rows, strict=True))
-    return sum(sizes) <= _LIGHT_BYTES
+    row_bytes = 0.0
+    for files in stored:
+        rows = sum(file.file.rows for file in files)
+        if not rows:
+            return False
+        row_bytes += sum(file.file.size for file in files) / rows
+    return row_bytes <= _LIGHT_BYTES
 
 
 def layout_of(schema: Json, keys: Sequence[str], location: Location) -> StateLayout:
@@ -163,37 +171,37 @@ def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
 def write_runs(
     rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping[str, int | None]
 ) -> dict[str, WrittenFile]:
-    """Write rows that are sorted within their partitions: a file for each partition that has any.
+    """Write rows that are sorted within their partitions, as a file for each partition that has any.
 
-    Return the files by their names. fixed: the values of columns that the rows lack.
+    Return the files by name. fixed: the constant values of columns that the rows lack.
     """
-    same = dict(fixed)
+    constants = dict(fixed)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _, name = task()
         writer = Writer(layout, f"{folder}/{name}")
         for chunk in sorted_chunks(batches):
             columns = {name: chunk[name] for name in chunk.column_names}
-            writer.write(layout.table({**same, **columns}, chunk.num_rows))
+            writer.write(layout.table({**constants, **columns}, chunk.num_rows))
         yield from report([ReportRow.report_file(name, ADDED, 0, writer.close())])
 
     return {line.name: line.reported_file for line in reported(rows, work, rows.schema.fields) if line.rows}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
-    """Return the files as workers read them."""
+    """Return the files in the form that workers read."""
     return [SortedFile(location.full(file.file.path), file.groups, location.options) for file in files]
 
 
 def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[list[SortedFile], bool]]:
-    """Return compactions as workers carry them out."""
+    """Return compactions in the form that workers carry out."""
     return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
 
 
 @contextlib.contextmanager
 def _unweighed(spark: SparkSession) -> Iterator[None]:
-    """Pass rows on in batches as they come. After each row Spark asks how many bytes its batch has, of each column and
-    each field of a struct: that is a sixth of the cost of a merge."""
+    """Turn off the limit of batches in bytes. With it, Spark computes the size of the batch after each row, column by
+    column, which is a sixth of the cost of a merge."""
     before = spark.conf.get(_BATCH_BYTES, None)
     spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
     try:
@@ -208,9 +216,9 @@ def _unweighed(spark: SparkSession) -> Iterator[None]:
 def reported(
     rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructField], *, light: bool = False
 ) -> list[ReportRow]:
-    """Let workers do `work` on rows with these columns, a partition at a time; return their reports.
+    """Run `work` on rows with these columns, a partition at a time, and return the workers' reports.
 
-    light: a batch may have any number of bytes (`are_light`).
+    light: batches need no limit in bytes (`are_light`).
     """
     from pyspark.sql import types as T
 
@@ -220,7 +228,7 @@ def reported(
         yield from work(batch.rename_columns(names) for batch in batches)
 
     numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
-    # Spark stumbles over dots in names.
+    # Spark fails on dots in names.
     numbered = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(ReportRow._fields, kinds, strict=True)])
@@ -228,16 +236,16 @@ def reported(
         return [ReportRow(*row) for row in mapped(numbered, named, lines).collect()]
 
 
-def mapped(rows: DataFrame, work: Callable[..., Any], made: StructType) -> DataFrame:
-    """Return what workers make of rows, a partition at a time. made: its columns."""
-    return with_fields(rows.mapInArrow(sparing_modules(work), made), made.fields)
+def mapped(rows: DataFrame, work: Callable[..., Any], schema: StructType) -> DataFrame:
+    """Return the result of running `work` on rows, a partition at a time. schema: that of the result."""
+    return with_fields(rows.mapInArrow(sparing_modules(work), schema), schema.fields)
 
 
 # -- inside a worker ------------------------------------------------------------------------------------
 
 
 def task() -> tuple[int, str]:
-    """Return this partition's number, and a name for its file that no other attempt at it has."""
+    """Return this partition's number, and a name for its file that is unique among attempts."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
