@@ -33,6 +33,12 @@ Stop, resume, roll back
     tidegate rollback jobs.orders:pipeline --to 17 --dry-run
     tidegate stop orders --savepoint v1  stop the pipeline, and name its last checkpoint
 
+Run it, look at its rows
+    tidegate up                          Airflow for the DAGs of this folder, until Ctrl-C
+    tidegate run jobs.orders:pipeline    without Airflow; --until-idle, --checkpoints N or --forever
+    tidegate read orders totals          a table, as last published; --checkpoint 17: as of then
+    tidegate state orders                what its operators remember
+
 A gate waits for approval, or has quarantined rows
     tidegate approve orders 18           or: tidegate reject orders 18
     tidegate quarantine list orders      then show, release, discard
@@ -40,6 +46,8 @@ A gate waits for approval, or has quarantined rows
 Deploying a code change
     tidegate check jobs.orders:pipeline  can it continue from the last checkpoint? every reason why not
     tidegate plan jobs.orders:pipeline   how it is cut into jobs
+    tidegate fork orders --from 17 --as jobs.orders:trial            new code beside the old
+    tidegate backfill jobs.orders:pipeline --from 17 --dry-run       compute again what was wrong
 """
 
 EXIT_CODES = """
@@ -48,8 +56,8 @@ EXIT_CODES = """
 2  usage error: wrong command line, setting, pipeline or input
 3  unavailable or damaged: storage or Spark does not answer, or data is damaged
 
-With --json, an error is a document, too: {"error": {"kind", "reason", "what", "expected", "help"}}; `kind` and `reason`
-are stable, the texts are not.
+With --json, an error is a document, too: {"error": {"kind", "reason", "message", "expected", "help"}}; `kind` and
+`reason` are stable, the texts are not.
 """
 
 

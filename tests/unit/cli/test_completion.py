@@ -214,6 +214,12 @@ def test_tasks_name_commands_that_exist(folder, tidegate):
     assert {line[1] for line in lines} <= set(COMMANDS)
 
 
+def test_help_names_the_fields_of_an_error_as_they_are(folder, tidegate):
+    refused = tidegate("show", "nothing", "1", "--json")
+    fields = json.loads(refused.out)["error"]
+    assert ", ".join(f'"{name}"' for name in fields) in tidegate("help", "codes").out
+
+
 def test_help_with_a_command_is_its_own(folder, tidegate):
     assert tidegate("help", "explain").out.strip() == tidegate("explain", "--help").out.strip()
     said = tidegate("help", "nope")
