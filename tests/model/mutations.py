@@ -1,6 +1,6 @@
 """What must not be done, one rule broken at a time, each in the smallest world that shows the damage.
 
-Most come from docs/protocol.md, section 13. Some break a rule (another answer of the protocol), some break how
+tests/model/README.md lists them. Some break a rule (another answer of the protocol), some break how
 an answer is carried out (the steps look for the mutation's name).
 """
 
