@@ -147,7 +147,7 @@ def test_a_table_that_was_made_again_has_none_of_the_versions(tmp_path: Path, ra
     Table(tmp_path / "rates", "t2").append("a")
     (text,) = node.lost_inputs(recorded, context)
     assert "version 1 of" in text
-    assert "the table was dropped and made again" in text
+    assert "the table was dropped and created again" in text
 
 
 def test_what_a_gate_of_a_version_before_0_2_has_fixed_is_the_table_alone(tmp_path: Path, rates: Table) -> None:

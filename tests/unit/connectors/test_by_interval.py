@@ -119,6 +119,6 @@ def test_a_column_that_is_no_time_is_refused(tmp_path, hour):
 
 def test_what_means_nothing_by_interval_is_a_problem():
     assert DeltaTable("t", "changes", by_interval="at").problems() == [
-        "by_interval reads the table as it is: mode, start, bounds and ignore_* have no effect with it"
+        "by_interval reads the current table: mode, start, bounds and ignore_* have no effect with it"
     ]
     assert DeltaTable("t", by_interval="").problems()

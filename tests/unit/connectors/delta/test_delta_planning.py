@@ -79,7 +79,7 @@ def test_what_waits_behind_a_range_is_told_in_files_and_bytes(
     for name in ("h", "i", "j", "k", "l"):
         table.append(name, f"{name}{name}")
     assert lag(source(max_files=1).plan(end, context)) == (9, 90)
-    monkeypatch.setattr("tidegate.connectors.delta.source.lag._VERSIONS", 2)
+    monkeypatch.setattr("tidegate.connectors.delta.source.lag._MAX_VERSIONS", 2)
     assert lag(source(max_files=1).plan(end, context)) == (9, 90), "one is left, and of four versions two are looked at"
 
 

@@ -231,7 +231,7 @@ def test_a_table_that_needs_spark_waits_for_a_process_that_has_it(tmp_path):
 
 
 def test_a_committable_of_another_kind_is_corrupt(tmp_path):
-    with pytest.raises(Corrupt, match="not what this sink writes"):
+    with pytest.raises(Corrupt, match="something that this sink does not write"):
         Published(tmp_path).publish(1, {"rows": 7})
 
 

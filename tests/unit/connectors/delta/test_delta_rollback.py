@@ -172,7 +172,7 @@ def test_own_rows_cannot_be_taken_out_alone_once_others_have_rewritten_them(appe
 
 
 def test_nor_those_of_an_upsert(tmp_path):
-    assert "also those that others have written" in upserts(tmp_path).look(1).not_separable_reason
+    assert "even those of other writers" in upserts(tmp_path).look(1).not_separable_reason
 
 
 def test_what_is_kept_stays_and_is_fenced(appends):
@@ -211,7 +211,7 @@ def test_a_log_that_no_longer_tells_is_no_way_back(appends):
     DeltaTable(appends.location.url).create_checkpoint()
     appends.location.local("_delta_log/00000000000000000000.json").unlink()
     (problem,) = appends.look(1).problems
-    assert "no longer shows which version checkpoint 1 made" in problem
+    assert "no longer shows which version checkpoint 1 created" in problem
 
 
 def test_a_table_whose_rows_may_not_be_taken_out_cannot_go_back(tmp_path):

@@ -40,7 +40,7 @@ def test_scenario_16_vacuumed_files_are_named(context: SourceContext, table: Tab
     (table.folder / "c").write_text("")
     said = changed(splits, context)
     assert "file 'a' is gone (VACUUM?)" in said
-    assert "file 'c' has 0 bytes, 10 planned" in said
+    assert "file 'c' has 0 bytes instead of 10" in said
     assert "'b'" not in said
 
 

@@ -1,4 +1,4 @@
-"""A source of new versions of a Delta table: the rows that each appends, or its change feed."""
+"""A source that reads the new versions of a Delta table: the rows that they append, or their change feed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.connectors.delta.source import errors
 from tidegate.connectors.delta.source.interval import plan_interval
-from tidegate.connectors.delta.source.lag import lag_behind
+from tidegate.connectors.delta.source.lag import measure_lag
 from tidegate.connectors.delta.source.position import TablePosition
 from tidegate.connectors.delta.source.verify import lost_versions, verify_delta
 from tidegate.connectors.source import Planned, Source, SourceContext
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 __all__ = ["DeltaTable"]
 
 VERSIONS: Final = 1000
-"""Commits that one plan reads: thousands of empty ones must not delay a trigger."""
+"""The most commits that one plan reads, so that thousands of empty ones do not delay a trigger."""
 
 VERSIONS_BY_SPARK: Final = 16
-"""The same for tables that delta-spark must read: each version costs a second."""
+"""The same for a table that delta-spark must read, where each version costs a second."""
 
 
 class DeltaTable(Source):
-    """Read what other jobs commit to a Delta table, version by version.
+    """Read the commits of other jobs to a Delta table, version by version.
 
-    DeltaTable("tables/orders")                       rows that are appended
+    DeltaTable("tables/orders")                       appended rows
     DeltaTable("tables/orders", mode="changes")       every change of a row, from the table's change data feed
-    DeltaTable("tables/orders", by_interval="at")     rows of the run's data interval, in the table as it is
+    DeltaTable("tables/orders", by_interval="at")     rows of the run's data interval, from the current version
 
-    path: the table, relative to the pipeline's place.
-    mode: "append" refuses a version that updates or deletes rows; compaction and other rewrites that change no
-        row are skipped. "changes" adds Delta's columns `_change_type`, `_commit_version`, `_commit_timestamp`.
-    start: "beginning": first the table as it is, then new versions; "latest": only versions after the current one at
-        the first plan, which is recorded; a number: that version and all after it.
-    max_files, max_bytes: bounds of one checkpoint, also within a version; at least one file is always taken. A
-        version of a change feed is never divided.
-    ignore_deletes: skip versions that only delete rows. ignore_changes: skip versions that update or delete rows
-        completely, including the rows that they add. Both are for mode "append".
+    path: the table's path, relative to the setting `data`, or a URL.
+    mode: "append" refuses a version that updates or deletes rows. Compaction and other rewrites that change no row are
+        skipped. "changes" adds Delta's columns `_change_type`, `_commit_version`, `_commit_timestamp`.
+    start: "beginning" reads the whole table first, then new versions. "latest" reads only versions after the one that
+        is current at the first plan, which is recorded. A number reads from that version on.
+    max_files, max_bytes: bounds of one checkpoint, which may end within a version. At least one file is always read. A
+        version of a change feed is never split.
+    ignore_deletes: skip versions that only delete rows, in mode "append".
+    ignore_changes: skip versions that update or delete rows, including the rows that they add, in mode "append".
     by_interval: a date or timestamp column. Each run reads all rows with start <= column < end of its data interval,
-        from the version that the table has when the run is planned. The other arguments then have no effect.
+        from the table's version when the run is planned. The other arguments then have no effect.
     """
 
     kind = "delta"
@@ -98,8 +98,9 @@ class DeltaTable(Source):
         if self.start not in ("beginning", "latest") and not is_version:
             problems.append(f"start is {self.start!r}; it must be 'beginning', 'latest' or a version, at least 0")
         for name, bound in (("max_files", self.max_files), ("max_bytes", self.max_bytes)):
-            wrong = isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
-            if wrong and not (bound is None and name == "max_bytes"):
+            if bound is None and name == "max_bytes":
+                continue
+            if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
                 problems.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
         for name, flag in (("ignore_deletes", self.ignore_deletes), ("ignore_changes", self.ignore_changes)):
             if not isinstance(flag, bool):
@@ -113,9 +114,8 @@ class DeltaTable(Source):
             return []
         if not isinstance(self.time_column, str) or not self.time_column:
             return [f"by_interval is {self.time_column!r}; it must be the name of a date or timestamp column"]
-        plain = {"path": self.path, "time_column": self.time_column}
-        if vars(self) != vars(DeltaTable(self.path)) | plain:
-            return ["by_interval reads the table as it is: mode, start, bounds and ignore_* have no effect with it"]
+        if vars(self) != vars(DeltaTable(self.path, by_interval=self.time_column)):
+            return ["by_interval reads the current table: mode, start, bounds and ignore_* have no effect with it"]
         return []
 
     def beginning(self, context: SourceContext) -> Json | None:
@@ -125,12 +125,14 @@ class DeltaTable(Source):
         return self._first(TableLog(locate(context.place, self.path)), context.source).json
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """Plan the next files of the log, by name. Reads only commit files: no data, no JVM, no delta-rs."""
+        """Plan the next files by the table's log. Reads only commit files: no data, no JVM, no delta-rs."""
         log = TableLog(locate(context.place, self.path))
         if self.time_column is not None:
             assert context.interval is not None
             return plan_interval(log, self.time_column, context.interval, context.source)
-        until = TablePosition.of(context.stop_position, context.source) if context.stop_position is not None else None
+        until = None
+        if context.stop_position is not None:
+            until = TablePosition.of(context.stop_position, context.source)
         if start is None:
             position = self._first(log, context.source, until)
         else:
@@ -156,16 +158,18 @@ class DeltaTable(Source):
         )
 
     def _lag(self, cut: Cut, log: TableLog) -> Lag | None:
-        """Return how much waits after the range. Nothing to tell of a range that is to end somewhere."""
+        """Return how much input waits after the range, or None if the range must end at a given position."""
         if cut.until is not None:
             return None
         if not cut.has_more:
             return Lag(rows=0, bytes=0, files=0)
-        version, left = cut.remaining if cut.remaining is not None else (cut.end.version, ())
-        return lag_behind(log, version, left, self._waiting_files)
+        if cut.remaining is None:
+            return measure_lag(log, cut.end.version, (), self._waiting_files)
+        version, remaining_files = cut.remaining
+        return measure_lag(log, version, remaining_files, self._waiting_files)
 
     def _waiting_files(self, commit: Commit) -> Sequence[DataFile]:
-        """Return the files that a version gives to be read, whether or not it will be refused."""
+        """Return the files of a version that this source reads, even if it will refuse the version."""
         if self.mode == "changes":
             return commit.change_files
         if commit.removed_files and (self.ignore_changes or (self.ignore_deletes and not commit.added_files)):
@@ -181,13 +185,13 @@ class DeltaTable(Source):
         return TablePosition.of(position, context.source).covers(TablePosition.of(other, context.source))
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """Check that the commits are those that were planned, and that their files still exist."""
+        """Check that the commits are unchanged since the plan, and that their files still exist."""
         return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
 
     def lost_versions(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterator[str]:
-        """Yield which versions of the table cannot be read again that checkpoints have looked up, and why.
+        """Yield a message for each version of the table that checkpoints looked up and that can no longer be read.
 
-        recorded: by checkpoint, the range that it has read: the table as of a version.
+        recorded: by checkpoint, the range that it read: the table at one version.
         """
         return lost_versions(TableLog(locate(context.place, self.path)), recorded)
 
@@ -198,7 +202,7 @@ class DeltaTable(Source):
         return read_delta(spark, locate(context.place, self.path), splits, self._layout(splits, context), context)
 
     def _layout(self, splits: Json, context: SourceContext) -> Json:
-        """Return the schema to read with: the plan's, or the table's current one if the plan found nothing new."""
+        """Return the schema to read with: the plan's, or the table's current one if the plan is empty."""
         if splits["schema"] is not None:
             return {"schema": splits["schema"], "partition_by": splits["partition_by"]}
         log = TableLog(locate(context.place, self.path))
@@ -230,7 +234,7 @@ class DeltaTable(Source):
         if cut.end.is_snapshot:
             self._fill_from_snapshot(cut, log)
             if cut.files or cut.end.is_snapshot:
-                return  # the next plan reads on in the log: a snapshot may need delta-spark, the versions after it not
+                return  # leave the log to the next plan: the snapshot may need delta-spark when later versions do not
         first = cut.end.version
         plain: bool | None = None
         for position, commit in self._versions(log, cut.end, source):
@@ -251,12 +255,13 @@ class DeltaTable(Source):
             except Invalid:
                 if not cut.files and not cut.feed:
                     raise
-                fits, cut.has_more = False, True  # take the good versions first; the next plan begins with the bad one
+                # Read the good versions first. The next plan begins with the bad one, and raises.
+                fits, cut.has_more = False, True
             if not fits:
                 return
 
     def _fill_from_snapshot(self, cut: Cut, log: TableLog) -> None:
-        """Take files of the table as it was at the first plan."""
+        """Take files of the version that was current at the first plan."""
         position = cut.end
         commit = log.commit(position.version)
         cut.commits[position.version] = position.sha
@@ -265,7 +270,7 @@ class DeltaTable(Source):
             cut.has_more = log.commit(position.version + 1) is not None
 
     def _add_version(self, cut: Cut, position: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
-        """Take one version, or the part that fits. False: a bound is met."""
+        """Take one version, or the part of it that fits. Return False if a bound is met."""
         if self.mode == "append":
             return cut.add_files(position, self._appended(commit, log, source))
         if position.index:
@@ -317,7 +322,7 @@ class Cut:
     _bytes: int = 0
 
     def add_files(self, position: TablePosition, files: Sequence[DataFile]) -> bool:
-        """Take files from index `position.index` on. False: a bound is met."""
+        """Take files from index `position.index` on. Return False if a bound is met."""
         first = position.index or 0
         for index in range(first, len(files)):
             file = files[index]
@@ -326,7 +331,7 @@ class Cut:
                 return False
             if self._is_full(1, file.size):
                 self.has_more, self.remaining = True, (position.version, files[index:])
-                if index:  # else the range ends with the version before
+                if index:  # otherwise the range ends with the previous version
                     self.end = replace(position, index=index)
                 return False
             self.files.append((position.version, file))
@@ -336,7 +341,7 @@ class Cut:
         return True
 
     def add_changes(self, commit: Commit) -> bool:
-        """Take all of a version's changes. False: a bound is met."""
+        """Take all changes of a version. Return False if a bound is met."""
         size = sum(file.size for file in commit.change_files)
         if commit.change_files and self._is_full(len(commit.change_files), size):
             self.has_more, self.remaining = True, (commit.version, commit.change_files)
@@ -348,20 +353,18 @@ class Cut:
         return True
 
     def is_past(self, position: TablePosition) -> bool:
-        """Return whether a position is that of a version which is not to be read any more."""
+        """Return whether a position is in a version after the one at which to stop."""
         return self.until is not None and position.version > self.until.version
 
     def _is_reached(self, position: TablePosition, index: int) -> bool:
-        """Return whether the range ends in the middle of a version, at this file."""
-        return (
-            self.until is not None
-            and self.until.index is not None
-            and (self.until.version, self.until.is_snapshot) == (position.version, position.is_snapshot)
-            and index >= self.until.index
-        )
+        """Return whether to stop within this version, at or before this file."""
+        until = self.until
+        if until is None or until.index is None or index < until.index:
+            return False
+        return (until.version, until.is_snapshot) == (position.version, position.is_snapshot)
 
     def _is_full(self, count: int, size: int) -> bool:
-        """Return whether this addition would exceed a bound; if not, count it. The first addition always fits."""
+        """Return whether an addition would exceed a bound. If not, count it. The first addition always fits."""
         over_files = self._count + count > self.max_files
         over_bytes = self.max_bytes is not None and self._bytes + size > self.max_bytes
         if self._count and (over_files or over_bytes):
@@ -387,7 +390,7 @@ class Cut:
 
 
 def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:
-    """Return what to read and how, complete enough to read it again."""
+    """Return a record of what to read and how, which suffices to read the same rows again."""
     plain = layout is not None and layout.is_plain and not any(file.has_deletions for _, file in cut.files)
     return {
         "mode": mode,
@@ -412,7 +415,7 @@ def _commit_sha(log: TableLog, number: int) -> str | None:
 
 
 def _check_same_table(log: TableLog, position: TablePosition, source: str) -> None:
-    """Raise Invalid unless the table still has the version that was read last, unchanged."""
+    """Raise Invalid unless the table still has the last version that was read, unchanged."""
     url = log.location.url
     commit = log.commit(position.version)
     if commit is not None:

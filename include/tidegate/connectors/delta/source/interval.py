@@ -1,4 +1,4 @@
-"""The rows of one interval of a Delta table: all with start <= column < end, as of a version that the plan fixes."""
+"""Reads the rows of one interval from a Delta table: start <= column < end, at a version that the plan fixes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
         "schema": layout.schema,
         "partition_by": list(layout.partition_by),
         "reader": "parquet" if plain else "delta",
-        "whole_snapshot": True,  # the condition on the column picks the rows
+        "whole_snapshot": True,  # the condition on the column selects the rows
         "millis": None if commit is None else commit.millis,
         "commits": [[head, None if commit is None else commit.sha]],
         "files": [{"version": head, "path": file.path, "size": file.size, "values": file.values} for file in files],
@@ -61,12 +61,13 @@ def only_interval(frame: DataFrame, splits: Json) -> DataFrame:
     from pyspark.sql import functions as F
 
     column = F.col("`{}`".format(interval["column"].replace("`", "``")))
-    low, high = (_literal(interval["kind"], interval[name]) for name in ("low", "high"))
+    low = _literal(interval["kind"], interval["low"])
+    high = _literal(interval["kind"], interval["high"])
     return frame.where((column >= low) & (column < high))
 
 
 def _literal(kind: str, text: str) -> Column:
-    """Return a bound that means the same in every session's time zone."""
+    """Return a bound that does not depend on the session's time zone."""
     from pyspark.sql import functions as F
 
     if kind == "timestamp":
@@ -79,9 +80,10 @@ def _column_type(layout: TableLayout, column: str, source: str, url: str) -> str
     types = {field["name"]: field["type"] for field in layout.schema["fields"]}
     kind = types.get(column)
     if not isinstance(kind, str) or kind not in _TYPES:
+        problem = f"is {kind}" if kind else "does not exist"
         raise Invalid(
-            f"source {source!r}: column {column!r} of {url} " + ("is " + str(kind) if kind else "does not exist"),
-            expected=f"by_interval to name a column of type {', '.join(_TYPES)}; there are {', '.join(types)}",
+            f"source {source!r}: column {column!r} of {url} {problem}",
+            expected=f"by_interval to name a column of type {', '.join(_TYPES)}; the columns are {', '.join(types)}",
             help="name the column that holds the time of a row",
             reason="BAD_TIME_COLUMN",
         )
@@ -89,28 +91,32 @@ def _column_type(layout: TableLayout, column: str, source: str, url: str) -> str
 
 
 def _typed_bounds(kind: str, interval: Interval) -> tuple[Any, Any]:
-    """Return the interval in the column's type: bounds of low <= value < high. A date means its start, in UTC."""
+    """Return the bounds of low <= value < high in the column's type. A date is its start in UTC."""
     return _typed_bound(kind, interval.start), _typed_bound(kind, interval.end)
 
 
 def _typed_bound(kind: str, moment: datetime) -> datetime | date:
     if kind == "timestamp":
         return moment
-    bare = moment.replace(tzinfo=None)
+    naive = moment.replace(tzinfo=None)
     if kind == "timestamp_ntz":
-        return bare
-    return bare.date() if bare.time() == time.min else bare.date() + timedelta(days=1)
+        return naive
+    # For a moment during a day, the first date at or after it is the next day.
+    return naive.date() if naive.time() == time.min else naive.date() + timedelta(days=1)
 
 
 def _choose_files(
     log: TableLog, head: int, files: Sequence[DataFile], column: str, bounds: tuple[Any, Any]
 ) -> list[DataFile]:
-    """Return the files that partition values and statistics do not rule out: all, if delta-rs cannot read the table."""
+    """Return the files that partition values and statistics do not rule out, or all if delta-rs cannot read the
+    table."""
     try:
         snapshot = open_table(log.location, head)
-        outside = paths_outside(snapshot, column, *bounds) if snapshot is not None else None
+        if snapshot is None:
+            return list(files)
+        outside = paths_outside(snapshot, column, *bounds)
     except (TidegateError, ValueError, OverflowError, NotImplementedError, TypeError):
-        outside = None
+        return list(files)
     if outside is None:
         return list(files)
     possible = files.without_paths(outside) if isinstance(files, TableFiles) else files

@@ -1,4 +1,4 @@
-"""How much waits in a table behind a range: the next versions are looked at, what comes after them is estimated."""
+"""How much input waits in a table after a range. The next versions are read; the size of later ones is estimated."""
 
 from __future__ import annotations
 
@@ -9,51 +9,62 @@ from tidegate import seams
 from tidegate.delta import Commit, DataFile, TableLog
 from tidegate.records.records import Amount, Lag, sum_of
 
-__all__ = ["lag_behind"]
+__all__ = ["measure_lag"]
 
-_VERSIONS: Final = 16
-"""How many versions are looked at: a plan must not wait for the commits of a long backlog."""
-_VERSIONS_IN_A_BUCKET: Final = 4
-"""The same where each is a request."""
+_MAX_VERSIONS: Final = 16
+"""The most versions to read: a plan must not wait for the commits of a long backlog."""
+_MAX_VERSIONS_ON_STORE: Final = 4
+"""The same in an object store, where each version is a request."""
 
 
-def lag_behind(
-    log: TableLog, version: int, left: Sequence[DataFile], files_of: Callable[[Commit], Sequence[DataFile]]
+def measure_lag(
+    log: TableLog, version: int, remaining: Sequence[DataFile], files_to_read: Callable[[Commit], Sequence[DataFile]]
 ) -> Lag:
-    """Return how much waits after a range.
+    """Return how much input waits after a range.
 
-    left: the files of `version` that are not in the range. files_of: those that a later version gives to be read.
+    remaining: the files of `version` that are not in the range. files_to_read: returns the files of a later version
+    that the source reads.
     """
-    looked_at: list[Commit] = []
-    number = version + 1
-    most = _VERSIONS if log.location.is_local else _VERSIONS_IN_A_BUCKET
-    while len(looked_at) < most and (commit := log.commit(number)) is not None:
-        looked_at.append(commit)
-        number += 1
-    amounts = [_amount(files_of(commit)) for commit in looked_at]
-    later = sum_of(amounts)
-    all_later = max((log.head or 0) - version, len(looked_at))
-    times = all_later / len(looked_at) if looked_at else 0.0
-    here = _amount(left)
-    waiting = [commit for commit, amount in zip(looked_at, amounts, strict=True) if amount.files]
-    first = log.commit(version) if left else next(iter(waiting), None)
+    max_versions = _MAX_VERSIONS if log.location.is_local else _MAX_VERSIONS_ON_STORE
+    commits: list[Commit] = []
+    while len(commits) < max_versions and (commit := log.commit(version + 1 + len(commits))) is not None:
+        commits.append(commit)
+    amounts = [_amount(files_to_read(commit)) for commit in commits]
+    here, later = _amount(remaining), sum_of(amounts)
+    version_count = max((log.head or 0) - version, len(commits))
+    factor = version_count / len(commits) if commits else 0.0  # extrapolates to versions that were not read
     return Lag(
-        rows=_both(here.rows, later.rows, times),
-        bytes=_both(here.bytes, later.bytes, times),
-        files=_both(here.files, later.files, times),
-        seconds=_age(first),
+        rows=_total(here.rows, later.rows, factor),
+        bytes=_total(here.bytes, later.bytes, factor),
+        files=_total(here.files, later.files, factor),
+        seconds=_age(_first_waiting(log, version, remaining, commits, amounts)),
     )
 
 
+def _first_waiting(
+    log: TableLog, version: int, remaining: Sequence[DataFile], commits: Sequence[Commit], amounts: Sequence[Amount]
+) -> Commit | None:
+    """Return the first commit with input that waits."""
+    if remaining:
+        return log.commit(version)
+    for commit, amount in zip(commits, amounts, strict=True):
+        if amount.files:
+            return commit
+    return None
+
+
 def _amount(files: Iterable[DataFile]) -> Amount:
-    parts = [Amount(rows=file.rows, bytes=file.size, files=1) for file in files]
-    return sum_of(parts)
+    return sum_of([Amount(rows=file.rows, bytes=file.size, files=1) for file in files])
 
 
-def _both(here: int | None, later: int | None, times: float) -> int | None:
-    return None if here is None or later is None else here + round(later * times)
+def _total(here: int | None, later: int | None, factor: float) -> int | None:
+    if here is None or later is None:
+        return None
+    return here + round(later * factor)
 
 
 def _age(commit: Commit | None) -> float | None:
-    millis = commit.millis if commit is not None else None
-    return round(max(seams.now().timestamp() - millis / 1000, 0.0), 1) if millis is not None else None
+    """Return the seconds since a commit, or None if its time is unknown."""
+    if commit is None or commit.millis is None:
+        return None
+    return round(max(seams.now().timestamp() - commit.millis / 1000, 0.0), 1)

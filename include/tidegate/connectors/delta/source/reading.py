@@ -1,8 +1,8 @@
-"""Ranges of a Delta table to DataFrames.
+"""Reads ranges of a Delta table as DataFrames.
 
-Plain tables are read as Parquet files, ten times faster than through delta-spark; partition values come from
-the log, never from the names of folders, which may be wrong. delta-spark reads what needs it: deletion vectors,
-column mapping, widened types, the change feed.
+Plain tables are read as Parquet files, ten times faster than through delta-spark. Partition values are taken from the
+log, never from folder names, which may be wrong. Only deletion vectors, column mapping, widened types and the change
+feed are read through delta-spark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["read_delta"]
 FEED_COLUMNS: Final = ("_change_type string", "_commit_version long", "_commit_timestamp timestamp")
 
 MAX_FILES_IN_LITERAL: Final = 16
-"""Up to this many files, partition values are looked up in a literal, which is searched for every row."""
+"""Up to this many files, partition values are looked up in a map literal, which Spark searches for every row."""
 
 
 def read_delta(
@@ -44,12 +44,14 @@ def read_delta(
     files = splits["files"]
     if not files:
         frame = _empty_frame(spark, schema)
-    # Spark's reader of plain files would leave out some names, which a table's log may have.
+    # Spark's Parquet reader ignores files with some names, which may occur in a table's log.
     elif splits["reader"] == "parquet" and not any(is_overlooked(file["path"]) for file in files):
         frame = _read_parquet(spark, location, files, schema, layout["partition_by"])
     else:
         frame = _read_with_delta(spark, location, splits, schema)
-    return _as_inserts(frame, splits) if splits["mode"] == "changes" else only_interval(frame, splits)
+    if splits["mode"] == "changes":
+        return _as_inserts(frame, splits)
+    return only_interval(frame, splits)
 
 
 def _read_parquet(
@@ -63,18 +65,21 @@ def _read_parquet(
     frame = parquet_files(spark, paths, stored)
     if not partition_by:
         return frame
-    rows = [tuple(file["values"].get(name) or None for name in partition_by) for file in files]
-    distinct = list(dict.fromkeys(rows))
+    partitions = [tuple(file["values"].get(name) or None for name in partition_by) for file in files]
+    distinct = list(dict.fromkeys(partitions))
+    values = {}
     if len(distinct) == 1:
-        values = {name: F.lit(value) for name, value in zip(partition_by, distinct[0], strict=True)}
+        for name, value in zip(partition_by, distinct[0], strict=True):
+            values[name] = F.lit(value)
     else:
-        numbers = {row: number for number, row in enumerate(distinct)}
-        keyed = [(_metadata_path(path), numbers[row]) for path, row in zip(paths, rows, strict=True)]
-        frame, number = _with_file_numbers(spark, frame, keyed)
-        values = {
-            name: F.element_at(F.array(*(F.lit(row[index]) for row in distinct)), number + 1)
-            for index, name in enumerate(partition_by)
-        }
+        numbers = {partition: number for number, partition in enumerate(distinct)}
+        numbered_paths = [
+            (_metadata_path(path), numbers[partition]) for path, partition in zip(paths, partitions, strict=True)
+        ]
+        frame, number = _with_partition_numbers(spark, frame, numbered_paths)
+        for index, name in enumerate(partition_by):
+            literals = [F.lit(partition[index]) for partition in distinct]
+            values[name] = F.element_at(F.array(*literals), number + 1)
     columns = []
     for field in schema.fields:
         if field.name in values:
@@ -84,26 +89,27 @@ def _read_parquet(
     return frame.select(*columns)
 
 
-def _with_file_numbers(spark: SparkSession, frame: DataFrame, keyed: list[tuple[str, int]]) -> tuple[DataFrame, Column]:
-    """Return the frame and the number of each row's file. An unknown file fails: no row is left without partition
-    values."""
+def _with_partition_numbers(
+    spark: SparkSession, frame: DataFrame, numbered_paths: list[tuple[str, int]]
+) -> tuple[DataFrame, Column]:
+    """Return the frame and a column with the partition number of each row's file. A row of an unknown file fails the
+    query, so that no row is read without partition values."""
     from pyspark.sql import functions as F
 
     path = F.regexp_replace(frame.metadataColumn("_metadata").getField("file_path"), "^[A-Za-z0-9+.-]+:/+", "/")
     missing = F.raise_error(F.concat(F.lit("tidegate: no partition values for file "), path)).cast("int")
-    if len(keyed) <= MAX_FILES_IN_LITERAL:
-        number = F.element_at(F.create_map(*(F.lit(part) for pair in keyed for part in pair)), path)
-        return frame, F.coalesce(number, missing)
+    if len(numbered_paths) <= MAX_FILES_IN_LITERAL:
+        literals = [F.lit(part) for numbered_path in numbered_paths for part in numbered_path]
+        return frame, F.coalesce(F.element_at(F.create_map(*literals), path), missing)
     key, column = free_name("_tidegate_key", frame.columns), free_name("_tidegate_number", frame.columns)
-    lookup = spark.createDataFrame(keyed, f"{key} string, {column} int")
+    lookup = spark.createDataFrame(numbered_paths, f"{key} string, {column} int")
     joined = frame.withColumn(key, path).join(F.broadcast(lookup), key, "left")
-    return joined, F.coalesce(
-        F.col(column), F.raise_error(F.lit("tidegate: no partition values for a file")).cast("int")
-    )
+    missing = F.raise_error(F.lit("tidegate: no partition values for a file")).cast("int")
+    return joined, F.coalesce(F.col(column), missing)
 
 
 def _read_with_delta(spark: SparkSession, location: Location, splits: Json, schema: StructType) -> DataFrame:
-    """Read version by version: each file as of the version that added it."""
+    """Read version by version: each file at the version that added it."""
     from pyspark.sql import functions as F
 
     frames = []
@@ -115,13 +121,13 @@ def _read_with_delta(spark: SparkSession, location: Location, splits: Json, sche
             raw = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
             frame = frame.where(F.regexp_replace(raw, "^[A-Za-z0-9+.-]+:/+", "/").isin(names))
         frames.append(_fit(frame, schema))
-    return reduce(lambda frame, other_frame: frame.unionAll(other_frame), frames)
+    return reduce(lambda first, second: first.unionAll(second), frames)
 
 
 def _read_feed(
     spark: SparkSession, location: Location, splits: Json, schema: StructType, context: SourceContext
 ) -> DataFrame:
-    """Read Delta's change feed. Delta uses the table's current schema for it, so that is compared with the plan's."""
+    """Read the change feed. Delta uses the table's current schema for it, so that must be the plan's."""
     first, last = splits["feed"]
     reader = spark.read.format("delta").option("readChangeFeed", "true")
     frame = reader.option("startingVersion", first).option("endingVersion", last).load(location.url)
@@ -136,14 +142,15 @@ def _read_feed(
         raise Invalid(
             f"source {context.source!r}: the schema of {location.url} has changed since the plan: {', '.join(changes)}",
             expected=f"columns {schema.simpleString()}",
-            help="let this checkpoint be aborted: the next plan uses the schema as it is then",
+            help="abort this checkpoint: the next plan uses the new schema",
             reason="SCHEMA_CHANGED",
         )
-    return frame.select(*(quoted(name) for name in [*schema.names, *(column.split()[0] for column in FEED_COLUMNS)]))
+    names = [*schema.names, *(column.split()[0] for column in FEED_COLUMNS)]
+    return frame.select(*map(quoted, names))
 
 
 def _as_inserts(frame: DataFrame, splits: Json) -> DataFrame:
-    """Return the table as it was at the first plan, in the form of its change feed."""
+    """Return rows of the table's first planned version in the form of its change feed, as inserts."""
     from pyspark.sql import functions as F
 
     version = splits["files"][0]["version"] if splits["files"] else None
@@ -156,7 +163,7 @@ def _as_inserts(frame: DataFrame, splits: Json) -> DataFrame:
 
 
 def _fit(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Select exactly these columns. Those that an older version lacks are null."""
+    """Select exactly these columns. Columns that an older version lacks are null."""
     from pyspark.sql import functions as F
 
     existing = set(frame.columns)
@@ -188,7 +195,7 @@ def _metadata_path(path: str, *, encoded: bool = True) -> str:
     """Return a file's path without scheme, as in `_metadata.file_path`: encoded like java.net.URI does."""
     _, scheme_end, remainder = path.partition("://")
     bare = f"/{remainder.lstrip('/')}" if scheme_end else path
-    return "".join(_encode(char) for char in bare) if encoded else bare
+    return "".join(map(_encode, bare)) if encoded else bare
 
 
 def _encode(char: str) -> str:

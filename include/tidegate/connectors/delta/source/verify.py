@@ -1,4 +1,4 @@
-"""Check a range of a Delta table before it is read: its commits are still the same, its files still exist."""
+"""Check a range of a Delta table before it is read: its commits must be unchanged, and its files must exist."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tidegate.records.records import Amount, Json
 
 __all__ = ["lost_versions", "verify_delta"]
 
-SHOWN: Final = 20
-LOOKS_AT_ONCE: Final = 16
+MAX_SHOWN: Final = 20
+"""The number of problems that an error lists."""
+THREADS: Final = 16
 
 
 def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
@@ -22,18 +23,19 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
     table = _current_table(log)
     if table not in (None, splits["table"]):
         raise errors.recreated(source, log.location.url, splits["table"], str(table))
-    problems, files = _look_at_log(log, splits)
+    problems, files = _check_log(log, splits)
     if not problems:
         problems = list(_file_problems(files, _sizes(log.location, files)))
     if problems:
-        more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        lines = [f"source {source!r}: {log.location.url} has changed since the checkpoint was planned:"]
+        lines += problems[:MAX_SHOWN]
+        if len(problems) > MAX_SHOWN:
+            lines.append(f"… and {len(problems) - MAX_SHOWN} more")
         raise Invalid(
-            f"source {source!r}: {log.location.url} has changed since the checkpoint was planned:"
-            + "".join(f"\n  {problem}" for problem in problems[:SHOWN])
-            + more,
+            "\n  ".join(lines),
             expected="the planned versions and their files",
-            help="restore the missing files from a copy, and try again; or skip them: give the source another name and "
-            "start it at a later version. VACUUM must keep files until this pipeline has read them: raise "
+            help="restore the missing files from a copy, and try again; or skip them: give the source another name, "
+            "and start it at a later version. VACUUM must keep files until this pipeline has read them: raise "
             "delta.deletedFileRetentionDuration",
             reason="SOURCE_CHANGED",
         )
@@ -41,36 +43,43 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
 
 
 def lost_versions(log: TableLog, recorded: Mapping[int, Json]) -> Iterator[str]:
-    """Yield which versions of a table cannot be read again that checkpoints have looked up, and why. However many
-    versions have a file, it is looked at once.
+    """Yield a message for each version of a table that checkpoints looked up and that can no longer be read.
 
-    recorded: by checkpoint, the range that it has read: the table as of a version.
+    Each file is checked once, even if several versions have it.
+
+    recorded: by checkpoint, the range that it read: the table at one version.
     """
-    table = _current_table(log)
-    by_range: dict[tuple[str, int], list[int]] = {}
+    current_table = _current_table(log)
+    checkpoints_by_version: dict[tuple[str, int], list[int]] = {}
     for id, splits in recorded.items():
-        if not splits["commits"]:
-            continue  # the table had no rows yet
-        by_range.setdefault((splits["table"], splits["commits"][-1][0]), []).append(id)
-    found = {key: _look_at_log(log, recorded[ids[0]]) for key, ids in by_range.items() if table in (None, key[0])}
-    sizes = _sizes(log.location, list({file.path: file for _, files in found.values() for file in files}.values()))
-    for (looked_up, version), checkpoints in by_range.items():
-        if (looked_up, version) in found:
-            problems, files = found[looked_up, version]
+        if splits["commits"]:  # otherwise the table had no rows yet
+            version = splits["table"], splits["commits"][-1][0]
+            checkpoints_by_version.setdefault(version, []).append(id)
+    checked = {}
+    distinct_files: dict[str, DataFile] = {}
+    for version, checkpoints in checkpoints_by_version.items():
+        if current_table in (None, version[0]):
+            problems, files = _check_log(log, recorded[checkpoints[0]])
+            checked[version] = problems, files
+            distinct_files |= {file.path: file for file in files}
+    sizes = _sizes(log.location, list(distinct_files.values()))
+    for version, checkpoints in checkpoints_by_version.items():
+        if version in checked:
+            problems, files = checked[version]
             problems = problems or list(_file_problems(files, sizes))
         else:
-            problems = ["the table was dropped and made again"]
+            problems = ["the table was dropped and created again"]
         if problems:
             more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
             listed = ", ".join(map(str, checkpoints))
             yield (
-                f"version {version} of {log.location.url}, which checkpoint {listed} has looked up, is gone: "
+                f"version {version[1]} of {log.location.url}, which checkpoint {listed} has looked up, is gone: "
                 f"{problems[0]}{more}"
             )
 
 
-def _look_at_log(log: TableLog, splits: Json) -> tuple[list[str], list[DataFile]]:
-    """Return what is wrong with the commits of a range, and its files."""
+def _check_log(log: TableLog, splits: Json) -> tuple[list[str], list[DataFile]]:
+    """Return the problems of a range's commits, and its files."""
     needs_log = splits["reader"] == "delta" or splits["feed"] is not None
     problems: list[str] = []
     files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
@@ -86,11 +95,13 @@ def _look_at_log(log: TableLog, splits: Json) -> tuple[list[str], list[DataFile]
 
 
 def _amount(files: list[DataFile], splits: Json) -> Amount:
-    """Return the size of a range. The number of rows is unknown for a change feed, and for an interval: not all rows of
-    its files are in it."""
+    """Return the size of a range. The number of rows is unknown for a change feed, and for an interval, whose files may
+    hold other rows, too."""
     row_counts = [file.get("rows") for file in splits["files"]]
-    partial = splits["feed"] is not None or splits.get("interval") is not None
-    rows = None if (partial and files) or None in row_counts else sum(row_counts)
+    is_partial = splits["feed"] is not None or splits.get("interval") is not None
+    rows = None
+    if not (is_partial and files) and None not in row_counts:
+        rows = sum(row_counts)
     return Amount(rows=rows, bytes=sum(file.size for file in files), files=len(files))
 
 
@@ -100,7 +111,7 @@ def _feed_files(commit: Commit, splits: Json) -> list[DataFile]:
 
 
 def _current_table(log: TableLog) -> str | None:
-    """Return the id of the table that exists now. None: there is none, or its log no longer shows the id."""
+    """Return the id of the current table, or None if no table exists or its log no longer shows the id."""
     try:
         return None if log.head is None else log.layout(log.head).table
     except Invalid:
@@ -108,24 +119,27 @@ def _current_table(log: TableLog) -> str | None:
 
 
 def _sizes(location: Location, files: list[DataFile]) -> dict[str, int | None]:
-    """Return the current sizes of files, by path. None: there is no such file."""
+    """Return the current sizes of files by path. None: the file does not exist."""
     if location.is_local:
         return {file.path: _size(location, file) for file in files}
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(THREADS) as pool:
         sizes = pool.map(lambda file: _size(location, file), files)
     return {file.path: size for file, size in zip(files, sizes, strict=True)}
 
 
 def _file_problems(files: list[DataFile], sizes: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield a line per file that is missing or has another size. Delta never writes a file twice, so that is enough."""
+    """Yield a problem for each file that is missing or has another size. Delta never overwrites a file, so the size is
+    proof enough."""
     for file in files:
         size = sizes[file.path]
         if size is None:
             yield f"file {redact_path(file.path)!r} is gone (VACUUM?)"
         elif file.size and size != file.size:
-            yield f"file {redact_path(file.path)!r} has {size:,} bytes, {file.size:,} planned"
+            yield f"file {redact_path(file.path)!r} has {size:,} bytes instead of {file.size:,}"
 
 
 def _size(location: Location, file: DataFile) -> int | None:
-    """Return the current size. A file of another store (a shallow clone) is left to Spark."""
-    return file.size if "://" in file.path else location.size(file.path)
+    """Return a file's current size. None: it does not exist."""
+    if "://" in file.path:
+        return file.size  # a shallow clone's file in another store: Spark finds out whether it exists
+    return location.size(file.path)
