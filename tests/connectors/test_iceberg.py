@@ -125,7 +125,7 @@ def test_a_foreign_commit_in_between_is_a_lost_race_then_a_success(lake, monkeyp
 def test_a_rollback_that_keeps_the_rows_fences_publishers_from_before_it(lake, monkeypatch):
     lake.publish(1, lake.stage(1, 1))
     head, late = lake.sink.head(lake.context), lake.stage(2, 2)
-    assert "not taken back" in lake.sink.restore_plan(1, None, (), lake.context).rows_stay_reason
+    assert "rows are not removed" in lake.sink.restore_plan(1, None, (), lake.context).rows_stay_reason
     assert lake.sink.restore(Publication(3, 1, "m", 1, ()), head, lake.context) is not None
     assert lake.publish(2, late, head=head) is None
     assert lake.publish(2, late) is None

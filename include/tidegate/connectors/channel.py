@@ -1,7 +1,7 @@
-"""A channel: rows that one job of a checkpoint produces for other jobs. Staged like a sink's rows, and never published.
+"""A channel carries rows from one job of a checkpoint to others. They are staged like a sink's rows, never published.
 
-The ack of the producing job names the channel's files, so all consumers read the same rows, whichever attempt they are.
-The files are kept next to the pipeline's ledger until their checkpoint is retired.
+The ack of the producing job names the channel's files, so every attempt of every consuming job reads the same rows. The
+files stay next to the pipeline's ledger until their checkpoint is retired.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CHANNEL = "channel."
 """The prefix of channels' names among those that an attempt stages. Names that users choose contain no dot."""
 
 _ROWS, _REPLACED = "rows", "replaced"
-_SIGN, _MORE, _NTH = "tidegate_sign", "tidegate_more", "tidegate_nth"
+_SIGN, _SURPLUS, _NTH = "tidegate_sign", "tidegate_more", "tidegate_nth"
 
 
 class ChannelRows(Struct, frozen=True, kw_only=True):
-    """Rows of one stream in files."""
+    """Files with rows of one stream."""
 
     columns: Json
     """The schema in Spark's JSON form."""
@@ -43,33 +43,40 @@ class ChannelRows(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """The rows that a job has sent through a channel in one checkpoint."""
+    """The rows that a job sent through a channel in one checkpoint."""
 
     rows: ChannelRows
     replaced: ChannelRows | None = None
-    """For a stream that replaces rows: the rows that are replaced."""
+    """For a stream with retractions: the rows that it takes back."""
     key: list[list[str]] | None = None
-    """The key of its changelog, if only its plan shows it and another job asks: the names of each column."""
+    """The key of the stream's changelog, as the path of each column, if the consuming job cannot derive it."""
 
     @property
     def count(self) -> int:
-        """The number of rows, without the replaced ones."""
+        """The number of rows, without retractions."""
         return sum(file.rows for file in self.rows.files)
 
     @property
     def amount(self) -> Amount:
-        """The size of all files, including replaced rows."""
-        files = [*self.rows.files, *(self.replaced.files if self.replaced is not None else ())]
+        """The size of all files, including retractions."""
+        files = self.files
         return Amount(rows=sum(file.rows for file in files), bytes=sum(file.size for file in files), files=len(files))
+
+    @property
+    def files(self) -> list[StagedFile]:
+        """All files, including those with retractions."""
+        if self.replaced is None:
+            return self.rows.files
+        return [*self.rows.files, *self.replaced.files]
 
 
 def channel_name(stream: str) -> str:
-    """Return the name under which a stream's channel stages."""
+    """Return the name under which a stream's channel is staged."""
     return f"{CHANNEL}{stream}"
 
 
 class Channel:
-    """The rows of one stream, on their way from one job to others."""
+    """Sends and reads the rows of one stream between jobs."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -81,10 +88,12 @@ class Channel:
     def send(
         self, frame: DataFrame, replaced: DataFrame | None, context: SinkContext, staging: Staging, syncing: Syncing
     ) -> Sent:
-        """Write the rows for the jobs that take them. They are durable once `syncing` is finished."""
+        """Write the rows for the consuming jobs. They are durable once `syncing` is finished."""
         seams.fault("S4.stage.before")
         rows = self._write(frame, _ROWS, context, staging, syncing)
-        replaced_rows = self._write(replaced, _REPLACED, context, staging, syncing) if replaced is not None else None
+        replaced_rows = None
+        if replaced is not None:
+            replaced_rows = self._write(replaced, _REPLACED, context, staging, syncing)
         seams.fault("S4.stage.after")
         return Sent(rows=rows, replaced=replaced_rows)
 
@@ -102,15 +111,17 @@ class Channel:
         return Syncing(self.location(context))
 
     def read(self, sent: Sent, context: SinkContext, spark: SparkSession) -> tuple[DataFrame, DataFrame | None]:
-        """Return the rows, and those that they replace, exactly as they were sent."""
+        """Return the rows and the retractions, exactly as they were sent."""
         rows = self._read(sent.rows, context, spark)
-        return rows, self._read(sent.replaced, context, spark) if sent.replaced is not None else None
+        if sent.replaced is None:
+            return rows, None
+        return rows, self._read(sent.replaced, context, spark)
 
     def read_all(
         self, sent: Sequence[Sent], context: SinkContext, spark: SparkSession
     ) -> tuple[DataFrame, DataFrame | None]:
-        """Return the rows of several checkpoints together. A row that was sent in one and replaced in a later one is
-        left out of both frames."""
+        """Return the rows of several checkpoints together. A row that was sent in one and retracted in a later one
+        appears in neither frame."""
         frames = [self.read(rows, context, spark) for rows in sent]
         if len(frames) == 1:
             return frames[0]
@@ -130,24 +141,23 @@ class Channel:
             raise Corrupt(
                 f"the channel {self.stream!r} has lost {missing[0]} ({len(missing)} of {len(rows.files)} files)",
                 expected="the files that the ack of the job names",
-                help="abort the checkpoint and trigger again: its input is planned anew",
+                help="abort the checkpoint and trigger again: the next checkpoint plans the same input",
                 reason="CHANNEL_DAMAGED",
             )
         paths = [location.full(file.path) for file in rows.files]
         return parquet_files(spark, paths, schema)
 
-    def gone(self, sent: Sent, context: SinkContext) -> list[str]:
-        """Return the files that are missing or not as they were written."""
-        files = [*sent.rows.files, *(sent.replaced.files if sent.replaced is not None else ())]
-        return missing_files(self.location(context), files) if files else []
+    def missing_files(self, sent: Sent, context: SinkContext) -> list[str]:
+        """Return the files that are missing or changed."""
+        return missing_files(self.location(context), sent.files) if sent.files else []
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        """Return the attempts that have staged files for checkpoint `id`, by the names of their folders."""
+        """Return the attempts that have staged files for checkpoint `id`, found by the names of their folders."""
         location, folder = self.location(context), entry_folder(context, id)
         return sorted({path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)})
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what an attempt has sent. Called when no job can take it any more."""
+        """Remove the files that an attempt has sent. Called when no job can read them any more."""
         self.location(context).remove_folder(staging.folder(context))
 
 
@@ -157,17 +167,21 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _cancel_out(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Remove rows that are in both frames, as often as they are in both, so that no row is both sent and replaced."""
+    """Remove each row that is in both frames as often as it is in both, so that no row is both sent and retracted."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     from tidegate.spark.row_id import row_id
 
-    sign, more, nth = (free_name(name, [*rows.columns, *replaced.columns]) for name in (_SIGN, _MORE, _NTH))
+    names = [*rows.columns, *replaced.columns]
+    sign, surplus, nth = free_name(_SIGN, names), free_name(_SURPLUS, names), free_name(_NTH, names)
     marked = rows.withColumn(sign, F.lit(1)).unionByName(replaced.withColumn(sign, F.lit(-1)), allowMissingColumns=True)
-    same = row_id(marked.drop(sign))
-    all_of_it = F.sum(sign).over(Window.partitionBy(same))
-    place = F.row_number().over(Window.partitionBy(same, sign).orderBy(sign))
-    remaining = marked.withColumn(more, all_of_it).withColumn(nth, place).where(f"{nth} <= {sign} * {more}")
-    remaining_rows, remaining_replaced = (remaining.where(f"{sign} = {of}").drop(sign, more, nth) for of in (1, -1))
-    return remaining_rows, remaining_replaced
+    id_of_row = row_id(marked.drop(sign))
+    # How many more times a row was sent than retracted, and the copy's number among equal rows with the same sign.
+    surplus_of_row = F.sum(sign).over(Window.partitionBy(id_of_row))
+    number_of_copy = F.row_number().over(Window.partitionBy(id_of_row, sign).orderBy(sign))
+    numbered = marked.withColumn(surplus, surplus_of_row).withColumn(nth, number_of_copy)
+    remaining = numbered.where(f"{nth} <= {sign} * {surplus}")
+    sent = remaining.where(f"{sign} = 1").drop(sign, surplus, nth)
+    retracted = remaining.where(f"{sign} = -1").drop(sign, surplus, nth)
+    return sent, retracted

@@ -1,7 +1,7 @@
 """A lightweight parser of schemas in DDL form ("id long, at timestamp"), without a JVM.
 
-It finds common mistakes: a missing comma, an unknown type, a duplicate name. Spark parses the same string
-again when data is read, and has the last word.
+It finds common mistakes early: a missing comma, an unknown type, a duplicate name. Spark parses the string again when
+data is read, and is the authority.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.records.names import quoted
 __all__ = ["Column", "DdlError", "parse_ddl"]
 
 SIMPLE_TYPES = {
-    # The names that users may write, and Spark's name for each.
+    # The names that users may write, with Spark's names.
     "boolean": "boolean",
     "tinyint": "tinyint",
     "byte": "tinyint",
@@ -65,7 +65,9 @@ class Column:
 def parse_ddl(ddl: object) -> list[Column]:
     """Return the columns of a schema string. Raise DdlError, which says what is wrong and where."""
     if not isinstance(ddl, str):
-        hint = " (of a StructType: schema.toDDL())" if type(ddl).__name__ == "StructType" else ""
+        hint = ""
+        if type(ddl).__name__ == "StructType":
+            hint = " (of a StructType: schema.toDDL())"
         raise DdlError(f"must be a string like 'id long, at timestamp', not {type(ddl).__name__}{hint}")
     if not ddl.strip():
         raise DdlError("is empty; write it like 'id long, at timestamp'")
@@ -76,7 +78,7 @@ def parse_ddl(ddl: object) -> list[Column]:
 
 
 class _Tokens:
-    """The tokens of a DDL string, with a look-ahead of one."""
+    """The tokens of a DDL string, with one token of look-ahead."""
 
     def __init__(self, ddl: str) -> None:
         self.words: list[str] = []
@@ -105,10 +107,11 @@ class _Tokens:
         return True
 
     def expect(self, word: str, place: str) -> None:
-        if not self.accept(word):
-            raise DdlError(
-                f"expected {word!r} {place}, found {self.peek()!r}" if self.peek() else f"ends {place} without {word!r}"
-            )
+        if self.accept(word):
+            return
+        if not self.peek():
+            raise DdlError(f"ends {place} without {word!r}")
+        raise DdlError(f"expected {word!r} {place}, found {self.peek()!r}")
 
 
 def _parse_fields(tokens: _Tokens, end: str | None) -> Iterator[Column]:
@@ -167,7 +170,8 @@ def _parse_nested(tokens: _Tokens, kind: str, name: str) -> str:
             raise DdlError(f"struct of column {name!r} has no fields")
         fields = list(_parse_fields(tokens, end=">"))
         _refuse_duplicates([field.name for field in fields], f"field of {name!r}")
-        return f"struct<{','.join(f'{quoted(field.name)}:{field.type}' for field in fields)}>"
+        inner = ",".join(f"{quoted(field.name)}:{field.type}" for field in fields)
+        return f"struct<{inner}>"
     inner = _parse_type(tokens, name)
     if kind == "map":
         tokens.expect(",", f"between key and value type of map {name!r}")
@@ -196,7 +200,8 @@ def _parse_sized(tokens: _Tokens, kind: str, name: str) -> str:
         if sizes[0] < 1:
             raise DdlError(f"{kind} column {name!r} needs a length of at least 1")
         return f"{kind}({sizes[0]})"
-    precision, scale = sizes[0], sizes[1] if len(sizes) == 2 else 0
+    precision = sizes[0]
+    scale = sizes[1] if len(sizes) == 2 else 0
     if not (1 <= precision <= 38 and scale <= precision):
         raise DdlError(
             f"decimal({precision},{scale}) of column {name!r}: precision is 1 to 38, scale at most the precision"
@@ -205,7 +210,7 @@ def _parse_sized(tokens: _Tokens, kind: str, name: str) -> str:
 
 
 def _parse_constraints(tokens: _Tokens, name: str) -> None:
-    """Accept NOT NULL and COMMENT, though files can promise neither."""
+    """Skip NOT NULL and COMMENT, which have no effect on files."""
     if tokens.accept("not"):
         tokens.expect("null", f"after NOT of column {name!r}")
     if tokens.accept("comment") and not tokens.next().startswith(("'", '"')):
@@ -216,7 +221,7 @@ def _refuse_duplicates(names: list[str], kind: str) -> None:
     lowered: set[str] = set()
     for name in names:
         if name.lower() in lowered:
-            raise DdlError(f"{kind} {name!r} is there twice (Spark ignores upper and lower case)")
+            raise DdlError(f"{kind} {name!r} occurs twice (Spark ignores upper and lower case)")
         lowered.add(name.lower())
 
 
@@ -231,4 +236,6 @@ def _suggestion(kind: str) -> str:
         "int32": "int",
     }
     close = [aliases[kind]] if kind in aliases else difflib.get_close_matches(kind, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(names))}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; the known types are {', '.join(sorted(names))}"

@@ -1,4 +1,4 @@
-"""A source that makes its own rows: always the same rows for the same offsets. For examples and tests."""
+"""A source that generates rows, always the same rows for the same offsets. For examples and tests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 
 
 class Generator(Source):
-    """`rows` rows per checkpoint: column expressions in Spark SQL over `id`, which counts from 0.
+    """Generates rows from column expressions in Spark SQL over `id`, which counts from 0.
 
     Generator(rows=1000, columns={"id": "id", "amount": "cast(id % 100 as decimal(12,2))"})
 
-    rows: rows per checkpoint.
-    total: rows after which the source ends. None: it never ends.
-    partitions: Spark partitions of a range. None: Spark decides.
+    rows: the number of rows per checkpoint.
+    total: the number of rows after which the source ends. None: it never ends.
+    columns: a Spark SQL expression for each column.
+    partitions: the number of Spark partitions of a range. None: Spark decides.
     """
 
     kind = "generator"
@@ -77,16 +78,16 @@ class Generator(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next `rows` offsets."""
         first = _offset_of(start, context)
-        end = smallest_bound(
-            [self.total, context.stop_position["offset"] if context.stop_position is not None else None]
-        )
-        rows = context.bound(self.rows) or 1
-        last = first + rows if end is None else max(first, min(first + rows, end))
+        stop = context.stop_position["offset"] if context.stop_position is not None else None
+        end = smallest_bound([self.total, stop])
+        last = first + (context.bound(self.rows) or 1)
+        if end is not None:
+            last = max(first, min(last, end))
         return Planned(
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
             is_empty=first == last,
-            has_more=end is not None and first < last < end,  # without a total, rows are made on demand
+            has_more=end is not None and first < last < end,  # an endless source has no backlog
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )
@@ -96,7 +97,7 @@ class Generator(Source):
         return is_at_least(position, other, "offset")
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """Nothing can have changed: rows are made from their offsets."""
+        """Return the size of the range. It cannot have changed, since rows are computed from their offsets."""
         return Amount(rows=splits["to"] - splits["from"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
@@ -110,18 +111,19 @@ def _is_count(value: object, minimum: int) -> bool:
 
 
 def _column_problems(name: object, expression: object, names_before: set[str]) -> list[str]:
+    """Return a column's problems, and add its name to `names_before`, which is in lower case."""
     if not isinstance(name, str) or not name:
         return [f"column name {name!r} must be a string, and not empty"]
     problems = []
     if name.lower() in names_before:
-        problems.append(f"column {name!r} is there twice (Spark ignores upper and lower case)")
+        problems.append(f"column {name!r} occurs twice (Spark ignores upper and lower case)")
     names_before.add(name.lower())
     if not isinstance(expression, str) or not expression.strip():
         return [*problems, f"column {name!r}: {expression!r} is not an SQL expression; write it like 'id % 10'"]
     unrepeatable = UNREPEATABLE.search(_LITERAL.sub("''", expression))
     if unrepeatable:
         problems.append(
-            f"column {name!r} uses {unrepeatable.group()}(), which gives different rows on every read; "
+            f"column {name!r} uses {unrepeatable.group()}(), which returns different rows on every read; "
             "derive values from id, for example with hash(id)"
         )
     return problems

@@ -1,8 +1,8 @@
-"""Append rows to an Iceberg table through pyiceberg: data files, and the checkpoint's number as a property of the
-table, in one commit on exactly the snapshot that was read.
+"""Append rows to an Iceberg table through pyiceberg, visible exactly once.
 
-pyiceberg would repeat a commit that lost a race on the new snapshot, where another publisher may already have added the
-same rows. So it must not repeat: the caller reads the mark again.
+One commit, on exactly the snapshot that was read, adds the data files and sets a table property to the checkpoint's
+number. By default, pyiceberg retries a commit that lost a race on the new snapshot, where another publisher may already
+have added the same rows. So its retries are turned off, and the caller reads the mark again.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ _OUTSIDE = {
     "timestamp_ntz": "{0} < TIMESTAMP_NTZ'0001-01-01 00:00:00' OR {0} >= TIMESTAMP_NTZ'+10000-01-01 00:00:00'",
     "date": "{0} < DATE'0001-01-01' OR {0} > DATE'9999-12-31'",
 }
-"""By type, whether a value is outside of the years 1 to 9999."""
+"""By type, the SQL condition that a value is outside of the years 1 to 9999."""
 
 
 class IcebergAppend(TransactionalSink):
-    """Add the rows of each checkpoint to an Iceberg table, which the first one creates.
+    """Add the rows of each checkpoint to an Iceberg table, which the first checkpoint creates.
 
         IcebergAppend("shop.orders", connection="lake")
 
-    table: its name in the catalog, with its namespace, which must exist.
-    connection: the catalog, by the setting `connections`: options of pyiceberg such as type, uri and warehouse.
+    table: the table's name in the catalog, with its namespace, which must exist.
+    connection: the catalog's name in the setting `connections`, with pyiceberg's options such as type, uri and
+        warehouse.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it.
-    take_over: add to a table to which another pipeline of this name has added. Its rows stay.
+    take_over: append to a table that another pipeline of this name has appended to. Its rows stay.
 
-    Each snapshot has the checkpoint's number in its summary, as "tidegate.checkpoint". Rows are not taken back, so a
-    rollback needs --keep or --leave; an older snapshot can be read by its number.
+    Each snapshot's summary has the checkpoint's number, as "tidegate.checkpoint". A rollback cannot remove rows, so it
+    needs --keep or --leave. Older snapshots can be read by their number.
     """
 
     kind: ClassVar[str] = "iceberg-append"
@@ -87,7 +88,7 @@ class IcebergAppend(TransactionalSink):
             or not self.connection
             or ("." in self.connection and not is_airflow_login(self.connection))
         ):
-            problems.append(f"connection is {self.connection!r}; it must be a name of the setting connections")
+            problems.append(f"connection is {self.connection!r}; it must be a name in the setting connections")
         if self.schema_evolution not in ("refuse", "add"):
             problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
         return problems
@@ -102,7 +103,7 @@ class IcebergAppend(TransactionalSink):
             if not catalog.namespace_exists(namespace):
                 raise Invalid(
                     f"sink {context.sink}: the catalog {self.connection!r} has no namespace {namespace!r}",
-                    expected="a namespace that exists: only the table is created",
+                    expected="an existing namespace: tidegate only creates the table",
                     help=f"create it, or correct the name {self.table!r}",
                     reason="NO_NAMESPACE",
                 )
@@ -112,25 +113,25 @@ class IcebergAppend(TransactionalSink):
         """Compare names and types with those of the table, if it exists."""
         from pyiceberg.types import NestedField
 
-        unknown = [f"{field['name']!r} is {field['type']}, which Iceberg does not have" for field in _unknown(schema)]
-        if unknown:
-            return unknown
-        wanted = _iceberg_schema(arrow_schema(from_spark(schema), [field["name"] for field in schema["fields"]]))
+        unsupported = _unsupported_fields(schema)
+        if unsupported:
+            return [f"{field['name']!r} is {field['type']}, which Iceberg does not have" for field in unsupported]
+        output = _iceberg_schema(arrow_schema(from_spark(schema), [field["name"] for field in schema["fields"]]))
         with self._failures(context):
             table = self._load(self._catalog(context))
         if table is None:
             return []
-        present: dict[str, NestedField] = {field.name: field for field in table.schema().fields}
+        remaining: dict[str, NestedField] = {field.name: field for field in table.schema().fields}
         problems = []
-        for field in wanted.fields:
-            there = present.pop(field.name, None)
-            if there is None and self.schema_evolution == "refuse":
+        for field in output.fields:
+            existing = remaining.pop(field.name, None)
+            if existing is None and self.schema_evolution == "refuse":
                 problems.append(f"{field.name!r} ({field.field_type}) is not in the table")
-            elif there is not None and _plain(there.field_type) != _plain(field.field_type):
-                problems.append(f"{field.name!r} is {field.field_type}; the table has {there.field_type}")
-        problems += [
-            f"{name!r} is required in the table, and missing" for name, field in present.items() if field.required
-        ]
+            elif existing is not None and _plain(existing.field_type) != _plain(field.field_type):
+                problems.append(f"{field.name!r} is {field.field_type}; the table has {existing.field_type}")
+        for name, field in remaining.items():
+            if field.required:
+                problems.append(f"{name!r} is required in the table, and missing")
         return problems
 
     def last(self, context: SinkContext) -> int | None:
@@ -138,7 +139,7 @@ class IcebergAppend(TransactionalSink):
             return self._mark(self._load(self._catalog(context)), context)
 
     def _mark(self, table: Any, context: SinkContext) -> int | None:
-        """Return the last checkpoint that the table has. Raise Invalid if another pipeline of this name adds to it."""
+        """Return the last checkpoint in the table. Raise Invalid if another pipeline of this name appends to it."""
         properties = table.metadata.properties if table is not None else {}
         owner = properties.get(_owner(context), context.app_id)
         if owner != context.app_id and not self.take_over:
@@ -147,26 +148,26 @@ class IcebergAppend(TransactionalSink):
                 f"is {owner!r}, this one is {context.app_id!r}",
                 expected="the pipeline that published here before, with its checkpoints",
                 help="was the pipeline's root wiped or moved? Point it to the old root, use another table, or declare "
-                "the sink with take_over=True: the old one's rows stay, and this one starts from the beginning",
+                "the sink with take_over=True: the old rows stay, and this pipeline starts from the beginning",
                 reason="OTHER_OWNER",
             )
         text = properties.get(_property(context))
         return int(text) if text is not None else None
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
-        """Return the rows. One with a moment or a day that pyiceberg cannot write the bounds of fails the write: once
-        it is decided, nothing could be published."""
+        """Return the rows. A time of which pyiceberg cannot write statistics fails the write: after the decision, the
+        checkpoint could not be published."""
         from pyspark.sql import functions as F
 
-        columns, refuses = [], False
+        columns, is_checked = [], False
         for field in frame.schema.fields:
             column, condition = F.col(quoted(field.name)), _OUTSIDE.get(field.dataType.typeName())
             if condition is not None:
-                why = f"column {field.name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
-                column = refuse_rows(column, F.expr(condition.format(quoted(field.name))), why).alias(field.name)
-                refuses = True
+                problem = f"column {field.name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
+                column = refuse_rows(column, F.expr(condition.format(quoted(field.name))), problem).alias(field.name)
+                is_checked = True
             columns.append(column)
-        return empty_if(frame, frame.select(*columns)) if refuses else frame
+        return empty_if(frame, frame.select(*columns)) if is_checked else frame
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
@@ -195,7 +196,7 @@ class IcebergAppend(TransactionalSink):
             return True
 
     def _add(self, transaction: Any, rows: StagedRows) -> None:
-        """Add one snapshot, also if there are no rows: the commit is then refused if others have made one."""
+        """Add one snapshot, even without rows, so that the commit fails if another writer has committed in between."""
         import pyarrow as pa
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -211,12 +212,12 @@ class IcebergAppend(TransactionalSink):
             raise Invalid(
                 f"{self.table} was changed since the rows were staged: {_words(error)}",
                 expected="the schema that the table had when the checkpoint was made",
-                help="change the table back, then run again: the pending checkpoints are published then",
+                help="change the table back, then run again to publish the pending checkpoints",
                 reason="TABLE_CHANGED",
             ) from None
 
     def rows_stay_reason(self) -> str:
-        return "rows that an Iceberg table was given are not taken back; read an older snapshot instead"
+        return "rows are not removed from an Iceberg table; read an older snapshot instead"
 
     def _catalog(self, context: SinkContext) -> Any:
         try:
@@ -231,7 +232,7 @@ class IcebergAppend(TransactionalSink):
         return load_catalog(connection_id(self.connection), **context.place.connection(self.connection))
 
     def _load(self, catalog: Any) -> Any:
-        """Return the table. None: there is none yet."""
+        """Return the table, or None if it does not exist yet."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
@@ -241,7 +242,8 @@ class IcebergAppend(TransactionalSink):
 
     @contextlib.contextmanager
     def _failures(self, context: SinkContext) -> Iterator[None]:
-        """Turn the errors of a catalog and its storage into ours, with logins masked and no trace that shows them."""
+        """Convert errors of the catalog and its storage to tidegate's, with logins masked, and no traceback that
+        contains them."""
         try:
             yield
         except TidegateError:
@@ -259,7 +261,7 @@ class IcebergAppend(TransactionalSink):
     def _unavailable(self, context: SinkContext, error: Exception) -> Unavailable:
         return Unavailable(
             f"sink {context.sink}: {self.target(context.place)} does not answer: {_words(error)}",
-            help="nothing is lost, and the next attempt tries again; check the catalog, its storage and the login",
+            help="nothing is lost: the next attempt retries; check the catalog, its storage and the login",
             reason="TARGET_AWAY",
         )
 
@@ -275,12 +277,12 @@ def _property(context: SinkContext) -> str:
 
 
 def _owner(context: SinkContext) -> str:
-    """Return the property that says which pipeline of this name adds to the table."""
+    """Return the name of the table property with the app_id of the pipeline that appends to the table."""
     return f"tidegate.owner.{context.pipeline}/{context.sink}"
 
 
 def _iceberg_schema(schema: pa.Schema) -> Any:
-    """Return the schema of a table for these columns; all may be null, also inside of others."""
+    """Return the schema of a table for these columns. All are nullable, and so are nested fields."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
     from pyiceberg.schema import assign_fresh_schema_ids
@@ -295,15 +297,15 @@ def _iceberg_schema(schema: pa.Schema) -> Any:
             kind = pa.map_(kind.key_field, optional(kind.item_field))
         return field.with_type(kind).with_nullable(True)
 
-    wanted = pa.schema(map(optional, schema))
-    return assign_fresh_schema_ids(visit_pyarrow(wanted, _ConvertToIcebergWithoutIDs()))
+    nullable = pa.schema(map(optional, schema))
+    return assign_fresh_schema_ids(visit_pyarrow(nullable, _ConvertToIcebergWithoutIDs()))
 
 
-def _unknown(schema: Json) -> list[Json]:
-    """Return the columns with a type that Iceberg does not have, whatever is around it."""
+def _unsupported_fields(schema: Json) -> list[Json]:
+    """Return the columns whose type Iceberg does not have, even if nested."""
     return [field for field in schema["fields"] if re.search(r"interval|variant|void|udt", str(field["type"]))]
 
 
 def _plain(kind: Any) -> str:
-    """Return a type as text, without the numbers that a table gives to its nested fields."""
+    """Return a type as text, without the ids that a table assigns to nested fields."""
     return re.sub(r"\b\d+: ", "", str(kind))

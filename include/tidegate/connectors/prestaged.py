@@ -1,11 +1,11 @@
-"""Rows that are staged before they are judged, with a gate's mark columns.
+"""Rows staged before a gate judges them, together with the gate's mark columns.
 
-They are written once, as if none were bad. So the gate judges the files' content, and nothing is persisted in Spark. A
-file without bad rows becomes the table's file as it is, except for the mark columns, which are dropped from it. Other
-files are rewritten without their bad rows, which are returned for quarantine. If nearly all files are expected to need
-this, they are drafts: plainly encoded, which makes writing and reading faster, and all of them are rewritten.
+All rows are written once, as if none were bad. The gate judges the content of the files, so nothing is persisted in
+Spark. A file without bad rows goes into the table after its mark columns are dropped. Other files are rewritten without
+their bad rows, which are returned for quarantine. If nearly all files are expected to need that, they are written as
+drafts: plainly encoded, which makes writing and reading faster, and always rewritten.
 
-All files are in the attempt's own folder. No record names them before the ack.
+All files are in the attempt's folder. No record names them before the ack.
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ __all__ = ["PrestagedRows", "can_prestage", "prestage_locally"]
 T = TypeVar("T")
 
 _DRAFT_SHARE = 0.6
-"""The share of rows in files with bad rows from which drafts are used. They save time from about a half; this is a
-little more."""
+"""The share of rows in files with bad rows above which drafts are used. Drafts save time from about one half."""
 _SAMPLED_FILES = 8
-"""Files that are examined for text columns with few different values."""
+"""The number of files examined for text columns with few distinct values."""
 _MICROS = {"timestamp": 1, "timestamp_ntz": 1, "date": 86_400_000_000}
-"""By type of a time: what the number in a file stands for, in microseconds."""
+"""The unit of each time type's numbers in files, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +57,23 @@ class PrestagedRows:
     """The rows of one attempt for one table."""
 
     frame: DataFrame = field(repr=False)
-    """The input rows. They must not be computed again."""
+    """The input rows, which must not be computed again."""
     location: Location
     folder: str
     schema: Json = field(repr=False)
     mark_columns: tuple[str, ...]
-    """The names of the mark columns."""
+    """The names of the gate's mark columns."""
     sources: tuple[InputFile, ...]
     parts: tuple[RowGroup, ...]
     """The row groups of all files, file by file."""
     draft: bool
     """True: all files will be rewritten."""
     for_table: bool = True
-    """False: the rows that pass are only read again, in this attempt."""
+    """False: the rows that pass are not for a table, only read again in this attempt."""
     _replaced: list[str] = field(default_factory=list, repr=False)
-    """Files that others have replaced."""
+    """Paths of files that were replaced by rewritten ones."""
     _removed_counts: list[int] = field(default_factory=list, repr=False)
-    """The number of rows that were removed from each part."""
+    """The number of rows removed from each part."""
 
     @property
     def rows(self) -> int:
@@ -91,65 +90,67 @@ class PrestagedRows:
         return with_fields(parquet_files(self.frame.sparkSession, paths, schema), schema.fields)
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
-        """Read some columns of a part, which may be mark columns."""
+        """Read columns of a part, including mark columns."""
         mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.mark_columns]
         full_schema = {"type": "struct", "fields": [*self.schema["fields"], *mark_fields]}
         return read_part(Table(self.location, full_schema, ()), part, names)
 
     def has_time(self, column: str) -> bool:
-        """Return whether the rows have this column, and it holds a time."""
+        """Return whether the rows have this column and its type is a time."""
         kind = self._field(column).get("type")
         return isinstance(kind, str) and kind in _MICROS
 
     def highest(self, time_column: str) -> int | None:
-        """Return the highest time in a column, in microseconds. None: no row has one."""
+        """Return the highest time in a column, in microseconds, or None if it has only nulls."""
         field = self._field(time_column)
-        found = self.each_rows([field["name"]], _highest)
-        highest = max((number for number in found if number is not None), default=None)
-        return None if highest is None else highest * _MICROS[field["type"]]
+        maxima = [number for number in self.each_rows([field["name"]], _highest) if number is not None]
+        return max(maxima) * _MICROS[field["type"]] if maxima else None
 
     def _field(self, column: str) -> Json:
-        """Return a column of the rows as the schema has it, by its name in any case."""
-        matching: list[Json] = [field for field in self.schema["fields"] if field["name"].lower() == column.lower()]
-        return matching[0] if matching else {}
+        """Return the schema's field for a column, ignoring case, or {} if it has none."""
+        for candidate in self.schema["fields"]:
+            if candidate["name"].lower() == column.lower():
+                return dict(candidate)
+        return {}
 
     def each(self, function: Callable[[RowGroup], T]) -> list[T]:
-        """Apply a function to each part, in several threads."""
+        """Apply a function to each part, in several threads, and return the results in order."""
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(function, self.parts))
 
     def each_rows(self, names: Sequence[str], function: Callable[[pa.Table], T]) -> list[T]:
-        """Apply a function to some of the rows' own columns in each part."""
+        """Apply a function to each part's values of some columns, without mark columns."""
         return self.each(lambda part: function(self.columns(part, names)))
 
     def divide(self, bad: Mapping[RowGroup, Any], on_removed: Callable[[RowGroup, pa.Table], T]) -> Iterator[T]:
         """Remove bad rows from the files. Yield the result of `on_removed` for each part's removed rows.
 
-        bad: a mask for each part. `read` and `columns` still return all rows.
+        `read` and `columns` still return all rows afterwards.
+
+        bad: a mask for each part.
         """
         import pyarrow.compute as pc
 
         self._removed_counts.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
         yield from divide(Table(self.location, self.schema, ()), bad, self.folder, on_removed, every=self.draft)
-        self._replaced.extend(source.path for source in (self.sources if self.draft else touched(bad)))
+        replaced = self.sources if self.draft else touched(bad)
+        self._replaced.extend(source.path for source in replaced)
 
     def draft_next(self, bad: Mapping[RowGroup, Any]) -> list[str] | None:
-        """Return whether the next checkpoint's rows should be staged as drafts, because most rows are in files with bad
-        ones: if so, the text columns with few different values, else None."""
-        with_bad = {source.path for source in touched(bad)}
-        if (
-            not self.for_table
-            or not with_bad
-            or sum(part.rows for part in self.parts if part.source.path in with_bad) < _DRAFT_SHARE * self.rows
-        ):
+        """Return the text columns with few distinct values if the next checkpoint should stage its rows as drafts,
+        because most rows of this one are in files with bad rows. Otherwise, return None."""
+        files_with_bad = {source.path for source in touched(bad)}
+        if not self.for_table or not files_with_bad:
+            return None
+        affected_rows = sum(part.rows for part in self.parts if part.source.path in files_with_bad)
+        if affected_rows < _DRAFT_SHARE * self.rows:
             return None
         coded = coded_columns(Table(self.location, self.schema, ()), self.sources[:_SAMPLED_FILES])
-        return [
-            field["name"] for field in self.schema["fields"] if field["type"] == "string" and field["name"] in coded
-        ]
+        texts = [field["name"] for field in self.schema["fields"] if field["type"] == "string"]
+        return [name for name in texts if name in coded]
 
     def passed(self) -> DataFrame:
-        """Read the rows that are left once bad ones are removed, for Spark."""
+        """Read the rows that remain without the bad ones, for Spark."""
         self.location.remove_files(self._replaced)
         if is_known_empty(self.frame):
             return self.frame
@@ -159,7 +160,7 @@ class PrestagedRows:
         return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
 
     def staged(self) -> list[StagedFile]:
-        """Return the files for the table, once they are durable."""
+        """Make the files for the table durable, and return them."""
         if self.draft and not self._replaced:
             self._rewrite_all()
         for source in self.sources:
@@ -187,8 +188,11 @@ def _highest(rows: pa.Table) -> int | None:
 
 
 def can_prestage(frame: DataFrame, location: Location) -> bool:
-    """Return whether files may be processed instead of rows: by this process, if Spark's tasks are on this machine and
-    both see the files; by Spark's Python workers, if they work on the object store (prestaged_on_object_store.py)."""
+    """Return whether a gate can work on files instead of rows.
+
+    On a disk, this process does the work, so Spark's tasks must run on this machine and see the same files. In an
+    object store, Spark's Python workers do it, so they must have access (prestaged_on_object_store.py).
+    """
     spark = frame.sparkSession
     if not location.is_local:
         return work_on_store(spark, location)
@@ -198,7 +202,7 @@ def can_prestage(frame: DataFrame, location: Location) -> bool:
 def prestage_locally(
     marked: DataFrame,
     frame: DataFrame,
-    beside: Sequence[str],
+    mark_columns: Sequence[str],
     location: Location,
     folder: str,
     schema: Json,
@@ -208,11 +212,24 @@ def prestage_locally(
 ) -> PrestagedRows:
     """Stage rows with mark columns, which are whole numbers, on a disk. marked: the rows of `frame` with them."""
     written = write_files(marked, schema, location, folder, (), draft=draft)
-    found = [(path, size) for path, size in location.walk(folder) if path.endswith(".parquet")]
-    sources = tuple(InputFile(path, size, {}) for path, size in found)
     table = Table(location, schema, ())
-    parts = tuple(part for source in sources for part in parts_of(table, source))
+    sources: list[InputFile] = []
+    parts: list[RowGroup] = []
+    for path, size in location.walk(folder):
+        if path.endswith(".parquet"):
+            source = InputFile(path, size, {})
+            sources.append(source)
+            parts += parts_of(table, source)
     rows = sum(part.rows for part in parts)
     refuse_difference(location.full(folder), written if isinstance(written, int) else None, rows)
-    is_draft = for_table and draft is not None
-    return PrestagedRows(frame, location, folder, schema, tuple(beside), sources, parts, is_draft, for_table)
+    return PrestagedRows(
+        frame,
+        location,
+        folder,
+        schema,
+        tuple(mark_columns),
+        tuple(sources),
+        tuple(parts),
+        draft=for_table and draft is not None,
+        for_table=for_table,
+    )

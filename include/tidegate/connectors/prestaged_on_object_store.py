@@ -1,8 +1,9 @@
-"""Rows that are staged in an object store before they are judged, and all work on them done by Spark's Python workers.
+"""Rows staged in an object store before a gate judges them. Spark's Python workers do all work on the files.
 
-Objects cannot be changed, and nobody wants to fetch them all to one machine. So the mark columns are not in the files:
-workers return them, a few bits a row. The gate counts and chooses with these, here. What needs the rows themselves goes
-to the workers: hashes of columns that must be unique, and files without their bad rows, which are returned.
+Objects cannot be changed, and fetching all of them to one machine would be slow. So the files have no mark columns:
+workers return the marks, a few bits per row, and the gate counts and selects rows with them in this process. Work on
+the rows themselves is left to the workers: they hash columns that must be unique, rewrite files without their bad rows,
+and return the bad rows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["prestage"]
 
 T = TypeVar("T")
 _CHECKS = 16
-"""How many files are looked at at the same time."""
+"""The number of files checked concurrently."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class _RowsOnStore(PrestagedRows):
     """The rows of one attempt for one table, in an object store."""
 
     marks: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
-    """By file: the mark columns of all its rows."""
+    """By path of a file, the mark columns of all its rows."""
     written: dict[str, WrittenFile] = field(default_factory=dict, repr=False)
     """The files that count, by their names in the folder."""
 
@@ -46,19 +47,20 @@ class _RowsOnStore(PrestagedRows):
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         marks = self.marks[part.source.path].slice(part.start, part.rows)
-        own = [name for name in names if name not in self.mark_columns]
-        if not own:
+        stored = [name for name in names if name not in self.mark_columns]
+        if not stored:
             return marks.select(list(names))
-        rows = read_part(self._table, part, own)
-        for name in (name for name in names if name in self.mark_columns):
-            rows = rows.append_column(name, marks[name])
+        rows = read_part(self._table, part, stored)
+        for name in names:
+            if name in self.mark_columns:
+                rows = rows.append_column(name, marks[name])
         return rows.select(list(names))
 
     def each_rows(self, names: Sequence[str], function: Callable[[pa.Table], T]) -> list[T]:
-        table, wanted = self._table, list(names)
+        table, columns = self._table, list(names)  # workers must not get self
 
         def read_and_apply(part: RowGroup) -> T:
-            return function(read_part(table, part, wanted))
+            return function(read_part(table, part, columns))
 
         return on_workers(self.frame.sparkSession, read_and_apply, self.parts)
 
@@ -67,11 +69,11 @@ class _RowsOnStore(PrestagedRows):
 
         self._removed_counts.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
         sources, table, folder = touched(bad), self._table, self.folder
-        of_source: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
+        parts_by_file: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
         for part in bad:
-            if part.source.path in of_source:
-                of_source[part.source.path].append(part)
-        bundles = [(parts, {part: bad[part] for part in parts}) for parts in of_source.values()]
+            if part.source.path in parts_by_file:
+                parts_by_file[part.source.path].append(part)
+        bundles = [(parts, {part: bad[part] for part in parts}) for parts in parts_by_file.values()]
 
         def rewrite(bundle: tuple[list[RowGroup], dict[RowGroup, Any]]) -> tuple[str, int, int, list[Any]]:
             parts, masks = bundle
@@ -80,9 +82,8 @@ class _RowsOnStore(PrestagedRows):
             rows, size = new[2] if new is not None else (0, 0)
             return name, rows, size, removed
 
-        for (parts, _), (name, rows, size, removed) in zip(
-            bundles, on_workers(self.frame.sparkSession, rewrite, bundles), strict=True
-        ):
+        reports = on_workers(self.frame.sparkSession, rewrite, bundles)
+        for (parts, _), (name, rows, size, removed) in zip(bundles, reports, strict=True):
             path = parts[0].source.path
             self._replaced.append(path)
             del self.written[path[len(folder) + 1 :]]
@@ -92,7 +93,7 @@ class _RowsOnStore(PrestagedRows):
                 yield on_removed(part, part_rows)
 
     def draft_next(self, bad: Mapping[RowGroup, Any]) -> list[str] | None:
-        """Return None: a file is written as the table is to have it, for the next one may have no bad rows."""
+        """Return None: drafts are never used, since files are always written in their final form."""
         return None
 
     def passed(self) -> DataFrame:
@@ -118,7 +119,7 @@ def _rows_alone(part: RowGroup, rows: pa.Table) -> pa.Table:
 
 def prestage(
     frame: DataFrame,
-    beside: Mapping[str, Column],
+    mark_columns: Mapping[str, Column],
     location: Location,
     folder: str,
     schema: Json,
@@ -126,45 +127,50 @@ def prestage(
     *,
     for_table: bool = True,
 ) -> PrestagedRows:
-    """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
-    checkpoint. for_table: False if the rows are only read again."""
-    marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
-    marked, names = empty_if(frame, marked), tuple(beside)
+    """Stage rows with mark columns, which are whole numbers.
+
+    draft: the result of `draft_next` for the last checkpoint. for_table: False if the rows are only read again.
+    """
+    numbers = [column.cast("long").alias(name) for name, column in mark_columns.items()]
+    marked, names = empty_if(frame, frame.select("*", *numbers)), tuple(mark_columns)
     try:
         if location.is_local:
             return prestage_locally(marked, frame, names, location, folder, schema, draft, for_table=for_table)
         return _prestage_on_store(marked, frame, names, location, folder, schema, for_table=for_table)
     except Exception:
-        location.remove_folder(folder)  # staging without mark columns, which then follows, uses the same folder
+        location.remove_folder(folder)  # the fallback, staging without marks, uses the same folder
         raise
 
 
 def _prestage_on_store(
     marked: DataFrame,
     frame: DataFrame,
-    beside: tuple[str, ...],
+    mark_columns: tuple[str, ...],
     location: Location,
     folder: str,
     schema: Json,
     *,
     for_table: bool,
 ) -> PrestagedRows:
-    told = {} if is_known_empty(frame) else write_in_workers_without(marked, beside, location, folder)
-    written = {name: each.file for name, each in told.items()}
+    reports = {}
+    if not is_known_empty(frame):
+        reports = write_in_workers_without(marked, mark_columns, location, folder)
+    written = {name: report.file for name, report in reports.items()}
     refuse_other_files(location, folder, written)
     sources = tuple(InputFile(f"{folder}/{name}", file.size, {}) for name, file in sorted(written.items()))
     table = Table(location, schema, ())
     with ThreadPoolExecutor(_CHECKS) as pool:
-        parts = tuple(part for found in pool.map(lambda each: parts_of(table, each), sources) for part in found)
+        parts_by_source = pool.map(lambda source: parts_of(table, source), sources)
+        parts = tuple(part for parts_of_source in parts_by_source for part in parts_of_source)
     rows = sum(file.rows for file in written.values())
     refuse_difference(location.full(folder), rows, sum(part.rows for part in parts))
-    marks = {f"{folder}/{name}": each.marks for name, each in told.items()}
+    marks = {f"{folder}/{name}": report.marks for name, report in reports.items()}
     return _RowsOnStore(
         frame,
         location,
         folder,
         schema,
-        beside,
+        mark_columns,
         sources,
         parts,
         draft=False,

@@ -269,7 +269,7 @@ def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
 
     for stream, payload in _waiting(target):
         sent = typed.convert(pipeline.ledger.unpack(payload), Sent)
-        missing = Channel(stream).gone(sent, pipeline.context(channel_name(stream)))
+        missing = Channel(stream).missing_files(sent, pipeline.context(channel_name(stream)))
         if missing:
             yield f"channel {stream!r}: {len(missing)} files that were in flight are gone, first {missing[0]!r}"
 

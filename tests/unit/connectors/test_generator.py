@@ -58,7 +58,7 @@ def test_a_foreign_position_is_refused(context: SourceContext, position: dict[st
         ({"columns": {"": "id"}}, "must be a string, and not empty"),
         ({"columns": {"a": ""}}, "is not an SQL expression"),
         ({"columns": {"a": 3}}, "is not an SQL expression"),
-        ({"columns": {"a": "id", "A": "id"}}, "is there twice"),
+        ({"columns": {"a": "id", "A": "id"}}, "occurs twice"),
         ({"columns": {"a": "rand()"}}, "uses rand()"),
         ({"columns": {"a": "id + RANDN(3)"}}, "uses RANDN()"),
         ({"columns": {"a": "now()"}}, "uses now()"),
