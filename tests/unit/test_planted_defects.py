@@ -353,7 +353,7 @@ DEFECTS = {
     "a torn checkpoint of the log is the end": Defect(
         lambda patch: patch.setattr(snapshots, "do_without_torn", lambda location: False),
         "unit/delta/test_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
-        "is torn",
+        "is truncated",
     ),
     "one interval holds back all others": Defect(
         lambda patch: patch.setattr(publish_intervals, "Invalid", _Nothing),

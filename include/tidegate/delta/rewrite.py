@@ -1,11 +1,11 @@
-"""Data files without some of their rows: the half of an upsert that changes what is already there.
+"""Rewrite data files without some of their rows: the part of an upsert that changes existing files.
 
-    files   →  which of them could hold a key of the batch      statistics in the log
-            →  which rows do                                    only the key columns are read
-            →  the rows that stay, in new files                 whole files, streamed by row group
+    1. find the files that may hold a key of the batch      by statistics in the log
+    2. find the rows that do                                reads only the key columns
+    3. write the other rows to new files                    reads whole files, streamed by row group
 
-The new rows' files are added as Spark staged them. So a merge is one commit of removes and adds, and all of
-its files are durable before anything names them; delta-rs' own merge commits what it has not synced.
+The files with new rows are added as Spark staged them. So a merge is one commit that removes and adds files, and all of
+its files are durable before it names them. delta-rs' own merge commits files that it has not synced.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ __all__ = [
 
 T = TypeVar("T")
 _Written = tuple[str, dict[str, str | None], WrittenFile]
-"""A new file's path, its partition, and what was written."""
+"""A new file's path, its partition, and its size."""
 
-Lost = Callable[["pa.Table", "InputFile", int], Any]
+LostRows = Callable[["pa.Table", "InputFile", int], Any]
+"""Gets some rows of a file, the file, and the number of the first of these rows in it. Returns a mask of the rows to
+remove."""
 
 _OUTPUT_BYTES = 128 << 20
-"""Files of one partition are rewritten together up to about this size."""
+"""Files of one partition are combined up to about this size."""
 
 _MIN_BUNDLE_BYTES = 16 << 20
 _GROUP_BYTES = 64 << 20
@@ -79,25 +81,25 @@ class InputFile:
 
     @classmethod
     def of(cls, file: StagedFile | LiveFile) -> InputFile:
-        """The file as something to read."""
+        """Return a staged file, or a file of a table, as an input."""
         return cls(file.path, file.size, file.partition_texts())
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a file: the unit of work, so that one large file keeps all threads busy."""
+    """A row group of a file. It is the unit of work, so that one large file keeps all threads busy."""
 
     source: InputFile
     group: int
     start: int
     rows: int
     size: int
-    """Approximately the number of its bytes in the file."""
+    """Its approximate size in the file, in bytes."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The properties that all files of a table share."""
+    """The properties that all files of a table have in common."""
 
     location: Location
     schema: Json
@@ -105,7 +107,7 @@ class Table:
 
 
 def key_rows(table: Table, source: InputFile, names: Sequence[str]) -> pa.Table:
-    """Read some columns of a file, typed as the table types them; partition columns included."""
+    """Read columns of a file, including partition columns, in the table's types."""
     import pyarrow as pa
 
     parts = [read_part(table, part, names) for part in parts_of(table, source)]
@@ -113,45 +115,50 @@ def key_rows(table: Table, source: InputFile, names: Sequence[str]) -> pa.Table:
 
 
 def rewrite(
-    table: Table, sources: Sequence[InputFile], names: Sequence[str], find_lost: Lost, folder: str
+    table: Table, sources: Sequence[InputFile], names: Sequence[str], find_lost: LostRows, folder: str
 ) -> tuple[list[InputFile], list[StagedFile]]:
-    """Write files without the rows that `find_lost` picks by their `names` columns, durably, into `folder`.
+    """Rewrite files without the rows that `find_lost` selects by their `names` columns, durably, into `folder`.
 
-    `find_lost` gets some rows of a file, the file, and the number of the first of these rows; it returns a mask.
-    Return the files that lose rows, and the files that take their place. A file that loses nothing is in neither list.
+    Return the files that lose rows, and the files that replace them. A file that loses no row is in neither list.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = [part for groups in pool.map(lambda source: parts_of(table, source), sources) for part in groups]
+        parts_by_source = pool.map(lambda source: parts_of(table, source), sources)
+        parts = [part for parts_of_source in parts_by_source for part in parts_of_source]
         masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, find_lost), parts), strict=True))
         losing = {source.path for source in touched(masks)}
         bundles = _bundles([part for part in parts if part.source.path in losing])
-        written = [file for file, _ in _without(table, bundles, masks, folder, None, pool) if file is not None]
+        written = [file for file, _ in _write_bundles(table, bundles, masks, folder, None, pool) if file is not None]
         files = list(pool.map(lambda file: describe(table.location, file[0], table.schema, file[1]), written))
     table.location.sync(file.path for file in files)
     return touched(masks), files
 
 
 def rewrite_parts(
-    table: Table, parts: Sequence[RowGroup], names: Sequence[str], find_lost: Lost, path: str
+    table: Table, parts: Sequence[RowGroup], names: Sequence[str], find_lost: LostRows, path: str
 ) -> tuple[WrittenFile, int]:
-    """Write one file of parts of one partition, without the rows that `find_lost` picks as for `rewrite`.
+    """Write parts of one partition to one file, without the rows that `find_lost` selects.
 
-    Return what was written, and how many rows were lost. If no row is left, there is no file.
+    Return the size of the file, and the number of lost rows. If no row remains, no file is written.
     """
     import pyarrow.compute as pc
 
     masks = {part: _mask(table, part, names, find_lost) for part in parts}
     written, _ = without_rows(table, parts, path, masks, None)
-    return written[2] if written is not None else WrittenFile(0, 0), sum(pc.sum(m).as_py() or 0 for m in masks.values())
+    lost_count = sum(pc.sum(mask).as_py() or 0 for mask in masks.values())
+    if written is None:
+        return WrittenFile(0, 0), lost_count
+    return written[2], lost_count
 
 
-def grouped(files: Iterable[Sequence[RowGroup]], ways: int) -> list[list[list[RowGroup]]]:
-    """Return the parts for each new file, by groups of whole files of one partition, for so many writers.
+def grouped(files: Iterable[Sequence[RowGroup]], writers: int) -> list[list[list[RowGroup]]]:
+    """Divide files into groups, and the parts of each group into new files, so that all writers have work.
 
-    files: all parts of each. Small files come together, and large ones are divided, as `rewrite` does it; but the new
-    files of a group hold the rows of its own files only, so that each group can be used without the others.
+    As in `rewrite`, small files are combined and large ones divided. But the new files of a group hold only rows of its
+    own input files, which are of one partition, so that each group can be used without the others.
+
+    files: the parts of each file.
     """
-    limit = _limit([part for parts in files for part in parts], ways)
+    limit = _limit([part for parts in files for part in parts], writers)
     by_partition: dict[tuple[tuple[str, str | None], ...], list[list[RowGroup]]] = {}
     groups: list[list[RowGroup]] = []
     for parts in files:
@@ -160,21 +167,21 @@ def grouped(files: Iterable[Sequence[RowGroup]], ways: int) -> list[list[list[Ro
             groups.append(group.pop())
             group.append([])
         group[-1].extend(parts)
-    groups += [group for (group,) in by_partition.values()]
+    groups += [group[0] for group in by_partition.values()]
     return [_divided(group, limit) for group in groups]
 
 
 def _divided(parts: Sequence[RowGroup], limit: int) -> list[list[RowGroup]]:
-    """Return the parts for each new file of a group, of about the same size."""
+    """Divide the parts of a group into new files of about the same size."""
     total = sum(part.size for part in parts)
     count = max(1, total // limit)
     bundles: list[list[RowGroup]] = [[]]
-    done = 0
+    size = 0
     for part in parts:
-        if bundles[-1] and done >= len(bundles) * total // count:
+        if bundles[-1] and size >= len(bundles) * total // count:
             bundles.append([])
         bundles[-1].append(part)
-        done += part.size
+        size += part.size
     return bundles
 
 
@@ -182,14 +189,16 @@ def divide(
     table: Table,
     masks: Mapping[RowGroup, Any],
     folder: str,
-    take_lost: Callable[[RowGroup, pa.Table], T],
+    on_lost: Callable[[RowGroup, pa.Table], T],
     *,
     every: bool = False,
 ) -> Iterator[T]:
-    """Rewrite files without some rows, and yield the results of `take_lost` for the rows that each part loses.
+    """Rewrite files without some rows, and yield the result of `on_lost` for the rows that each part loses.
 
-    masks: of all parts of some files. Each file that loses rows, or every file, is replaced by a new one. The new files
-    exist once the last result is taken; they are not durable yet.
+    Each file that loses rows is replaced by a new one. The new files exist once the last result has been yielded; they
+    are not durable yet.
+
+    masks: the rows to remove, for all parts of the files. every: replace all files.
     """
     sources = [part.source for part in masks] if every else touched(masks)
     losing: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
@@ -197,39 +206,39 @@ def divide(
         if part.source.path in losing:
             losing[part.source.path].append(part)
     with ThreadPoolExecutor(THREADS) as pool:
-        for _, answers in _without(table, [*losing.values()], masks, folder, take_lost, pool):
-            yield from answers
+        for _, results in _write_bundles(table, [*losing.values()], masks, folder, on_lost, pool):
+            yield from results
 
 
 def touched(masks: Mapping[RowGroup, Any]) -> list[InputFile]:
     """Return the files that lose rows."""
     import pyarrow.compute as pc
 
-    return list({part.source.path: part.source for part, mask in masks.items() if pc.any(mask).as_py()}.values())
+    sources = {}
+    for part, mask in masks.items():
+        if pc.any(mask).as_py():
+            sources[part.source.path] = part.source
+    return list(sources.values())
 
 
-def _without(
+def _write_bundles(
     table: Table,
     bundles: Sequence[Sequence[RowGroup]],
     masks: Mapping[RowGroup, Any],
     folder: str,
-    take_lost: Callable[[RowGroup, pa.Table], T] | None,
+    on_lost: Callable[[RowGroup, pa.Table], T] | None,
     pool: Executor,
 ) -> Iterator[tuple[_Written | None, list[T]]]:
-    """Write a new file for each bundle; yield it with the results of `take_lost`."""
-    paths = [f"{folder}/part-{place:05d}.parquet" for place in range(len(bundles))]
-    work = iter(list(zip(bundles, paths, strict=True)))
-
-    def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
-        return [
-            pool.submit(without_rows, table, bundle, path, masks, take_lost)
-            for bundle, path in itertools.islice(work, count)
-        ]
-
-    at_work = deque(submitted(THREADS + 1))
-    while at_work:  # no more than somebody takes: what is answered may be as large as the files
-        yield at_work.popleft().result()
-        at_work.extend(submitted(1))
+    """Write a new file for each bundle, and yield it with the results of `on_lost`."""
+    running: deque[Future[tuple[_Written | None, list[T]]]] = deque()
+    for number, bundle in enumerate(bundles):
+        path = f"{folder}/part-{number:05d}.parquet"
+        running.append(pool.submit(without_rows, table, bundle, path, masks, on_lost))
+        # Results may be as large as the files, so do not run further ahead of the consumer.
+        if len(running) > THREADS:
+            yield running.popleft().result()
+    while running:
+        yield running.popleft().result()
 
 
 def parts_of(table: Table, source: InputFile) -> list[RowGroup]:
@@ -237,19 +246,19 @@ def parts_of(table: Table, source: InputFile) -> list[RowGroup]:
     with open_parquet(table.location, source.path) as file:
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
     parts, start = [], 0
-    for place, group in enumerate(groups):
-        parts.append(RowGroup(source, place, start, group.num_rows, source.size // len(groups)))
+    for index, group in enumerate(groups):
+        parts.append(RowGroup(source, index, start, group.num_rows, source.size // len(groups)))
         start += group.num_rows
     return parts
 
 
 def read_part(table: Table, part: RowGroup, names: Sequence[str]) -> pa.Table:
-    """Read some columns of a row group, in the table's types."""
+    """Read columns of a row group, in the table's types."""
     return _read(table, part, arrow_schema(table.schema, names))
 
 
 def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
-    """Read columns in these types. One thread: there are as many readers as cores."""
+    """Read columns in these types. Uses one thread, since enough readers run at once."""
     with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
         stored = set(file.schema_arrow.names)
         names = [name for name in schema.names if name not in part.source.partition and name in stored]
@@ -257,26 +266,27 @@ def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
     return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
 
 
-def _mask(table: Table, part: RowGroup, names: Sequence[str], find_lost: Lost) -> Any:
+def _mask(table: Table, part: RowGroup, names: Sequence[str], find_lost: LostRows) -> Any:
     return find_lost(read_part(table, part, names), part.source, part.start)
 
 
 def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
-    """Return the parts for each new file: of one partition, and few enough that all threads have work."""
+    """Divide parts into new files: each of one partition, and enough of them that all threads have work."""
     limit = _limit(parts, THREADS)
     open_bundles: dict[tuple[tuple[str, str | None], ...], list[RowGroup]] = {}
     bundles = []
     for part in parts:
-        bundle = open_bundles.setdefault(tuple(sorted(part.source.partition.items())), [])
+        partition = tuple(sorted(part.source.partition.items()))
+        bundle = open_bundles.setdefault(partition, [])
         bundle.append(part)
         if sum(part.size for part in bundle) >= limit:
-            bundles.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
+            bundles.append(open_bundles.pop(partition))
     return bundles + list(open_bundles.values())
 
 
-def _limit(parts: Sequence[RowGroup], ways: int) -> int:
-    """Return the bytes of a new file, so that so many writers have work."""
-    return min(_OUTPUT_BYTES, max(_MIN_BUNDLE_BYTES, sum(part.size for part in parts) // ways))
+def _limit(parts: Sequence[RowGroup], writers: int) -> int:
+    """Return the size of a new file in bytes, for which all writers have work."""
+    return min(_OUTPUT_BYTES, max(_MIN_BUNDLE_BYTES, sum(part.size for part in parts) // writers))
 
 
 def without_rows(
@@ -284,58 +294,59 @@ def without_rows(
     bundle: Sequence[RowGroup],
     path: str,
     masks: Mapping[RowGroup, Any],
-    take_lost: Callable[[RowGroup, pa.Table], T] | None,
+    on_lost: Callable[[RowGroup, pa.Table], T] | None,
 ) -> tuple[_Written | None, list[T]]:
-    """Write the remaining rows of some parts to one file, if there are any; return it with the results for the
-    others."""
-    answers: list[T] = []
+    """Write the remaining rows of some parts to one file. Return it, or None if no row remains, with the results of
+    `on_lost` for the rows that each part loses."""
+    results: list[T] = []
     partition = bundle[0].source.partition
     stored = [field["name"] for field in table.schema["fields"] if field["name"] not in partition]
     plain = arrow_schema(table.schema, stored)
     schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
 
-    def kept() -> Iterator[pa.Table]:
+    def remaining_rows() -> Iterator[pa.Table]:
         import pyarrow.compute as pc
 
         for part in bundle:
             rows, mask = _read(table, part, schema), masks[part]
-            if take_lost is not None:
-                answers.append(take_lost(part, rows.filter(mask).cast(plain)))
+            if on_lost is not None:
+                results.append(on_lost(part, rows.filter(mask).cast(plain)))
             yield without_unused(rows.filter(pc.invert(mask)))
 
-    written = write_parquet(table.location, path, schema, kept())
-    return (path, partition, written) if written.rows else None, answers
+    written = write_parquet(table.location, path, schema, remaining_rows())
+    if not written.rows:
+        return None, results
+    return (path, partition, written), results
 
 
 def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
-    """Return the text columns that are dictionary-encoded in all these files: so they can be read and written that
-    way."""
-    per_file: list[set[str]] = []
+    """Return the columns that are dictionary-encoded in all these files, so that they can be read and written in that
+    form."""
+    coded_by_group: list[set[str]] = []
     for source in sources:
         with open_parquet(table.location, source.path) as file:
-            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+            groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
         for group in groups:
-            chunks = [group.column(place) for place in range(group.num_columns)]
-            per_file.append(
-                {
-                    chunk.path_in_schema
-                    for chunk in chunks
-                    if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
-                }
-            )
-    return set.intersection(*per_file) if per_file else set()
+            coded = set()
+            for index in range(group.num_columns):
+                chunk = group.column(index)
+                if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings:
+                    coded.add(chunk.path_in_schema)
+            coded_by_group.append(coded)
+    return set.intersection(*coded_by_group) if coded_by_group else set()
 
 
 def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> WrittenFile:
-    """Write rows of this schema to a new file. Without rows there is none."""
+    """Write rows of this schema to a new file. Without rows, no file is created."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    count = [0]
+    count = 0
 
     def counted() -> Iterator[pa.Table]:
+        nonlocal count
         for batch in rows:
-            count[0] += batch.num_rows
+            count += batch.num_rows
             if batch.num_rows:
                 yield batch
 
@@ -358,11 +369,11 @@ def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterab
             size = sink.tell()
     except (pa.ArrowException, OSError) as error:
         raise unavailable(location.full(path), error) from error
-    return WrittenFile(count[0], size)
+    return WrittenFile(count, size)
 
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Combine parts until they make a decent row group."""
+    """Combine parts until they are large enough for a row group."""
     import pyarrow as pa
 
     tables: list[pa.Table] = []
@@ -376,6 +387,5 @@ def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _paths(names: Sequence[str]) -> list[str] | None:
-    """Return the columns for a Parquet reader: it takes a dot in a name for a nested field, so such files are read
-    whole."""
+    """Return the columns for a Parquet reader, or None for all: it interprets a dot in a name as a nested field."""
     return None if any("." in name for name in names) else list(names)

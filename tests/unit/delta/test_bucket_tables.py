@@ -177,7 +177,7 @@ def test_a_table_that_was_made_again_with_as_many_versions_is_another_one(server
     assert after.version == before.version
     assert after.table_id != before.table_id
     unopened = dataclasses.replace(before, opened=[])
-    with pytest.raises(Corrupt, match="made again"):
+    with pytest.raises(Corrupt, match="created again"):
         live_files(unopened)
 
 

@@ -1,8 +1,8 @@
-"""Plain access to the files of a table: on local disks by the operating system, otherwise by the client of the
-object store.
+"""Access to the files of a table: on local disks through the operating system, otherwise through an object-store
+client.
 
-Paths are relative to the table's root and raw (nothing is percent-encoded). Local folders never
-touch delta-rs' runtime here: it does not survive a fork.
+Paths are relative to the table's root and raw (nothing is percent-encoded). For local folders, delta-rs' runtime is
+never used here, because it does not survive a fork.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _PART_BYTES = 8 << 20
 """Larger objects are uploaded in parts of this size."""
 
 _LOCKS = {"aws_s3_locking_provider", "s3_locking_provider"}
-"""Options that give delta-rs a lock, as it spells them."""
+"""The delta-rs options that configure a lock."""
 
 
 _RENAMES = {"allow_unsafe_rename", "mount_allow_unsafe_rename"}
-"""Options by which delta-rs commits on disks without hard links, as it spells them."""
+"""The delta-rs options for commits on disks without hard links."""
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_TOLD = 500
+_MAX_ERROR_CHARS = 500
 _PARTITION = re.compile(r"((?:^|/)[^/=]+=)[^/]*(?=/)")
 
 
 @dataclass(frozen=True)
 class Location:
-    """The root folder of a table, and its storage options (never shown: they may hold secrets)."""
+    """The root folder of a table, and its storage options, which are never shown because they may hold secrets."""
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.is_local and isinstance(self.options, StorageLogin):  # a folder needs no login: none is looked up
+        if self.is_local and isinstance(self.options, StorageLogin):  # a folder needs no login, so none is looked up
             object.__setattr__(self, "options", self.options.given)
 
     @property
@@ -61,15 +61,19 @@ class Location:
 
     @property
     def has_lock(self) -> bool:
-        """Return whether delta-rs commits there under a lock of its own, since the store has no conditional put."""
-        return not self.is_local and bool(self._asks_for(_LOCKS) or os.environ.get("AWS_S3_LOCKING_PROVIDER"))
+        """Return whether delta-rs commits there under a lock, because the store has no conditional put."""
+        if self.is_local:
+            return False
+        return self._has_option(_LOCKS) or bool(os.environ.get("AWS_S3_LOCKING_PROVIDER"))
 
     @property
     def can_put_new(self) -> bool:
-        """Return whether `put_new` is the way to put a file that nobody else puts."""
-        return not self._asks_for(_RENAMES) if self.is_local else not self.has_lock
+        """Return whether `put_new` excludes all other writers of the same file."""
+        if self.is_local:
+            return not self._has_option(_RENAMES)
+        return not self.has_lock
 
-    def _asks_for(self, names: set[str]) -> bool:
+    def _has_option(self, names: set[str]) -> bool:
         return bool(names & {name.lower() for name in self.options})
 
     def local(self, path: str) -> Path:
@@ -81,46 +85,55 @@ class Location:
         return str(self.local(path)) if self.is_local else f"{self.url}/{path}"
 
     def read(self, path: str) -> bytes | None:
-        """Return the file's bytes, or None if there is no such file."""
+        """Return the file's bytes, or None if it does not exist."""
         try:
-            return self.local(path).read_bytes() if self.is_local else _get(self, path)
+            if self.is_local:
+                return self.local(path).read_bytes()
+            return _get(self, path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unavailable(self.full(path), error) from error
 
     def read_tagged(self, path: str) -> tuple[bytes, str] | None:
-        """Return an object's bytes and its tag, another one for other bytes; an empty tag: the store has none."""
+        """Return an object's bytes and its tag, which differs for different bytes, or None if it does not exist.
+
+        The tag is empty if the store has none.
+        """
         try:
             with _in_bucket(self) as (client, prefix):
-                found = client.get(prefix + path)
-                return bytes(found.bytes()), found.meta["e_tag"] or ""
+                result = client.get(prefix + path)
+                return bytes(result.bytes()), result.meta["e_tag"] or ""
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unavailable(self.full(path), error) from error
 
     def tags(self, folder: str, after: str) -> dict[str, str]:
-        """Return the tags of the objects directly in a folder whose names come after `after`, by name. A listing may
-        lag."""
+        """Return the tags, by name, of the objects directly in a folder whose names sort after `after`. The listing may
+        lag behind writes."""
+        tags = {}
         try:
             with _in_bucket(self) as (client, prefix):
-                below = f"{prefix}{folder}/"
-                found = [meta for batch in client.list(below, offset=below + after) for meta in batch]
+                folder_prefix = f"{prefix}{folder}/"
+                for batch in client.list(folder_prefix, offset=folder_prefix + after):
+                    for meta in batch:
+                        name = meta["path"].removeprefix(folder_prefix)
+                        if "/" not in name:
+                            tags[name] = meta["e_tag"] or ""
         except OSError as error:
             raise unavailable(self.full(folder), error) from error
-        names = {meta["path"].removeprefix(below): meta["e_tag"] or "" for meta in found}
-        return {name: tag for name, tag in names.items() if "/" not in name}
+        return tags
 
     def put_new(self, path: str, data: bytes) -> str | None:
-        """Put a whole file, and return the store's tag of it; "" on disks. None: there is one already. Raise OSError if
-        that is not known.
+        """Write a new file atomically, and return the store's tag for it ("" on disks), or None if it already exists.
 
-        On an object store it is one conditional request. On a disk the file is written beside, synced, and linked: so
-        it is there whole or not at all, and only once.
+        Raise OSError if the outcome is unknown. On an object store this is one conditional put. On a disk the data is
+        written to a temporary file, synced, and linked to its name.
         """
         if self.is_local:
-            return "" if _link_new(self.local(path), data) else None
+            is_new = _link_new(self.local(path), data)
+            return "" if is_new else None
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with _in_bucket(self) as (client, prefix):
@@ -130,25 +143,26 @@ class Location:
                 return None
 
     def open(self, path: str) -> Any:
-        """Open the file as a pyarrow input, for readers that need parts of it."""
+        """Open the file as a pyarrow input, for random access."""
         return open_path(self.full(path), self.options)
 
     def create(self, path: str) -> AbstractContextManager[Any]:
-        """Create a new file as a pyarrow output, with the folders above it: whole at the end of the block, or not at
-        all."""
+        """Create a new file as a pyarrow output, and its parent folders. It exists only if the block succeeds."""
         return create_path(self.full(path), self.options)
 
     def size(self, path: str) -> int | None:
-        """Return the file's size, or None if there is no such file."""
+        """Return the file's size, or None if it does not exist."""
         try:
-            return self.local(path).stat().st_size if self.is_local else _size(self, path)
+            if self.is_local:
+                return self.local(path).stat().st_size
+            return _size(self, path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise unavailable(self.full(path), error) from error
 
     def walk(self, folder: str) -> list[tuple[str, int]]:
-        """Yield all files below `folder`, each with its size; hidden ones included. A missing folder is empty."""
+        """Return all files below `folder` with their sizes, including hidden files. A missing folder is empty."""
         try:
             paths = _walk_local(self, folder) if self.is_local else _walk_url(self, folder)
             return sorted(paths)
@@ -156,18 +170,18 @@ class Location:
             raise unavailable(self.full(folder), error) from error
 
     def modified(self, folder: str) -> dict[str, float]:
-        """Yield all files below `folder`, with the time of their last write, in seconds by the store's own clock."""
+        """Return all files below `folder`, with the time of their last write in seconds by the store's clock."""
         try:
             if self.is_local:
                 return {path: self.local(path).stat().st_mtime for path, _ in _walk_local(self, folder)}
             return {path: meta["last_modified"].timestamp() for path, meta in _listed(self, folder)}
         except FileNotFoundError:
-            return {}  # others are at it
+            return {}  # another process is deleting it
         except OSError as error:
             raise unavailable(self.full(folder), error) from error
 
     def remove_folder(self, folder: str) -> None:
-        """Delete `folder` and everything below it. Repeatable."""
+        """Delete `folder` and everything below it. Does nothing if it does not exist."""
         try:
             if self.is_local:
                 shutil.rmtree(self.local(folder))
@@ -179,7 +193,7 @@ class Location:
             raise unavailable(self.full(folder), error) from error
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete exactly these files. Repeatable."""
+        """Delete exactly these files. Ignores those that do not exist."""
         try:
             if self.is_local:
                 for path in paths:
@@ -190,7 +204,7 @@ class Location:
             raise unavailable(self.url, error) from error
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Make local files durable, and the folders from each of them up to the root. Files in other stores already
+        """Make local files durable, with all folders from them up to the root's parent. In object stores, files already
         are."""
         if not self.is_local:
             return
@@ -209,8 +223,8 @@ def locate(place: Place, path: str) -> Location:
     url = place.url(path)
     if not is_url(url) and any(letter in url for letter in "%\\"):
         raise Invalid(
-            f"path {url!r} has a % or a \\ in it, which delta-rs takes for something else",
-            expected="a table in a folder without them",
+            f"path {url!r} contains a % or a \\, which delta-rs interprets",
+            expected="a folder without these characters",
             help="use another folder",
             reason="BAD_PATH",
         )
@@ -218,48 +232,52 @@ def locate(place: Place, path: str) -> Location:
 
 
 def redact_path(path: str) -> str:
-    """Return a path as everybody may read it: partition columns without their values, which are values of rows. The
-    file's own name tells which one it is."""
+    """Return a path without partition values, which are row data, for errors and logs. The file's name still identifies
+    it."""
     return _PARTITION.sub(r"\1…", path)
 
 
 def unavailable(location: str, error: BaseException) -> Unavailable:
-    """Return the error for a failed storage operation: it names the path and the reason, never the options used."""
-    location, why = redact_path(location), error_text(error)
-    if refusal := refusal_of(why):
-        return Unavailable(f"The store {refusal.what} for {location}: {why}", help=refusal.help, reason="STORAGE")
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Return the error for a failed storage operation. It contains the path and the reason, never the options."""
+    location, message = redact_path(location), error_text(error)
+    if refusal := refusal_of(message):
+        return Unavailable(f"The store {refusal.what} for {location}: {message}", help=refusal.help, reason="STORAGE")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "free some space"
+    else:
+        remedy = "check the path, permissions and network; the next attempt retries"
     return Unavailable(
-        f"Storage did not answer for {location}: {why}",
-        help="free some space" if full else "check the path, permissions and network; the next attempt tries again",
+        f"Storage did not answer for {location}: {message}",
+        help=remedy,
         reason="STORAGE",
     )
 
 
 def error_text(error: BaseException) -> str:
-    """Return an engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
+    """Return an engine's error as one line: delta-rs prints coloured trees and stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
-    return redact_path(" ".join(text.replace("↳", ":").split()))[:_TOLD]
+    return redact_path(" ".join(text.replace("↳", ":").split()))[:_MAX_ERROR_CHARS]
 
 
 def _link_new(path: Path, data: bytes) -> bool:
-    """Return False if there is such a file already."""
-    aside = path.with_name(f"{path.name}.{seams.new_id()}.tmp")
+    """Create a file atomically. Return False if it already exists."""
+    temporary = path.with_name(f"{path.name}.{seams.new_id()}.tmp")
     try:
-        with open(aside, "xb") as file:
+        with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.link(aside, path)
+        os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return True
 
 
 def _fsync_all(paths: Collection[Path], threads_from: int) -> None:
-    """Sync all at once, so that the disk writes all at once. For a few folders, threads cost more than that saves."""
+    """Sync paths concurrently, so that the disk can combine writes. For fewer than `threads_from`, threads cost more
+    than that saves."""
     if len(paths) < threads_from:
         for path in paths:
             _fsync(path)
@@ -291,7 +309,7 @@ def _walk_local(location: Location, folder: str) -> Iterator[tuple[str, int]]:
 
 
 def file_system(location: Location) -> Any:
-    """Return the root as a pyarrow file system: delta-rs' own store, for readers that need parts of a file."""
+    """Return the root as a pyarrow file system, on delta-rs' store, for random access."""
     import pyarrow.fs
     from deltalake.fs import DeltaStorageHandler
 
@@ -299,21 +317,21 @@ def file_system(location: Location) -> Any:
 
 
 def open_path(path: str, options: Mapping[str, str]) -> Any:
-    """Open a file by its full path as a pyarrow input: a memory map, or a file of an object store."""
+    """Open a file by its full path as a pyarrow input: a memory map, or an object."""
     import pyarrow as pa
 
     if not is_url(path):
         return pa.memory_map(path)
-    store, rest = _bucket(path, options)
-    return store.open_input_file(rest)
+    store, path_in_bucket = _bucket(path, options)
+    return store.open_input_file(path_in_bucket)
 
 
 @contextlib.contextmanager
 def create_path(path: str, options: Mapping[str, str]) -> Iterator[Any]:
-    """Create a file by its full path as a pyarrow output. It counts once the block ends; a block that fails leaves
-    none, and an object that was there before stays as it was.
+    """Create a file by its full path as a pyarrow output. It exists once the block ends.
 
-    Closing the output does not complete it: pyarrow closes an output in the midst of an error, and when it is freed.
+    If the block fails, no file remains, and an object of that name is unchanged. Closing the output does not complete
+    it, because pyarrow also closes outputs during an error or when they are freed.
     """
     import pyarrow as pa
 
@@ -331,7 +349,7 @@ def create_path(path: str, options: Mapping[str, str]) -> Iterator[Any]:
 
 
 class _Upload:
-    """A new object, as a file that pyarrow writes. A small one is put with one request, once it is complete."""
+    """A new object, as a writable file for pyarrow. A small one is uploaded with one request at the end."""
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         from obstore import open_writer
@@ -344,12 +362,12 @@ class _Upload:
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        """Complete the object. After a failure, take back the parts that are uploaded; there is no object."""
+        """Complete the object, or after a failure abort the upload, so that no object is created."""
         if failure[0] is None:
             with _in_bucket(Location(store_of(self._path), self._options)):
                 self._writer.close()
             return
-        with contextlib.suppress(Exception):  # the failure itself is what the caller has to know
+        with contextlib.suppress(Exception):  # the caller must see the original failure
             self._writer.__exit__(*failure)
 
     def write(self, data: Any) -> int:
@@ -357,15 +375,15 @@ class _Upload:
             return int(self._writer.write(memoryview(data).cast("B")))
 
     def flush(self) -> None:
-        """Do nothing: an object is there as a whole, or not at all."""
+        """Do nothing: an object is visible only when it is complete."""
 
     def close(self) -> None:
-        """Do nothing but remember it: the end of the block completes the object."""
+        """Only record it: the end of the block completes the object."""
         self.closed = True
 
 
 _buckets: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
-"""One client for each bucket and login: making one costs as much as many requests. None survives a fork."""
+"""A client for each process, bucket and login. Creating one takes as long as many requests; none survives a fork."""
 
 
 def _bucket(path: str, options: Mapping[str, str]) -> tuple[Any, str]:
@@ -379,7 +397,7 @@ def _bucket(path: str, options: Mapping[str, str]) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _in_bucket(location: Location) -> Iterator[tuple[Any, str]]:
-    """Give the client, and what stands before every path in it. Its errors become OSErrors."""
+    """Yield the client and the location's prefix of paths in its bucket. Convert the client's errors to OSError."""
     from obstore.exceptions import BaseError
 
     client, prefix = bucket_client(location.url, location.options)
@@ -405,9 +423,9 @@ def _walk_url(location: Location, folder: str) -> list[tuple[str, int]]:
 
 def _listed(location: Location, folder: str) -> list[tuple[str, Any]]:
     with _in_bucket(location) as (client, prefix):
-        below = f"{prefix}{folder}/" if folder else prefix
-        found = [meta for batch in client.list(below or None) for meta in batch]
-        return [(meta["path"][len(prefix) :], meta) for meta in found]
+        folder_prefix = f"{prefix}{folder}/" if folder else prefix
+        batches = client.list(folder_prefix or None)
+        return [(meta["path"][len(prefix) :], meta) for batch in batches for meta in batch]
 
 
 def _delete(location: Location, paths: Iterable[str]) -> None:

@@ -1,14 +1,15 @@
-"""Commit to a Delta table: exactly the next version, with a known outcome.
+"""Commit exactly the next version of a Delta table, with a known outcome.
 
-A commit has one of three outcomes, and an exception never hides which:
+A commit to version v has one of three outcomes, even if an error occurs on the way:
 
-    Committed     our commit is version v + 1 (also when the answer got lost: it is read back)
-    None          somebody else's commit is version v + 1
-    Unavailable   there is no version v + 1 and storage failed: nothing is known to have changed
+    Committed     version v + 1 is this commit; if the answer was lost, the log is read back
+    None          version v + 1 is another writer's commit
+    Unavailable   storage failed and version v + 1 does not exist, as far as is known
 
-Commits of files are put by us (commit_file.py), all others by delta-rs. That neither syncs what it writes nor notices
-an empty commit file, so both are done here.
-No I/O at import, and none may happen before a process forks.
+Commits that only add and remove files are written directly (commit_file.py), all others by delta-rs. delta-rs neither
+syncs the files that it writes nor detects an empty commit file, so both are done here.
+
+No I/O happens at import, because delta-rs does not survive a fork.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = [
 
 
 _UNKNOWN_FEATURE = "table features required"
-"""How delta-rs says that it does not know a feature: with the same class as a lost race."""
+"""Part of delta-rs's message about an unsupported feature. Its error class is that of a lost race."""
 
 
 PUBLISHING = ("S10.publish.before", "S10.publish.after")
@@ -60,7 +61,8 @@ PUBLISHING = ("S10.publish.before", "S10.publish.after")
 
 @dataclass(frozen=True)
 class CommitStamp:
-    """The writer of a commit: goes into the log as Delta transactions (the truth) and as tags (for people)."""
+    """Identifies the writer of a commit, in the log: by Delta transactions, which are authoritative, and by tags for
+    people."""
 
     app_id: str
     id: int
@@ -68,51 +70,59 @@ class CommitStamp:
     generation: int
     attempt: str
     owner: tuple[str, int]
-    """A transaction that stands for the pipeline's uid: see delta/log/owner.py."""
+    """The transaction that represents the pipeline's uid: see delta/log/owner.py."""
     publishes: bool = True
-    """False: a step before the publication (a new column), which must not look like it."""
+    """False: a commit before the publication, such as a new column, which must not count as the publication."""
     faults: tuple[str, str] = PUBLISHING
-    """Where a crash test stops: with nothing done, and with it done."""
+    """The fault points before and after the commit, for crash tests."""
     floor: int = 0
-    """What the transaction is at least: intervals are published in any order of ids, and it must not go back."""
+    """The minimum of the transaction's version, which must not decrease: intervals are published in any order of
+    ids."""
     direct: bool = False
-    """By a job, before the decision."""
+    """True: committed by a job, before the decision."""
     disowns: str = ""
-    """By a person who has let go of an interval's rows: the interval. They are those of checkpoint `id`."""
+    """The interval whose rows, published by checkpoint `id`, a person disowns in this commit."""
 
     def tags(self) -> dict[str, Any]:
-        """The tags that a table's history shows beside our commit."""
-        return {
+        """Return the tags that the table's history shows for this commit."""
+        tags: dict[str, Any] = {
             "tidegate.pipeline": self.pipeline,
             "tidegate.checkpoint": self.id,
             "tidegate.generation": self.generation,
             "tidegate.attempt": self.attempt,
             "tidegate.publishes": self.publishes,
-            **({"tidegate.through": True} if self.direct else {}),
-            **({"tidegate.disowned": self.disowns} if self.disowns else {}),
         }
+        if self.direct:
+            tags["tidegate.through"] = True
+        if self.disowns:
+            tags["tidegate.disowned"] = self.disowns
+        return tags
 
     def info(self) -> dict[str, Any]:
-        """The tags, and all of them once more in one text: Spark's DESCRIBE HISTORY shows that and no tags."""
+        """Return the tags, and a text with all of them, since Spark's DESCRIBE HISTORY shows only that text."""
         return {**self.tags(), "userMetadata": self.user_metadata()}
 
     def user_metadata(self) -> str:
-        """The tags as one text."""
+        """Return the tags as one text."""
         return msgspec.json.encode(self.tags()).decode()
 
     def transactions(self) -> dict[str, int]:
-        """The commit's Delta transactions, by which readers of the log recognize us."""
-        return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
+        """Return the commit's Delta transactions, which identify the writer."""
+        owner, number = self.owner
+        if not self.publishes:
+            return {owner: number}
+        return {self.app_id: max(self.id, self.floor), owner: number}
 
-    def is_on(self, found: Commit) -> bool:
-        """Return true if the commit carries this stamp."""
-        same = found.tags().items() >= self.tags().items()
-        return same and all(found.txn(app_id) == id for app_id, id in self.transactions().items())
+    def is_on(self, commit: Commit) -> bool:
+        """Return whether the commit carries this stamp."""
+        if not commit.tags().items() >= self.tags().items():
+            return False
+        return all(commit.txn(app_id) == id for app_id, id in self.transactions().items())
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that is in the log, and durable on local disks."""
+    """A commit that is in the log, durably."""
 
     version: int
     log_hash: str
@@ -127,7 +137,7 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Committed | None:
-    """Create the table as version 0, with its first files. None: somebody else created one first."""
+    """Create the table as version 0, with its first files. Return None if another writer was faster."""
     from deltalake.transaction import create_table_with_add_actions
 
     def attempt() -> None:
@@ -147,14 +157,14 @@ def create(
 
 
 def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
-    """Name `files` in the version right after `snapshot`. Metadata only: milliseconds."""
+    """Add `files` in the version directly after `snapshot`. This is a metadata commit, which takes milliseconds."""
     return replace(snapshot, files, (), stamp)
 
 
 def replace(
     snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile | DataFile], stamp: CommitStamp
 ) -> Committed | None:
-    """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
+    """Add and remove files in the version directly after `snapshot`. Without files, the commit is only a fence."""
     if can_be_put(snapshot, removed):
         file = commit_file(snapshot, added, removed, stamp.info(), stamp.transactions())
         return _put(snapshot, file, stamp)
@@ -173,10 +183,11 @@ def replace(
 
 
 def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | None:
-    """Put a commit's file right after `snapshot`, and remember the table as it is then.
+    """Write a commit file directly after `snapshot`, and cache the new version of the table.
 
-    On a disk, that needs a look at `snapshot` before and after: somebody may have dropped the table and made it again.
-    With fewer versions the name of this one is free there, and with as many the commit is one of the new table.
+    On a disk, the table may have been dropped and created again: if it then has fewer versions, the name of this commit
+    is free, and if it has as many, the commit would become part of the new table. So the log must have `snapshot` both
+    before and after.
     """
     location, version = snapshot.location, snapshot.version + 1
     tag: str | None = None
@@ -187,16 +198,17 @@ def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | Non
         nonlocal tag
         tag = location.put_new(log_path(version), data)
         if tag is None or location.is_local:
-            return None  # the log is read: on a disk that costs nothing
+            return None  # commit_at reads the log, which costs nothing on a disk
         return Commit(location, version, data)
 
     committed = commit_at(location, version, stamp, attempt, snapshot.configuration)
     if committed is None or tag is None:
         return committed
-    if not (snapshot.is_in_log if location.is_local else tag):
+    can_cache = snapshot.is_in_log if location.is_local else bool(tag)
+    if not can_cache:
         return committed
     since = snapshot.since
-    # On a disk, commit_at has made the log's checkpoint, if one was due.
+    # On a disk, commit_at has already written the log's checkpoint, if one was due.
     if location.is_local or checkpoint_if_due(location, version, snapshot.configuration, since):
         since = last_checkpoint(location)
     advance(dataclasses.replace(snapshot, since=since), Commit(location, version, data), tag)
@@ -204,7 +216,7 @@ def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | Non
 
 
 def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
-    """Replace the schema and all files with this schema and these new files, right after `snapshot`."""
+    """Replace the table's schema and all its files, in the version directly after `snapshot`."""
 
     def attempt() -> None:
         snapshot.own_handle().create_write_transaction(
@@ -220,10 +232,10 @@ def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], sta
 
 
 def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) -> Committed | None:
-    """Add nullable columns in the version right after `snapshot`.
+    """Add nullable columns in the version directly after `snapshot`.
 
-    delta-rs cannot change the schema in the commit that adds files. This commit comes before that one and
-    changes no row: a crash in between leaves columns without values, and the process that continues finds them there.
+    delta-rs cannot change the schema in a commit that adds files, so this is a separate commit before it. After a crash
+    between the two, the columns exist without values, and the retry uses them.
     """
     from deltalake import Field
 
@@ -244,23 +256,23 @@ def commit_at(
     attempt: Callable[[], object],
     configuration: Mapping[str, str],
 ) -> Committed | None:
-    """Run a commit that can only become `version`, then read that version: the log says what happened.
+    """Run `attempt`, a commit that can only become `version`, and determine the outcome by reading that version.
 
-    A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
-    success; a success report of delta-rs is not believed either. An attempt that returns the commit has put it itself,
-    on a store that keeps the condition.
+    So an error after the commit is a success: the answer was lost, or delta-rs failed to write a Delta log checkpoint.
+    A reported success is not trusted either. Only if the attempt returns the commit, it has been written by a
+    conditional put, and is not read back.
     """
     from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
     error: Exception | None = None
-    known: object = None
+    result: object = None
     seams.fault(stamp.faults[0])
     try:
-        known = attempt()
+        result = attempt()
     except (DeltaError, OSError) as raised:
         error = raised
     seams.fault(stamp.faults[1])
-    commit = known if isinstance(known, Commit) else read_commit(location, version)
+    commit = result if isinstance(result, Commit) else read_commit(location, version)
     if commit is not None:
         if not stamp.is_on(commit):
             return None
@@ -271,49 +283,53 @@ def commit_at(
     refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
     if error is not None and refused:
         raise Invalid(
-            f"{location.url} does not take this commit: {error_text(error)}",
-            expected="a table that delta-rs may write to",
+            f"{location.url} refuses this commit: {error_text(error)}",
+            expected="a table that delta-rs can write to",
             help="compare the table's schema and protocol features with the sink's declaration",
             reason="COMMIT_REFUSED",
         ) from error
+    reason = error_text(error) if error else "success was reported, but it is not in the log"
     raise Unavailable(
-        f"{location.url} did not take commit {version}: "
-        + (error_text(error) if error else "it was reported, but is not in the log"),
-        help="check free space, permissions and network; the next attempt tries again",
+        f"commit {version} to {location.url} failed: {reason}",
+        help="check free space, permissions and network; the next attempt retries",
         reason="COMMIT_FAILED",
     ) from error
 
 
 def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
-    """Return the version at which `app_id` published `id`, as far back as the log's commit files reach.
+    """Return the version at which `app_id` published `id`, or None if the log's commit files do not show it.
 
-    Its ids rise with the versions, so this is a binary search. It begins where the commit is if nobody else has written
-    to the table since, so in most cases it reads two commits.
+    Ids increase with versions, so this is a binary search. It begins at the version that is right if no other writer
+    has committed since, so it usually reads two commits.
     """
-    if (last := snapshot.txn(app_id)) is None or last < id:
+    last = snapshot.txn(app_id)
+    if last is None or last < id:
         return None
     low, high, committed = -1, snapshot.version + 1, None
     middle = max(snapshot.version - (last - id), low + 1)
     while high - low > 1:
         version, mark = _find_last_commit(snapshot, app_id, low, middle)
-        published = mark.transactions[app_id] if mark is not None else None
-        if published is not None and published > id:
+        if mark is not None and mark.transactions[app_id] > id:
             high = version
         else:
-            if mark is not None and published == id:
+            if mark is not None and mark.transactions[app_id] == id:
                 committed = Committed(version, mark.sha)
             low = middle
+        # After the id is found, probe the next version: it usually has a higher id, which ends the search.
         middle = low + 1 if committed is not None and low + 1 < high else (low + high) // 2
     if committed is None:
         return None
-    commit = read_commit(snapshot.location, committed.version)  # it may be remembered, and cleaned up since
-    return committed if commit is not None and commit.sha == committed.log_hash else None
+    commit = read_commit(snapshot.location, committed.version)  # marks are cached; the file may have been deleted since
+    if commit is None or commit.sha != committed.log_hash:
+        return None
+    return committed
 
 
 def _find_last_commit(snapshot: Snapshot, app_id: str, low: int, high: int) -> tuple[int, CommitMark | None]:
-    """Return the last commit after `low`, up to `high`, that `app_id` made.
+    """Return the last commit by `app_id` after version `low`, up to `high`.
 
-    None: there is none, or commit files on the way back to it are cleaned up, and so are all before them.
+    Without such a commit, return `low` and None. The same if commit files on the way to it have been cleaned up, since
+    all files before them have been, too.
     """
     for version in range(high, low, -1):
         mark = snapshot.mark(version)
@@ -325,27 +341,27 @@ def _find_last_commit(snapshot: Snapshot, app_id: str, low: int, high: int) -> t
 
 
 def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) -> Committed | None:
-    """Return the version after `since` at which `app_id` published `id`, whatever the order of ids.
+    """Return the version after `since` at which `app_id` published `id`. Ids may be in any order.
 
-    Raise Corrupt if a commit file on the way back to it is gone, so that nobody can tell.
+    Raise Corrupt if it is unknown, because a commit file on the way back to it is missing.
     """
     for version in range(snapshot.version, since, -1):
         mark = snapshot.mark(version)
         if mark is None:
             raise Corrupt(
-                f"{snapshot.location.url} does not tell whether it has checkpoint {id}: commit {version} is gone",
-                expected=f"all commit files behind version {since}",
+                f"it is unknown whether {snapshot.location.url} has checkpoint {id}: commit {version} is missing",
+                expected=f"all commit files after version {since}",
                 help="restore them from a copy of the storage, and let delta.logRetentionDuration keep them for days",
                 reason="LOG_CLEANED",
             )
-        ours = mark.tags.get("tidegate.checkpoint") == id and bool(mark.tags.get("tidegate.publishes"))
-        if ours and app_id in mark.transactions:
+        publishes_id = mark.tags.get("tidegate.checkpoint") == id and mark.tags.get("tidegate.publishes")
+        if publishes_id and app_id in mark.transactions:
             return Committed(version, mark.sha)
     return None
 
 
 def sync_commit(location: Location, version: int) -> None:
-    """Make another writer's commit durable, with the files that it adds and the checkpoint that came with it."""
+    """Make another writer's commit durable, with the files that it adds and the log checkpoint written with it."""
     commit = read_commit(location, version)
     if commit is not None:
         location.sync(commit.added_paths())
@@ -354,10 +370,10 @@ def sync_commit(location: Location, version: int) -> None:
 
 
 def verify(location: Location, version: int, log_hash: str) -> None:
-    """Raise Corrupt if `version` is not the commit that was published as that version.
+    """Raise Corrupt if the commit file of `version` does not have the hash `log_hash`.
 
-    A table that was dropped and created again, or a commit that was overwritten, has another log hash under
-    the same number. A version whose commit file the table's owner has cleaned up cannot be checked.
+    The hash differs if the table was dropped and created again, or a commit was overwritten. A version whose commit
+    file has been cleaned up cannot be checked.
     """
     commit = read_commit(location, version)
     if commit is not None and commit.sha == log_hash:
@@ -365,26 +381,28 @@ def verify(location: Location, version: int, log_hash: str) -> None:
     if commit is None:
         snapshot = open_table(location)
         if snapshot is not None and snapshot.version > version:
-            return  # cleaned up after a later checkpoint of the log: the table has newer versions
+            return  # the table has newer versions, so the file has been cleaned up
+    difference = "it no longer exists"
+    if commit is not None:
+        difference = f"log hash {commit.sha[:12]}, published {log_hash[:12]}"
     raise Corrupt(
-        f"{location.url}: version {version} is not the one that tidegate published"
-        + (" (it is gone)" if commit is None else f" (log hash {commit.sha[:12]}, published {log_hash[:12]})"),
+        f"{location.url}: version {version} is not the one that tidegate published ({difference})",
         expected=f"a commit file with the hash {log_hash}",
-        help="the table was dropped and made again, or overwritten, or put back from an older copy: restore it, "
+        help="the table was dropped and created again, overwritten, or restored from an older copy: restore it, "
         "or start a new pipeline with take_over=True",
         reason="OTHER_TABLE",
     )
 
 
 def delta_schema(schema: Json) -> Any:
-    """Return a schema as delta-rs takes it."""
+    """Return a schema as a delta-rs object."""
     from deltalake import Schema
 
     return Schema.from_json(msgspec.json.encode(schema).decode())
 
 
 def add_action(file: StagedFile) -> AddAction:
-    """Return the log's action for a staged file."""
+    """Return the log action that adds a staged file."""
     from deltalake.transaction import AddAction
 
     return AddAction(
@@ -398,7 +416,7 @@ def add_action(file: StagedFile) -> AddAction:
 
 
 def remove_action(file: LiveFile | DataFile) -> RemoveAction:
-    """Return the log's action for a file that no longer belongs to the table. The file itself stays."""
+    """Return the log action that removes a file from the table. The file itself stays."""
     from deltalake.transaction import RemoveAction
 
     return RemoveAction(
@@ -411,7 +429,7 @@ def remove_action(file: LiveFile | DataFile) -> RemoveAction:
 
 
 def commit_properties(stamp: CommitStamp) -> CommitProperties:
-    """Return the properties that make a commit a compare-and-swap: one try, at the version right after the handle's."""
+    """Return properties that make a commit a compare-and-swap: delta-rs tries only the version after the handle's."""
     from deltalake import CommitProperties, Transaction
 
     transactions = [Transaction(app_id, id) for app_id, id in stamp.transactions().items()]
@@ -419,10 +437,10 @@ def commit_properties(stamp: CommitStamp) -> CommitProperties:
 
 
 def hooks(location: Location) -> PostCommitHookProperties:
-    """Return which hooks delta-rs runs after a commit.
+    """Return the hooks that delta-rs runs after a commit.
 
-    Never Delta's log clean-up: a retained checkpoint may need those versions. Delta log checkpoints are made by
-    delta-rs on object stores, where a file is whole or absent; on local disks by delta/log/checkpoints.py.
+    Never Delta's log clean-up: a retained checkpoint may need those versions. On object stores, where a file is either
+    complete or absent, delta-rs writes Delta log checkpoints. On local disks, delta/log/checkpoints.py does.
     """
     from deltalake import PostCommitHookProperties
 

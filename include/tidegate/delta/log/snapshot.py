@@ -1,4 +1,4 @@
-"""A table as of one version, opened once and remembered."""
+"""A table at one version, opened once and cached per process."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ __all__ = [
 
 
 def find(location: Location, version: int | None) -> DeltaTable | None:
-    """Return delta-rs's view of the table. None: there is no table, and no part of a log."""
+    """Return a delta-rs handle, or None if the table does not exist, not even a part of its log."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     missing: Exception | None = None
-    for _ in range(3):  # somebody may create the table between the two looks
+    for _ in range(3):  # another process may create the table between the two checks
         try:
             return handle(location, version)
         except TableNotFoundError as error:
@@ -73,56 +73,61 @@ def find(location: Location, version: int | None) -> DeltaTable | None:
 
 
 def _unreadable(location: Location, version: int | None, error: Exception) -> TidegateError:
-    if (of_catalog := _of_a_catalog(location)) is not None:
-        return of_catalog
-    if not (torn := torn_checkpoints(location)):
+    catalog_error = _catalog_error(location)
+    if catalog_error is not None:
+        return catalog_error
+    torn = torn_checkpoints(location)
+    if not torn:
         return refuse_unreadable(location, version, error)
     return Corrupt(
-        f"{location.url} cannot be read: {', '.join(torn)} is torn, and the commits before it do not make up for it",
-        expected="Delta's own checkpoint of the log, or every commit that it stands for",
-        help="restore that file, or the commits, from a copy of the storage; if all commits are there, and this "
-        "process may not delete files there, delete it by hand",
+        f"{location.url} cannot be read: {', '.join(torn)} is truncated, and the earlier commits that it summarizes "
+        "are missing",
+        expected="Delta's own checkpoint of the log, or every commit that it summarizes",
+        help="restore that file, or the commits, from a copy of the storage; if all commits exist, and this process "
+        "lacks the permission to delete the file, delete it by hand",
         reason="LOG_BROKEN",
     )
 
 
-def _of_a_catalog(location: Location) -> Invalid | None:
-    """Return the refusal of a table that a catalog manages: delta-rs does not know such tables, but it is not damaged.
-    None: it is none."""
+def _catalog_error(location: Location) -> Invalid | None:
+    """Return the error for a table that a catalog manages, or None if no catalog does.
+
+    delta-rs cannot open such a table, but it is not damaged.
+    """
     log = TableLog(location)
     try:
-        if (head := log.head) is not None:
-            log.layout(head)
+        if log.head is not None:
+            log.layout(log.head)
     except (Corrupt, Unavailable):
         return None
-    except Invalid as refused:
-        return refused if refused.reason == CATALOG_TABLE else None
+    except Invalid as error:
+        return error if error.reason == CATALOG_TABLE else None
     return None
 
 
 def handle(location: Location, version: int | None) -> DeltaTable:
-    """Return a new handle that nobody else uses."""
+    """Return a new delta-rs handle, which is not shared."""
     from deltalake import DeltaTable
 
     return DeltaTable(location.url, version=version, storage_options=dict(location.options))
 
 
 _CAPACITY = 1024
-_COMMITS = 20
-"""How many new commits are read one by one; after more of them the table is opened anew."""
+_MAX_COMMITS = 20
+"""With more new commits than this, the table is reopened instead of reading them one by one."""
 
 _Key = tuple[int, str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
 class _Cached:
-    """A snapshot, and by what it is seen to be valid still."""
+    """A snapshot, with what shows whether it is still valid."""
 
     snapshot: Snapshot
     sizes: tuple[int | None, ...] = ()
-    """On local disks: the sizes of the commit files below the head, back to the log's last checkpoint."""
+    """On local disks: the sizes of the commit files before the head, back to the log's last checkpoint."""
     tag: str = ""
-    """On an object store: its tag of the head's commit file."""
+    """On an object store: the tag of the head's commit file."""
 
 
 _cache: dict[_Key, _Cached] = {}
@@ -132,7 +137,8 @@ _lock = threading.Lock()
 
 
 def recall(location: Location, version: int | None) -> Snapshot | None:
-    """Return the snapshot of `version` (None: of the head) if it is remembered and still valid, or moved on from it."""
+    """Return the snapshot of `version` (None: the head) if it is cached and valid, or can be advanced from the
+    cache."""
     cached = _cache.get(_key(location))
     if cached is None or version not in (None, cached.snapshot.version):
         return None
@@ -142,62 +148,76 @@ def recall(location: Location, version: int | None) -> Snapshot | None:
     commit = read_commit(location, snapshot.version)
     if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot) != cached.sizes:
         return None
-    moved = version is None and location.size(log_path(snapshot.version + 1)) is not None
-    return None if moved else snapshot
+    if version is None and location.size(log_path(snapshot.version + 1)) is not None:
+        return None  # the head has advanced
+    return snapshot
 
 
 def _followed(cached: _Cached, *, is_head: bool) -> Snapshot | None:
-    """Return the snapshot after all commits that one listing shows; None: the table has to be opened."""
+    """Return the snapshot after all commits that one listing shows. None: the table must be reopened."""
     snapshot = cached.snapshot
     location, head = snapshot.location, _name(snapshot.version)
     tags = location.tags(LOG, after=_name(snapshot.version - 1))
     tag = tags.get(head)
-    if tag is None:  # the listing lags, or the commit is gone
-        found = location.read_tagged(log_path(snapshot.version))
-        tag = found[1] if found is not None else ""
+    if tag is None:  # the listing lags, or the commit has been deleted
+        head_object = location.read_tagged(log_path(snapshot.version))
+        tag = head_object[1] if head_object is not None else ""
     if not tag or tag != cached.tag:
         return None
-    logged = [file for name in tags if (file := parse_log_name(name)) is not None and file.kind == "commit"]
-    newer = sorted(file.version for file in logged if file.version > snapshot.version)
+    newer = []
+    for name in tags:
+        file = parse_log_name(name)
+        if file is not None and file.kind == "commit" and file.version > snapshot.version:
+            newer.append(file.version)
+    newer.sort()
     if not newer or not is_head:
         return snapshot
-    if newer != [*range(snapshot.version + 1, newer[-1] + 1)] or len(newer) > _COMMITS:
+    if newer != [*range(snapshot.version + 1, newer[-1] + 1)] or len(newer) > _MAX_COMMITS:
         return None
-    following: Snapshot | None = snapshot
+    advanced: Snapshot | None = snapshot
     for version in newer:
-        found = location.read_tagged(log_path(version))
-        if found is None or following is None:
+        commit_object = location.read_tagged(log_path(version))
+        if commit_object is None or advanced is None:
             return None
-        following = advance(following, Commit(location, version, found[0]), found[1])
-    return following
+        data, tag = commit_object
+        advanced = advance(advanced, Commit(location, version, data), tag)
+    return advanced
 
 
 def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
-    """Remember the table after one more commit, and return it. None: it may look different now.
+    """Return the snapshot after one more commit, and cache it. None: the commit may change schema or properties.
 
-    tag: what an object store calls the commit; on a disk none is needed.
+    tag: the commit file's tag in an object store; not needed on a disk.
     """
     if commit.changes_layout:
         return None
-    known = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
-    files = [followed for files in snapshot.listed if (followed := _files_after(files, commit)) is not None]
+    txns = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
+    listed = []
+    for files in snapshot.listed:
+        files_after = _files_after(files, commit)
+        if files_after is not None:
+            listed.append(files_after)
     after = replace(
-        snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, listed=files, opened=[], _facts={}
+        snapshot, version=commit.version, log_hash=commit.sha, known_txns=txns, listed=listed, opened=[], _facts={}
     )
     _cache_snapshot(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
     return after
 
 
 def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, DataFile] | None:
-    """Return the files of a table after one more commit. None: there are too many, or rows of one are deleted."""
+    """Return the files of a table after one more commit. None: too many files, or one has a deletion vector."""
     removed = {unquote(action["path"]) for action in commit.actions_of("remove")}
-    added = [replace(DataFile.of(action), path=unquote(action["path"])) for action in commit.actions_of("add")]
-    after = {path: file for path, file in files.items() if path not in removed} | {file.path: file for file in added}
-    return None if len(after) > MAX_LISTED_FILES or any(file.has_deletions for file in added) else after
+    after = {path: file for path, file in files.items() if path not in removed}
+    for action in commit.actions_of("add"):
+        file = replace(DataFile.of(action), path=unquote(action["path"]))
+        if file.has_deletions:
+            return None
+        after[file.path] = file
+    return after if len(after) <= MAX_LISTED_FILES else None
 
 
 def observed_tables(location: Location) -> SeenTable | None:
-    """Return what is remembered of a table on an object store, for other processes."""
+    """Return the cached snapshot of a table on an object store, as a hint for other processes."""
     cached = _cache.get(_key(location))
     if cached is None or not cached.tag:
         return None
@@ -219,7 +239,7 @@ def observed_tables(location: Location) -> SeenTable | None:
 
 
 def trust_hint(location: Location, table: SeenTable) -> None:
-    """Remember a table as another process has seen it, unless this one has seen it itself."""
+    """Cache a snapshot that another process has reported, unless this process has one itself."""
     snapshot = Snapshot(
         location=location,
         version=table.version,
@@ -236,7 +256,7 @@ def trust_hint(location: Location, table: SeenTable) -> None:
         _cache_snapshot(_Cached(snapshot, tag=table.tag))
 
 
-def _remember(snapshot: Snapshot) -> None:
+def _cache_head(snapshot: Snapshot) -> None:
     if snapshot.location.is_local:
         _cache_snapshot(_Cached(snapshot, sizes=_sizes(snapshot)))
         return
@@ -247,7 +267,7 @@ def _remember(snapshot: Snapshot) -> None:
 
 
 def _cache_snapshot(cached: _Cached) -> None:
-    """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
+    """Add a snapshot in place of an older one of the same table, and evict the oldest above _CAPACITY."""
     key = _key(cached.snapshot.location)
     with _lock:
         _cache.pop(key, None)
@@ -257,7 +277,7 @@ def _cache_snapshot(cached: _Cached) -> None:
 
 
 def _name(version: int) -> str:
-    """Return the name of a version's commit; before the first one, one that comes before all."""
+    """Return the name of a version's commit file. For -1, return a name that sorts before all others."""
     return log_path(version).rpartition("/")[2] if version >= 0 else ""
 
 
@@ -266,22 +286,22 @@ def _sizes(snapshot: Snapshot) -> tuple[int | None, ...]:
 
 
 def _key(location: Location) -> _Key:
-    """Return the cache key. A forked child starts with an empty cache: delta-rs' handles do not survive a fork."""
+    """Return the cache key. It contains the process id, because delta-rs handles do not survive a fork."""
     return os.getpid(), location.url, frozenset(location.options.items())
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What the table asks of those who write to it."""
+    """A table's requirements for its writers."""
 
     writer: int
     features: frozenset[str]
-    """Of readers and writers; empty in tables that have only versions."""
+    """Reader and writer features. Empty if the table has only version numbers."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as of one version. It never advances by itself."""
+    """A table at one version. It never advances by itself."""
 
     location: Location
     version: int
@@ -292,27 +312,27 @@ class Snapshot:
     protocol: Protocol
     log_hash: str
     since: int
-    """The version of the log's last checkpoint when the table was opened; 0: perhaps there is none."""
+    """The version of the log's last checkpoint when the table was opened, or 0 if it has none."""
     known_txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
-    """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
+    """A cache: each look-up costs a millisecond, and more in a table with many transactions."""
     _marks: dict[int, CommitMark] = field(default_factory=dict, repr=False, compare=False)
-    """The commits that were looked at before."""
+    """A cache of commits that were read, by version."""
     _facts: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
     opened: list[DeltaTable] = field(default_factory=list, repr=False, compare=False)
-    """The handle, if it was needed before."""
+    """The delta-rs handle, once it has been needed."""
     listed: list[Mapping[str, DataFile]] = field(default_factory=list, repr=False, compare=False)
-    """All files by their paths, if they were needed before, or are known by following the commits."""
+    """All files by path, once they have been needed, or are known from an earlier snapshot and its commits."""
 
     @property
     def handle(self) -> DeltaTable:
-        """delta-rs' view, shared with all who opened the same version: for reads, and commits that are not put."""
+        """The delta-rs handle, shared by all users of this snapshot, for operations that do not advance it."""
         if not self.opened:
             opened = handle(self.location, self.version)
             if str(opened.metadata().id) != self.table_id:
                 raise Corrupt(
-                    f"{self.location.url} was dropped and made again while it was read",
+                    f"{self.location.url} was dropped and created again while it was read",
                     expected=f"version {self.version} of the table {self.table_id}",
-                    help="look again: the next step sees the new table, and tells what it lacks",
+                    help="try again: the next step opens the new table, and reports what it lacks",
                     reason="OTHER_TABLE",
                 )
             self.opened.append(opened)
@@ -320,24 +340,26 @@ class Snapshot:
 
     @property
     def is_in_log(self) -> bool:
-        """Whether the log still has this version as it was."""
+        """Whether the log still has this version, unchanged."""
         commit = read_commit(self.location, self.version)
         return commit is not None and commit.sha == self.log_hash
 
     def own_handle(self) -> DeltaTable:
-        """Return a handle of its own, for an operation that advances its handle."""
+        """Return a handle that is not shared, for an operation that advances it."""
         return handle(self.location, self.version)
 
     @property
     def has_deletion_vectors(self) -> bool:
-        """Whether any file has one: all files are looked at, and only if the table's features allow for it."""
+        """Whether any file has a deletion vector. All files are checked, but only if the table's features allow any."""
         if "deletion vectors" not in self._facts:
-            allowed = "deletionVectors" in self.protocol.features
-            self._facts["deletion vectors"] = allowed and next(iter(self.handle.deletion_vectors()), None) is not None
+            has_any = False
+            if "deletionVectors" in self.protocol.features:
+                has_any = next(iter(self.handle.deletion_vectors()), None) is not None
+            self._facts["deletion vectors"] = has_any
         return self._facts["deletion vectors"]
 
     def mark(self, version: int) -> CommitMark | None:
-        """Return who made a version, up to this one; None: its commit file is gone."""
+        """Return who committed a version, up to this one, or None if its commit file no longer exists."""
         if version not in self._marks:
             commit = read_commit(self.location, version)
             if commit is None:
@@ -346,7 +368,7 @@ class Snapshot:
         return self._marks[version]
 
     def inherit_marks(self, older: Snapshot) -> None:
-        """Take on what an older snapshot has looked at, if it is one of the same log."""
+        """Copy the cached marks of an older snapshot, if it belongs to the same log."""
         if older._marks and older.version < self.version:
             mark = self.mark(older.version)
             if mark is not None and mark.sha == older.log_hash:
@@ -360,7 +382,7 @@ class Snapshot:
 
 
 def reopen(location: Location, version: int | None) -> Snapshot | None:
-    """Return the table as of a version that the caller has just seen to be its head, without another request."""
+    """Return the table at a version that the caller has just found to be its head, without another request."""
     cached = _cache.get(_key(location)) if not location.is_local else None
     if cached is not None and cached.snapshot.version == version:
         return cached.snapshot
@@ -368,13 +390,15 @@ def reopen(location: Location, version: int | None) -> Snapshot | None:
 
 
 def open_table(location: Location, version: int | None = None) -> Snapshot | None:
-    """Return the table as of `version`, by default its head; None: there is no table.
+    """Return the table at `version`, by default its head, or None if the table does not exist.
 
-    Raise Corrupt if the head's commit file is empty or torn: both engines read an empty one as "no changes".
+    Raise Corrupt if the head's commit file is empty or truncated: both engines read an empty one as "no changes".
     """
-    if (remembered := recall(location, version)) is not None:
-        return remembered
-    if (opened := find(location, version)) is None:
+    cached = recall(location, version)
+    if cached is not None:
+        return cached
+    opened = find(location, version)
+    if opened is None:
         return None
     number = opened.version()
     head = check_tail(location, number)
@@ -395,7 +419,8 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         opened=[opened],
     )
     if version is None:
-        if (older := _cache.get(_key(location))) is not None:
+        older = _cache.get(_key(location))
+        if older is not None:
             snapshot.inherit_marks(older.snapshot)
-        _remember(snapshot)
+        _cache_head(snapshot)
     return snapshot

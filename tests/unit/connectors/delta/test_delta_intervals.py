@@ -225,7 +225,8 @@ def table(rows):
 
 
 def test_an_upsert_is_refused_if_a_key_may_be_of_several_intervals():
-    assert any("order in which the intervals run" in problem for problem in DeltaUpsert("t", keys="k").interval_problems())
+    problems = DeltaUpsert("t", keys="k").interval_problems()
+    assert any("order in which the intervals run" in problem for problem in problems)
     assert any("is not one of keys" in found for found in DeltaUpsert("t", keys="k", interval_column="at").problems())
     assert DeltaUpsert("t", keys=["k", "at"], interval_column="at").interval_problems() == []
 
