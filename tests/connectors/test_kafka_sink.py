@@ -455,7 +455,7 @@ def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, t
     at = target.publish(1, target.stage(1, [("a", "1")]))
     kafka_broker.delete_topic(target.sink._marks_topic(target.context))
     assert target.sink.head(target.context).last_entry is None
-    with pytest.raises(Corrupt, match="it was given none"):
+    with pytest.raises(Corrupt, match="it has no mark"):
         target.sink.verify(at, target.context)
     refused("MARKS_GONE", target.publish, 1, target.stage(1, [("a", "1")]))
     assert values(kafka_broker, target) == ["1"]

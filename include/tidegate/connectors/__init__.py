@@ -1,4 +1,4 @@
-"""Where rows come from and go: the contracts of sources and sinks, and a folder for each system with both.
+"""Sources and sinks: their contracts, and a folder for each system that tidegate reads from or writes to.
 
 Pipelines import sources from `tidegate.sources` and sinks from `tidegate.sinks`.
 """

@@ -11,13 +11,13 @@ __all__ = ["Adaptive"]
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Let each checkpoint take as much as it can process in a share of the interval, within the source's own bounds.
+    """Limit each checkpoint to what it can process in a share of the interval, within the source's own bounds.
 
         pipeline.source("orders", Files("landing/*.json", schema=…, max_files=500), max_per_checkpoint=Adaptive())
 
-    share: of the pipeline's interval, from above 0 to 1.
-    interval: such as "10 min", instead of the pipeline's. Needed where the pipeline has no interval of its own: it runs
-        on a schedule, or when it is triggered.
+    share: the share of the pipeline's interval, above 0 and at most 1.
+    interval: a duration such as "10 min" to use instead of the pipeline's interval. Required if the pipeline has none
+        because it runs on a schedule or when triggered.
     """
 
     share: float = 0.8
@@ -34,9 +34,11 @@ class Adaptive:
 
     @property
     def interval_s(self) -> float | None:
-        """The interval in seconds. None: none is set, or it is not a valid duration."""
+        """The interval in seconds. None if it is unset or not a valid duration."""
+        if self.interval is None:
+            return None
         try:
-            seconds = seconds_in(self.interval) if self.interval is not None else 0.0
+            seconds = seconds_in(self.interval)
         except ValueError:
             return None
         return seconds if seconds > 0 else None

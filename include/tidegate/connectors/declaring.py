@@ -1,4 +1,4 @@
-"""Problems of declarations that several kinds of sink have: lists of columns, and rows that are replaced by key."""
+"""Checks of arguments that several kinds of sink share: lists of columns, and keys with an order."""
 
 from __future__ import annotations
 
@@ -44,24 +44,29 @@ def column_problems(argument: str, names: Sequence[str]) -> list[str]:
     return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
 
 
-def collation_problems(schema: Json, names: Sequence[str] | None = None, what: str = "column") -> list[str]:
-    """Return the problem of each column whose texts have a collation. schema: in Spark's JSON form. names: of these
-    columns only."""
-    return [
-        f"{what} {name!r} has the collation {collation}, which takes texts for equal that all others tell apart: write "
-        f"{_without_collation(name, collation)}"
-        for name, collation in collations(schema).items()
-        if names is None or name in names
-    ]
+def collation_problems(schema: Json, names: Sequence[str] | None = None, noun: str = "column") -> list[str]:
+    """Return a problem for each column whose texts have a collation.
+
+    schema: in Spark's JSON form. names: check only these columns.
+    """
+    problems = []
+    for name, collation in collations(schema).items():
+        if names is None or name in names:
+            problems.append(
+                f"{noun} {name!r} has the collation {collation}, which treats texts as equal that other systems tell "
+                f"apart: write {_without_collation(name, collation)} in the stage before"
+            )
+    return problems
 
 
 def _without_collation(name: str, collation: str) -> str:
-    made = f"lower({quoted(name)})" if collation.endswith("LCASE") else quoted(name)
-    return f"{made} COLLATE UTF8_BINARY in the stage before"
+    """Return SQL for the column without its collation."""
+    value = f"lower({quoted(name)})" if collation.endswith("LCASE") else quoted(name)
+    return f"{value} COLLATE UTF8_BINARY"
 
 
 def describe_by_key(sink: ByKey) -> Json:
-    """Return what a description tells of the arguments."""
+    """Return the arguments' part of a sink's `describe`."""
     return {
         "keys": list(sink.keys),
         "order_by": list(sink.order_by),
@@ -71,7 +76,7 @@ def describe_by_key(sink: ByKey) -> Json:
 
 
 def keyed_problems(sink: ByKey, appending: str, partition_by: Sequence[str] = ()) -> list[str]:
-    """Return the problems of the arguments. appending: the sink to use without keys."""
+    """Return the problems of the arguments. appending: the name of the sink to use without keys."""
     problems = []
     if not sink.keys:
         problems.append(f"keys is empty: name the columns that identify a row, or use {appending}")
@@ -86,7 +91,7 @@ def keyed_problems(sink: ByKey, appending: str, partition_by: Sequence[str] = ()
 
 
 def key_and_order_problems(sink: ByKey, types: Mapping[str, Json]) -> list[str]:
-    """Return why rows with columns of these types have no keys, or no order."""
+    """Return the problems of key and order columns in an output with these types."""
     problems = []
     for name in sink.keys:
         if name not in types:
@@ -102,10 +107,10 @@ def key_and_order_problems(sink: ByKey, types: Mapping[str, Json]) -> list[str]:
 
 
 def refuse_order(sink: ByKey, stream: str) -> list[str]:
-    """Return the problem of a stream that replaces rows, and itself says which one counts."""
+    """Return a problem if the sink has an order, but its stream has retractions, which already determine the rows."""
     if not sink.order_by:
         return []
-    return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+    return [f"order_by is for rows that arrive in any order; {stream} itself says which row counts: leave it out"]
 
 
 def _is_key_type(kind: Json) -> bool:

@@ -1,30 +1,34 @@
-"""The contract of a sink: prepare out of sight, publish after the decision, discard lost attempts.
+"""The contract of a sink: stage rows invisibly, publish them after the decision, discard lost attempts.
 
-    call      when                                           may it fail?
-    check     before a checkpoint is planned                 yes: the checkpoint is declined
-    try_out   once for each object store                     yes: the checkpoint is declined
-    ahead     in a job, before a gate judges the rows        yes: they are judged, and prepared, without it
-    prepare   in a job, once per attempt, possibly doubled   yes: the attempt is retried
-    head      before each publish                            yes: retried until it works
-    holds     before each publish of an interval             yes: retried until it works
-    publish   after the decision, by anyone, any number      yes: retried until it works
-              at least once: in a job, once per attempt      yes: the attempt is retried
-    trace     after a publish of an interval                 no
-    disown    by a person, for an interval that is stuck     yes: nothing is changed
-    locate    after a publish whose answer was lost          yes: readers wait for the hint
-    verify    before anyone relies on a published version    yes: Corrupt
-    attempts  when an entry is cleaned up                    yes: cleaned up later
-    discard   after an abort or a lost attempt               its failure leaves an orphan, never a loss
-    retire    long after the publish, by retention           its failure leaves an orphan, never a loss
-    skipped   when an entry is cleaned up                    yes: cleaned up later
-    gone      before anyone relies on pending rows           yes: it stays unknown
-    way_back  before a rollback, to show what it would do    yes: the rollback is refused
-    forget    now and then, by retention                     yes: next time
-    go_back   like publish, after a rollback's decision      yes: retried until it works
+    call             when                                          if it fails
+    check            before a checkpoint is planned                the checkpoint is declined
+    test_store       once for each object store                    the checkpoint is declined
+    prestage         in a job, before a gate judges the rows       the job judges and prepares the rows without it
+    prepare          in a job, once per attempt; attempts may      the attempt is retried
+                     run twice or overlap
+    head             before each publish                           retried until it succeeds
+    has_publication  before each publish of an interval            retried until it succeeds
+    publish          after the decision, in any process, any       retried until it succeeds
+                     number of times
+                     in at-least-once mode: in a job, once per     the attempt is retried
+                     attempt
+    trace            after an interval is published                must not fail
+    disown           when a person releases a stuck interval       nothing changes
+    locate           after a publish whose answer was lost         readers wait until the version is known
+    verify           before anyone relies on a published version   raises Corrupt
+    attempts         when an entry is cleaned up                   the clean-up is retried later
+    has_skipped      when an entry is cleaned up                   the clean-up is retried later
+    discard          after an abort or a lost attempt              an orphaned file remains; no data is lost
+    retire           in retention, long after the publish          an orphaned file remains; no data is lost
+    missing_files    before anyone relies on pending rows          it remains unknown whether files are missing
+    restore_plan     before a rollback, to preview it              the rollback is refused
+    restore          like publish, after a rollback's decision     retried until it succeeds
+    delete_history   occasionally, in retention                    retried later
 
-Only `prestage` and `prepare` see a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
+Only `prestage`, `check_output` and the `prepare` methods get a Spark DataFrame. All other calls run without a JVM, and
+must take milliseconds.
 
-This is all that a sink may be asked for. A target with transactions needs far less: see `TransactionalSink`.
+This is the full contract. A target with transactions needs far less of it: see `TransactionalSink`.
 """
 
 from __future__ import annotations
@@ -63,75 +67,81 @@ __all__ = [
 ]
 
 STAGED_FILES_GONE = "STAGED_FILES_GONE"
-"""The reason if files of a decided checkpoint are not there any more when it is published."""
+"""Reason code: files of a decided checkpoint no longer exist when it is to be published."""
 
 
 @dataclass(frozen=True)
 class SinkContext:
-    """The identity of the publisher: it names this sink of this pipeline to its target, permanently."""
+    """Identifies one sink of one pipeline to its target, permanently, and says where it works."""
 
     pipeline: str
     uid: str
     sink: str
     place: Place
     by_interval: bool = False
-    """True: an interval pipeline, in which a publication replaces the rows that its interval has published before."""
+    """True: an interval pipeline, in which a publication replaces the rows published earlier for the same interval."""
     home: str = ""
-    """The pipeline's own folder, which holds its ledger, state and quarantine: an absolute path or URL."""
+    """The pipeline's folder for its ledger, state and quarantine: an absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
-    """Returns a session for a sink whose target needs Spark to publish. None: this process has no Spark."""
+    """Returns a session, for a sink that needs Spark to publish. None: this process has no Spark."""
     known_head: Head | None = None
-    """The target's head, if the caller has read it just before: then `check` need not ask again what `head` refuses."""
+    """The target's head, if the caller has just read it, so that `check` need not repeat the checks of `head`."""
     direct: bool = False
-    """At least once: a job commits its rows itself, before the decision. This is separate from what is published after
-    decisions: it has another transaction id, and folders that no clean-up touches, since tables may show their
-    files."""
+    """True in at-least-once mode, where a job commits its rows itself, before the decision.
+
+    Direct commits are kept separate from publications: they have another transaction id, and folders that no clean-up
+    touches, since tables may show their files.
+    """
 
     @property
     def app_id(self) -> str:
-        """Delta's txn app id. A pipeline that was started from scratch has a new uid, so its commits are never
-        skipped."""
+        """Delta's txn app id. A pipeline that starts from scratch has a new uid, so its commits are never skipped as
+        already done."""
         return f"tidegate{'-through' if self.direct else ''}/{self.uid}/{self.sink}"
 
     @property
     def folder(self) -> str:
-        """The folder inside the target that holds all staged files. Names that users choose contain no dot."""
+        """The folder inside the target that holds all staged files. User-chosen names contain no dot, so the suffix is
+        unambiguous."""
         return f"tidegate/{self.uid}-{self.sink}{'.through' if self.direct else ''}"
 
 
 @dataclass(frozen=True)
 class Staging:
-    """One attempt of one job. All of this is part of the names of the folders to which it writes."""
+    """One attempt of one job. The names of its folders are made of these fields."""
 
     checkpoint: int
     attempt: str
     interval: Interval | None = None
-    """In an interval pipeline: the interval of these rows."""
+    """In an interval pipeline: the interval of the rows."""
     on_open_base: bool = field(default=False, compare=False)
-    """True: the checkpoint that this one builds on is not decided yet, so targets do not have its rows."""
+    """True: the base checkpoint is still undecided, so targets do not have its rows yet."""
 
     def folder(self, context: SinkContext) -> str:
-        """Return the folder inside the target in which this attempt stages: a plain name (Spark and VACUUM skip '_' and
-        '.') that no other attempt of any pipeline uses. All attempts of one checkpoint are in one folder, so that
-        cleaning up never has to list the whole table."""
+        """Return the folder inside the target in which this attempt stages. No other attempt of any pipeline uses it.
+
+        No part of it begins with '_' or '.', which Spark and VACUUM skip. All attempts of a checkpoint share a parent
+        folder, so that cleaning up never has to list the whole table.
+        """
         return f"{entry_folder(context, self.checkpoint)}/{self.attempt}"
 
     def data_folder(self, context: SinkContext) -> str:
-        """Return the folder for the attempt's data. In an interval pipeline it has the interval's name."""
+        """Return the folder for the attempt's data files. In an interval pipeline it is named after the interval."""
         folder = self.folder(context)
         return folder if self.interval is None else f"{folder}/{self.interval.key}"
 
 
 def entry_folder(context: SinkContext, checkpoint: int) -> str:
-    """Return the folder inside the target that holds every attempt's staged files for one checkpoint."""
+    """Return the folder inside the target that holds the staged files of all attempts at a checkpoint."""
     return f"{context.folder}/{checkpoint:08d}"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of `prepare`. `committable` is plain JSON. None: there is nothing to publish."""
+    """The result of `prepare`."""
 
     committable: Json | None
+    """What `publish` needs to make the rows visible. None: nothing to publish."""
     rows: int
     bytes: int = 0
     files: int = 0
@@ -139,19 +149,19 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Head:
-    """A target's state at one moment: read first, compared and swapped by `publish`."""
+    """A target's state at one moment. `publish` commits only if it is still current (compare-and-swap)."""
 
     version: int | None
-    """The target's own version. None: there is no table yet."""
+    """The target's own version. None: the table does not exist yet."""
     last_entry: int | None
-    """The last entry of this pipeline that was published here. None: none yet."""
+    """The last entry that this pipeline has published here. None: none yet."""
     opened: object = field(default=None, compare=False, repr=False)
-    """The target as the sink opened it for this, so that further questions about this moment need no second look."""
+    """The sink's handle on the target as it was then, so that further questions about that moment need no requests."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """The publication of checkpoint `id` to one table: everything that `publish` may use."""
+    """The publication of checkpoint `id` to one target: all that `publish` needs to know."""
 
     id: int
     generation: int
@@ -159,25 +169,26 @@ class Publication:
     previous: int | None
     committables: tuple[Json, ...] = field(repr=False)
     interval: Interval | None = None
-    """In an interval pipeline: the interval of these rows. They replace its rows in the target."""
+    """In an interval pipeline: the interval whose rows in the target are replaced by these."""
     replaces: tuple[int, Json] | None = None
-    """The checkpoint whose rows of the interval are in the target, and their trace. None: none of this pipeline."""
+    """The checkpoint whose rows of the interval are in the target now, and their trace. None: no rows of this pipeline
+    are."""
     restore: Restored | None = None
-    """For a rollback: how it restores this target."""
+    """For a rollback: how to restore this target."""
     target: int = 0
     """For a rollback: the checkpoint that it returns to."""
     direct: bool = False
-    """At least once, from a job: another attempt's commit under the same id does not replace this one."""
+    """At-least-once mode, from a job: a commit by another attempt under the same id does not count as this one."""
 
 
 @dataclass(frozen=True)
 class Disowned:
-    """An interval's rows in a target that were disowned: the next publication of the interval does not replace them."""
+    """The result of disowning an interval's rows in a target: the interval's next publication will not replace them."""
 
     version: int | None
-    """The target's version that records it. None: it was only a dry run."""
+    """The target's version that records it. None: a dry run."""
     rows: int
-    """The number of removed rows: 0 if they stay as they are."""
+    """The number of removed rows, 0 if the rows stay."""
     files: int
     """The number of removed files."""
 
@@ -187,25 +198,25 @@ class RestorePlan:
     """Facts about one target that a rollback needs before it is decided."""
 
     exists: bool = True
-    """False: this pipeline has never published anything there, so there is nothing to restore."""
+    """False: this pipeline has never published there, so nothing has to be restored."""
     not_published_yet: bool = False
     """True: the checkpoint to return to has not been published to this target yet."""
     target_version: PublishedTable | None = None
-    """The target's version as of that checkpoint. None: the target was created later, and would be empty."""
+    """The target's version at that checkpoint. None: the target was created later, so it would become empty."""
     version: int | None = None
     """The target's current version."""
     foreign_commits: tuple[str, ...] = ()
-    """Commits of others since then."""
+    """Commits since then that are not this pipeline's."""
     problems: tuple[str, ...] = ()
-    """The reasons why it cannot go back."""
+    """The reasons why it cannot be restored."""
     not_separable_reason: str = ""
-    """The reason why this pipeline's rows cannot be separated from those of others. Empty: they can."""
+    """The reason why this pipeline's rows cannot be told apart from those of other writers. Empty if they can."""
     rows_stay_reason: str = ""
-    """The reason why the target keeps the rows that it was given since. Empty: it can be restored."""
+    """The reason why rows published since then remain in the target. Empty if they can be removed."""
 
 
 class Sink(ABC):
-    """A target that takes part in checkpoints. Use ExactlyOnceSink or AtLeastOnceSink, never this."""
+    """A target that takes part in checkpoints. Subclass ExactlyOnceSink or AtLeastOnceSink, never Sink itself."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -215,45 +226,50 @@ class Sink(ABC):
 
     @abstractmethod
     def target(self, place: Place) -> str:
-        """Return the target as one absolute string. Two sinks on one target are refused."""
+        """Return a string that identifies the target globally. A pipeline may not have two sinks with the same
+        target."""
 
     def shared_uri(self, place: Place) -> str | None:
-        """Return the target's address as others write it, such as s3://bucket/tables/revenue, without asking the
-        target. None: it has none that all write alike."""
+        """Return a standard address of the target, such as s3://bucket/tables/revenue, without connecting to it. None:
+        no standard form exists. It is the URI of an Airflow asset, so that other DAGs can refer to the same table."""
         return None
 
     def shadow(self, folder: str) -> Sink | None:
-        """Return this sink with a table of its own in a folder inside the real target, for a backfill. None: it cannot
-        have one, so backfills leave its target as it is.
+        """Return a copy of this sink that writes to a separate table in a folder inside the target, for a backfill.
 
-        Then `create_shadow`, `promote_shadow` and `drop_shadow` are implemented.
+        A sink that supports this also implements `create_shadow`, `promote_shadow` and `drop_shadow`. None: it does
+        not, so backfills leave its target unchanged.
         """
         return None
 
-    def create_shadow(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
-        """Make the shadow's table as a backfill that begins at `since` needs it. None: the target had no rows then.
+    def create_shadow(
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, shadow_context: SinkContext
+    ) -> None:
+        """Create the shadow's table for a backfill that begins at the target's version `since`. Must be idempotent.
 
-        context, own: that of the target, and that of the shadow. Repeatable.
+        since: None if the target had no rows then. context: the target's.
         """
         raise NotImplementedError
 
     def promote_shadow(
-        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, shadow_context: SinkContext
     ) -> Json | None:
-        """Return the committable by which `restore` to `since` also makes the target show what the shadow does. It
-        names the shadow's own files. None: nothing is to be added or removed."""
+        """Return the committable with which `restore` to `since` also gives the target the shadow's rows.
+
+        It refers to the shadow's files, without copying them. None: no rows are to be added or removed.
+        """
         raise NotImplementedError
 
-    def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
-        """Remove a shadow's files, but for those that these committables of `promote_shadow` name. Repeatable.
+    def drop_shadow(self, shadow: Sink, promoted: Sequence[Json], context: SinkContext) -> None:
+        """Remove a shadow's files, except those named in `promoted`: results of `promote_shadow`. Must be idempotent.
 
-        Called once nobody publishes to the shadow any more that counts.
+        Called when no publication to the shadow counts any more.
         """
         raise NotImplementedError
 
     def relative_path(self) -> str | None:
-        """Return the target's path if it is relative to the setting `data`: readers then find it after the project is
-        moved."""
+        """Return the target's path if it is relative to the setting `data`, so that readers find it after the project
+        has moved."""
         return None
 
     @abstractmethod
@@ -261,66 +277,69 @@ class Sink(ABC):
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
     def problems(self) -> list[str]:
-        """Return all problems of the declaration. Called when the pipeline is validated."""
+        """Return all problems of the declaration, for the validation of the pipeline."""
         return []
 
     wants_retractions: bool = True
-    """True: it uses the rows that a stream's new rows replace."""
+    """True: the sink uses retractions, the rows that a stream's new rows replace."""
 
     can_publish_directly: ClassVar[bool] = False
-    """True: at least once, a job may `publish` its rows itself, before the decision (SinkContext.through). Otherwise
-    they are published after it, as in any other pipeline."""
+    """True: in at-least-once mode, a job may `publish` its rows itself, before the decision (`SinkContext.direct`).
+    Otherwise they are published after it, as in any other pipeline."""
 
     counts_input_rows: ClassVar[bool] = False
-    """True: `Prepared` counts exactly the rows that were passed to `prepare`."""
+    """True: `Prepared.rows` is exactly the number of rows passed to `prepare`."""
 
     upserts: Sequence[str] = ()
-    """The columns by which its rows replace others. Empty: rows are never replaced."""
+    """The key columns by which its rows replace earlier rows. Empty: rows are only added."""
 
     @property
     def deletes_in_order(self) -> tuple[Sequence[str], str] | None:
-        """Columns by which late rows are told, and the SQL condition of rows that remove others, if it has both: then
-        only rows reach it that are not older than a removal of their key. None: it does not depend on that."""
+        """The columns that order the rows of a key, and the SQL condition of rows that delete their key, if it has
+        both.
+
+        The pipeline then drops rows that are older than a deletion of their key. None: the sink does not need that.
+        """
         return None
 
     def update_problems(self, stream: str) -> list[str]:
-        """Return the reasons why it cannot take a stream that replaces rows. If the list is empty, it
-        implements `prepare_with_retractions`."""
+        """Return the reasons why it cannot take a stream with retractions. A sink without such reasons must implement
+        `prepare_with_retractions`."""
         return [
             f"it adds rows, but {stream} replaces rows that it returned before: use DeltaUpsert with keys, "
             "or DeltaAppend(…, changelog=True) for a row of each change"
         ]
 
     def interval_problems(self) -> list[str]:
-        """Return the reasons why this sink cannot serve an interval pipeline. Empty: it can replace exactly one
-        interval's rows.
+        """Return the reasons why this sink cannot be used in an interval pipeline.
 
-        Then `publish` accepts publications with an interval, in any order of ids; `prepare` returns a committable
-        even if there are no rows; and `trace` and `has_publication` are implemented.
+        A sink without such reasons must be able to replace the rows of exactly one interval: `publish` accepts
+        publications with an interval, in any order of ids; `prepare` returns a committable even for no rows; `trace`
+        and `has_publication` are implemented.
         """
         return ["it cannot replace the rows of one interval: use DeltaAppend"]
 
     def rows_stay_reason(self) -> str:
-        """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
+        """Return the reason why a rollback cannot remove published rows from the target. Empty if it can."""
         return ""
 
     @abstractmethod
     def check(self, context: SinkContext) -> None:
-        """Raise Invalid if publishing to the target is not safe. Called before anything is planned."""
+        """Raise Invalid if it is not safe to publish to the target. Called before anything is planned."""
 
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:  # noqa: B027
-        """Raise Invalid if the target cannot take rows with these columns. The frame has no rows; nothing is written,
-        and no query runs."""
+        """Raise Invalid if the target cannot take rows with these columns. The frame is empty. The check must write
+        nothing and run no query."""
 
     def test_store(self, context: SinkContext) -> None:  # noqa: B027
-        """Raise Invalid for a store on which two publishers could both succeed. Called once for each object store."""
+        """Raise Invalid if two publishers could both succeed on this object store. Called once for each store."""
 
     def check_interval(  # noqa: B027
         self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
     ) -> None:
         """Raise Invalid if the rows of an interval cannot be replaced. Called before anything is planned.
 
-        replaces: the current rows of the interval, as in a Publication.
+        replaces: see `Publication.replaces`.
         """
 
     def disown(
@@ -331,12 +350,14 @@ class Sink(ABC):
         context: SinkContext,
         *,
         take_out: bool,
-        look: bool = False,
+        dry_run: bool = False,
     ) -> Disowned | None:
-        """Disown the rows of an interval, since others have rewritten them, in the one commit right after `head`.
+        """Disown the rows of an interval that another writer has rewritten, in the commit directly after `head`.
 
-        take_out: find the rows by their values, and remove them. Otherwise they stay, or are already gone. look: only
-        report. Return None if somebody else committed first. Raise Rejected if the rows are as they were published.
+        Return None if another commit came first. Raise Rejected if the rows are still as they were published.
+
+        take_out: find the rows by their values and remove them. Otherwise they stay as they are.
+        dry_run: only report.
         """
         raise Invalid(
             f"a sink of kind {self.kind} cannot disown an interval's rows",
@@ -346,45 +367,46 @@ class Sink(ABC):
         )
 
     def delta_table(self, context: SinkContext) -> Location | None:
-        """Return the Delta table that it publishes to; None: its target is none."""
+        """Return the Delta table that it publishes to, or None if its target is not a Delta table."""
         return None
 
     def staging_folder(self, context: SinkContext) -> Location | None:
-        """Return the folder that Spark writes and this process reads: both must see the same one. None: there is
-        none."""
+        """Return the folder that Spark writes and this process reads, so that a check can prove both see the same one.
+        None: the sink has no such folder."""
         return None
 
     @abstractmethod
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        """Write the rows durably where nobody sees them. Called once per attempt; attempts may overlap."""
+        """Write the rows durably but invisibly. Called once per attempt; attempts may overlap."""
 
     def prestage(
         self,
         frame: DataFrame,
-        beside: Mapping[str, Column],
+        mark_columns: Mapping[str, Column],
         context: SinkContext,
         staging: Staging,
         *,
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
-        """Write the rows of an attempt before they are judged, with mark columns. None: it cannot, and has written
-        nothing.
+        """Write the rows of an attempt before a gate judges them, with the gate's mark columns.
 
-        beside: the mark columns, whole numbers, by name.
-        draft: nearly all files are expected to be rewritten without bad rows. It names the text columns that have few
-            different values.
+        Return None if the sink does not support this. Nothing has been written then.
+
+        mark_columns: columns of whole numbers, by name.
+        draft: set if nearly all files are expected to be rewritten without bad rows. The text columns with few
+            distinct values.
         """
         return None
 
-    def prepare_prestaged(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
-        """Do the same as `prepare` for rows that `prestage` has written."""
+    def prepare_prestaged(self, prestaged: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
+        """Like `prepare`, for rows that `prestage` has already written."""
         raise NotImplementedError
 
     def prepare_with_retractions(
         self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        """Do the same as `prepare` for a stream that replaces rows. Rows with keys of `retractions` that are not in
-        `frame` must be removed."""
+        """Like `prepare`, for a stream with retractions. Keys in `retractions` that are not in `frame` must be
+        removed."""
         raise NotImplementedError
 
     @abstractmethod
@@ -393,86 +415,87 @@ class Sink(ABC):
 
     @abstractmethod
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        """Make the rows visible as the one commit right after `head`, tagged with the id.
+        """Make the rows visible in the commit directly after `head`, tagged with the checkpoint's id.
 
-        None: somebody else may have committed first; the caller reads `head` again, and so finds out whether this
-        commit has landed. Unavailable: the target did not answer; the caller retries. Corrupt: staged files are gone.
+        Return None if another commit may have come first. The caller reads `head` again, which shows whether this
+        commit succeeded. Raise Unavailable if the target does not answer, so that the caller retries, and Corrupt if
+        staged files are missing.
         """
 
     def trace(self, committables: Sequence[Json]) -> Json:
-        """Return a short trace by which a checkpoint's rows can be recognised in the target after its records are
-        gone."""
+        """Return a short trace that identifies a checkpoint's rows in the target after its records have been
+        deleted."""
         raise NotImplementedError
 
     def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
-        """Return whether the target as of `head` contains the commit of this publication, in an interval pipeline.
+        """Return whether the target at `head` contains this publication of an interval pipeline.
 
-        Raise Corrupt if its history no longer shows it.
+        Raise Corrupt if the target's history no longer reaches back far enough to show it.
         """
         raise NotImplementedError
 
     @abstractmethod
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
-        """Return where checkpoint `id` was published, if the target's history still shows it."""
+        """Return where checkpoint `id` was published, or None if the target's history does not show it."""
 
-    def verify(self, at: PublishedTable, context: SinkContext) -> None:  # noqa: B027
-        """Raise Corrupt if the target's history reaches back to that publication, but does not contain it.
+    def verify(self, published: PublishedTable, context: SinkContext) -> None:  # noqa: B027
+        """Raise Corrupt if the target's history reaches back to that publication but does not contain it.
 
-        Used by rollbacks, reads of an older checkpoint and `doctor`. It finds a table that was dropped and created
+        Rollbacks, reads of an older checkpoint and `doctor` use this to detect a table that was dropped and created
         again, or a version that was overwritten. A target without history has nothing to compare.
         """
 
     @abstractmethod
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        """Return the attempts that have staged files for checkpoint `id`, by the names of their folders."""
+        """Return the attempts that have staged files for checkpoint `id`, found by the names of their folders."""
 
     @abstractmethod
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what an attempt staged. Called only if no decision names it, nor ever will."""
+        """Remove the files that an attempt staged. Called only if no decision names the attempt or ever will."""
 
     @abstractmethod
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Remove what the published attempt staged and the target does not use (for an append, nothing)."""
+        """Remove the files of a published attempt that the target does not use. After an append it uses all of them."""
 
     def has_skipped(self, id: int, context: SinkContext) -> bool:
-        """Return whether the target has definitely gone past checkpoint `id` without it: its staged files are then
-        useless."""
+        """Return whether the target has definitely passed checkpoint `id` without publishing it, so that its staged
+        files are useless."""
         return False
 
     def delete_history(self, before: PublishedTable, context: SinkContext) -> None:  # noqa: B027
-        """Delete the target's history before that version: nothing needs it any more.
+        """Delete the target's history before that version, which nothing needs any more.
 
-        This is only for tidegate's own tables. The owner of any other table decides how much history to keep.
+        Only tidegate's own tables do this. For any other table, the owner decides how much history to keep.
         """
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        """Return the files that were prepared and not published yet, and that are missing or changed."""
+        """Return those files of unpublished committables that are missing or changed."""
         return []
 
     def restore_plan(
-        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+        self, to: int | None, reported: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> RestorePlan:
-        """Return whether and how the target can be restored to its state when entry `to` was the last one there (None:
-        when there was none).
+        """Return whether and how the target can be restored to its content after entry `to` (None: before the first).
 
-        known: the version that was reported to readers at that time. committables: for a state, its content then. All
-        that a rollback needs is checked: versions, hashes, files.
+        Checks all that a rollback relies on: versions, hashes and files.
+
+        reported: the version that readers were given at that time. committables: for a state, its content then.
         """
-        return RestorePlan(problems=(f"a sink of kind {self.kind} cannot take back what it has published",))
+        return RestorePlan(problems=(f"a sink of kind {self.kind} cannot undo what it has published",))
 
     def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        """Restore the target as `publication.restore` says, in the one commit right after `head`.
+        """Restore the target as `publication.restore` says, in the commit directly after `head`.
 
-        It commits even if nothing changes, because the commit fences publishers of checkpoints that no longer count.
+        It must commit even if nothing changes: the commit fences publishers of checkpoints that no longer count.
         Results and errors are those of `publish`.
         """
         raise NotImplementedError
 
 
 class ExactlyOnceSink(Sink):
-    """Each row of a completed checkpoint is visible exactly once, whatever crashes."""
+    """A sink in which each row of a completed checkpoint becomes visible exactly once, despite any crash."""
 
 
 class AtLeastOnceSink(Sink):
-    """A sink that cannot undo a publish or recognise a repeated one. It is refused unless the pipeline's mode is
-    at_least_once, or names it."""
+    """A sink that cannot undo a publication or recognise a repeated one. It is refused unless the pipeline's mode is
+    at_least_once or names the sink."""

@@ -1,15 +1,17 @@
-"""The contract of a source: plan without a JVM, read the same rows again, notice when that is impossible.
+"""The contract of a source: plan without a JVM, read the same rows again, and notice when that is impossible.
 
-    call      when                                            may it fail?
-    plan      by the trigger, before the entry exists         yes: the checkpoint is declined
-    verify    by a job, before anything is read or written    yes: Invalid names what changed
-              and once more when all is read, if asked for    yes: the same
-    read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
-    completed after the decision, by anyone, any number       no: it is told again after the next checkpoint
-    release   by retention: nobody will read this again       no: it is told again later
-    accept    by a person: the system is another one          yes: nothing is changed
+    call                     when                                          if it fails
+    plan                     in the trigger, before the entry exists       the checkpoint is declined
+    verify                   in a job, before it reads or writes anything  the attempt fails; Invalid names the changes
+                             and after reading, with `verified_after`      the same
+    read                     in a job, once per attempt; attempts may      the attempt is retried
+                             run twice or overlap
+    on_checkpoint_completed  after the decision, in any process, any       ignored: the next checkpoint calls it again
+                             number of times
+    release                  in retention: this input is not needed again  ignored: retention calls it again
+    accept                   when a person accepts a replaced system       nothing changes
 
-A plan's range is written once. `read` gets exactly that range, whatever has happened since then.
+A plan's range is recorded once. `read` always gets exactly that range, no matter what has happened to the input since.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ __all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "is_a
 
 
 class Blobs(Protocol):
-    """Immutable side files of the ledger, for positions that grow (a list of files already seen)."""
+    """Immutable side files of the ledger, for positions that grow, such as a list of files already read."""
 
     def put_blob(self, data: bytes) -> Blob:
-        """Write bytes once. The returned reference goes into a position or a range."""
+        """Write the bytes, and return a reference to store in a position or a range."""
 
     def get_blob(self, blob: Blob) -> bytes:
         """Return the bytes, checked against their hash."""
@@ -44,7 +46,7 @@ class Blobs(Protocol):
 
 @dataclass(frozen=True)
 class ReadOnlyBlobs:
-    """The ledger's side files for a plan that nobody will follow: nothing is written."""
+    """The ledger's side files for a plan that is only displayed: reads work, writes are dropped."""
 
     blobs: Blobs
 
@@ -66,16 +68,16 @@ class SourceContext:
     interval: Interval | None = None
     """The data interval to plan, for a source that reads by interval."""
     at_most: int | None = None
-    """For a source with a unit: a bound in that unit, in addition to its own bounds. A source that cannot stay within
-    it takes as little as it can."""
+    """For a source with a `unit`: a bound in that unit, on top of its own bounds. A source that cannot stay within it
+    plans the smallest range it can."""
     bound_factor: int = 1
-    """How many times as large as all these bounds allow a range may be: a backfill reads in larger ranges."""
+    """Multiplies all bounds. A backfill reads in larger ranges than live checkpoints."""
     stop_position: Json | None = None
-    """A position that the source has had: the range goes no further than that, for a backfill that stops there. A
-    source with `can_stop` heeds it."""
+    """An earlier position of the source, past which the range must not extend, for a backfill that stops there. Only
+    sources with `can_stop` respect it."""
 
     def bound(self, *bounds: int | None) -> int | None:
-        """Return how much the range may hold. bounds: the source's own, in its unit. None: as much as there is."""
+        """Return the maximum size of a range, or None if it is unbounded. bounds: the source's own, in its unit."""
         bound = smallest_bound([*bounds, self.at_most])
         return None if bound is None else bound * self.bound_factor
 
@@ -85,8 +87,8 @@ class Planned:
     """The range that a source would read next."""
 
     end: Json | None
-    """The position after this range. Equal to the start if there is nothing new. It may advance without rows, past
-    versions of a table that add none."""
+    """The position after this range. Equal to the start if nothing is new. It may advance without rows, for example
+    past versions of a table that add none."""
     splits: Json
     """What to read, with fingerprints."""
     is_empty: bool
@@ -95,29 +97,27 @@ class Planned:
     amount: int = 0
     """The size of the range, in the source's unit."""
     unread: Unread | None = None
-    """Input that will never be read unless somebody acts. A source must report all input of this kind."""
+    """Input that will never be read unless a person intervenes. A source must report all such input."""
     lag: Lag | None = None
-    """How far the source is behind its input after this range, if it can tell."""
+    """How far the source trails its input after this range, if it knows."""
 
 
 def smallest_bound(bounds: Iterable[int | None]) -> int | None:
-    """Return the smallest bound, ignoring None. None: there are no bounds."""
+    """Return the smallest bound, ignoring None, or None if all are None."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def is_at_least(position: Json | None, other: Json | None, place: str, *same: str) -> bool:
-    """Return whether a position is at least as far as another one: `place` is how far, `same` what must be equal."""
+def is_at_least(position: Json | None, other: Json | None, offset_field: str, *equal_fields: str) -> bool:
+    """Return whether a position is at or past another: equal in `equal_fields`, and not lower in `offset_field`."""
     if other is None or position == other:
         return True
-    return (
-        position is not None
-        and all(position[name] == other[name] for name in same)
-        and int(position[place]) >= int(other[place])
-    )
+    if position is None or any(position[name] != other[name] for name in equal_fields):
+        return False
+    return int(position[offset_field]) >= int(other[offset_field])
 
 
 class Source(ABC):
-    """Something that can be read in ranges, repeatably."""
+    """A system that can be read in ranges, where reading a range again returns the same rows."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -125,26 +125,25 @@ class Source(ABC):
 
     kind: ClassVar[str]
     unit: ClassVar[Literal["bytes", "rows"] | None] = None
-    """The unit of `context.at_most`. None: the source accepts no bound from outside."""
+    """The unit of `context.at_most`. None: the source does not support that bound."""
 
     verified_after: ClassVar[bool] = False
-    """True: `verify` is called once more when the rows have been staged, before they count. For a source whose input
-    can be replaced while it is read without Spark noticing."""
+    """True: `verify` is called again after the rows have been staged, before they count. For a source whose input could
+    be replaced during the read without Spark noticing."""
 
     can_stop: ClassVar[bool] = False
-    """True: `plan` heeds `context.stop_position`."""
+    """True: `plan` respects `context.stop_position`."""
 
     costly_to_read: ClassVar[bool] = False
-    """True: its rows come from another system, so what is needed twice in a checkpoint is read once and stored."""
+    """True: reading again is expensive, so rows that a checkpoint needs twice are read once and stored."""
 
     may_be_archived: ClassVar[bool] = False
-    """True: input may be moved away after it was read, so an empty folder does not mean that there never was any
-    input."""
+    """True: input may be moved away after it was read, so an empty folder does not prove that no input ever arrived."""
 
     @property
     def by_interval(self) -> bool:
-        """True: a plan covers the run's data interval (`context.interval`), whatever was read before. It has no start
-        and no end. Either all sources of a pipeline read by interval, or none does."""
+        """True: a plan covers the run's data interval (`context.interval`), independent of what was read before, and
+        has no start or end position. Either all sources of a pipeline read by interval, or none does."""
         return False
 
     @abstractmethod
@@ -152,63 +151,65 @@ class Source(ABC):
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
     def shared_uri(self, place: Place) -> str | None:
-        """Return the address of what it reads as others write it, such as kafka://broker:9092/orders, without asking
-        there. None: it has none that all write alike."""
+        """Return a standard address of its input, such as kafka://broker:9092/orders, without connecting to it. None:
+        no standard form exists. It is the URI of an Airflow asset, so that other DAGs can refer to the same input."""
         return None
 
     def columns_depend_on(self) -> str | None:
-        """Return everything that the columns of its rows depend on, if the declaration tells: they are then looked up
-        once. None: they may be others in each range."""
+        """Return a text that identifies the columns of its rows, if the declaration alone determines them: they are
+        then looked up only once for each such text. None: the columns may differ from range to range."""
         return None
 
     def problems(self) -> list[str]:
-        """Return all problems of the declaration. Called when the pipeline is validated."""
+        """Return all problems of the declaration, for the validation of the pipeline."""
         return []
 
     def beginning(self, context: SourceContext) -> Json | None:
-        """Return the position to begin at, if it depends on the moment of the call ("from now on"), else None: `plan`
-        finds the beginning by itself.
+        """Return the position to begin at if it depends on the current moment ("from now on"). None: `plan` finds the
+        beginning itself.
 
-        It is called once, before the first plan, and the position is recorded. Otherwise a first checkpoint that is
-        aborted, or not made because nothing is new, would move the beginning, and rows that arrived in between would
+        Called once, before the first plan, and the position is recorded. If each plan computed it, an
+        aborted or empty first checkpoint would move the beginning, and rows that arrived before the next one would
         never be read.
         """
         return None
 
     @abstractmethod
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """Plan what comes after `start` (None: from the beginning), within the source's bounds. Takes milliseconds, no
-        JVM."""
+        """Plan the range after `start` (None: from the beginning), within the source's bounds. Must take milliseconds
+        and need no JVM."""
 
     @abstractmethod
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
         """Raise Invalid, naming each file or version, if the range cannot be read as planned. Return the size of the
-        range, as far as it is known without reading it."""
+        range, or None if only reading it would show that."""
 
     def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
-        """Return the highest time of this column in the range, in microseconds since 1970. None: only the rows show
-        it."""
+        """Return the highest time of this column in the range, in microseconds since 1970, or None if only reading the
+        rows would show it."""
         return None
 
     def files(self, splits: Json) -> list[str]:
-        """Return the names of the input files that a user would recognise, for display. Empty: there are none."""
+        """Return the names of the input files that a user would recognise, for display."""
         return []
 
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        """Return the rows of the range, lazily. An empty range gives an empty frame with the full schema."""
+        """Return the rows of the range, lazily. For an empty range, return an empty frame with the full schema."""
 
     def no_rows(self, spark: SparkSession) -> DataFrame | None:
-        """Return the columns of its rows, without rows, if the declaration alone tells them. None: the input does."""
+        """Return an empty frame with the columns of its rows, or None if only the input determines them."""
         return None
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
-        """Return whether whoever has read up to `position` has read all that one at `other` has read."""
+        """Return whether reading up to `position` includes everything read up to `other`."""
         return other is None or position == other
 
     def missing_input(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
-        """Return what was read between two positions and cannot be read again, in words. Empty: nothing, as far as can
-        be told without reading it."""
+        """Return a description of each part of the input between two positions that can no longer be read.
+
+        Only a check without reading: an empty list does not prove that everything is readable.
+        """
         if start == end:
             return []
         try:
@@ -218,23 +219,29 @@ class Source(ABC):
         return []
 
     def accept(self, position: Json, context: SourceContext, *, unproven: bool = False) -> Json:
-        """Return a position in the system as it is now, for a person who says that it is another one by right, such as
-        a standby that took over. Raise Invalid if what was read last is not there, or if nothing has to be accepted.
+        """Return `position` translated to the system as it is now, because a person accepts that it was replaced, for
+        example by a standby that took over.
 
-        unproven: the person takes the word for that upon themselves.
+        Raise Invalid if the new system lacks the input that was read last, or if it was not replaced. unproven: the
+        person vouches that the input is there, where the source cannot check it.
         """
         raise Invalid(
-            f"source {context.source!r}: nothing that a source of kind {self.kind!r} reads from has to be accepted",
-            expected="a source whose positions say which system they are of, such as postgres-table",
-            help="nothing to do: `tidegate check` tells whether it can continue from its position",
+            f"source {context.source!r}: a source of kind {self.kind!r} never needs its system to be accepted",
+            expected="a source whose positions identify their system, such as postgres-table",
+            help="nothing to do: `tidegate check` shows whether it can continue from its position",
             reason="NOTHING_TO_ACCEPT",
         )
 
     def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
-        """Take note that a checkpoint has been completed whose range ends at `end`. For others who watch the source,
-        such as a tool that shows the lag of consumer groups; tidegate itself never relies on it."""
+        """Handle the completion of a checkpoint whose range ends at `end`.
+
+        For external observers of the source, such as a tool that shows the lag of consumer groups. tidegate itself
+        never relies on it.
+        """
 
     def release(self, before: Json, context: SourceContext) -> None:  # noqa: B027
-        """Let go of all input before this position: no retained checkpoint of this pipeline would read it again, not
-        even after a rollback. For a source that holds input back at its origin until then. A fork is a pipeline of its
-        own: it needs a hold of its own there, by `context.pipeline`."""
+        """Release all input before this position: no retained checkpoint would read it again, even after a rollback.
+
+        For a source that makes its system retain input, such as a replication slot. A fork is a separate pipeline: it
+        needs a separate hold, identified by `context.pipeline`.
+        """

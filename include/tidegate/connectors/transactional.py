@@ -1,16 +1,16 @@
-"""The base of sinks whose target is not a Delta table, but has transactions: a database, a broker.
+"""The base class of sinks whose target has transactions but is not a Delta table, such as a database or a broker.
 
-A job stages the rows as Parquet files, in the pipeline's own folder. After the decision they are loaded into the target
-in one transaction, together with a mark: the number of the checkpoint. No transaction is open while a job runs, and
-none before the decision, so none can time out, and none has to be taken back.
+A job stages the rows as Parquet files in the pipeline's folder. After the decision they are loaded into the target in
+one transaction, together with a mark: the number of the checkpoint. No transaction is open before the decision, so none
+can time out while a job runs, and none has to be undone.
 
-A subclass says what its target is, which checkpoint its mark names, and how to load rows. All else has a default.
+A subclass defines its target, reads the mark, and loads rows. Everything else has a default.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,21 +44,21 @@ __all__ = ["StagedPart", "StagedRows", "TransactionalSink"]
 
 _ROWS, _REMOVED = "rows", "removed"
 _BATCH_ROWS = 8_192
-"""Few, so that the target takes one batch while the next one is read."""
+"""Small, so that the target can load one batch while the next one is read."""
 
 
 class StagedPart(Struct, frozen=True, kw_only=True):
-    """A committable: the files that one attempt of one job staged."""
+    """A committable: the files staged by one attempt of one job."""
 
     columns: Json
     """The schema in Spark's JSON form."""
     files: list[StagedFile]
     """Files with rows to add."""
     notes: Json = {}
-    """What the sink needs to know of the rows when it loads them, and the files do not tell."""
+    """Facts about the rows that `load` needs and the files do not contain."""
     removed_columns: Json | None = None
     removed: list[StagedFile] = []
-    """Files with the rows whose keys must be removed, for a stream that replaces rows."""
+    """Files with rows whose keys must be removed, for a stream with retractions."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class StagedRows:
     """The rows of one checkpoint for one target."""
 
     checkpoint: int
-    """The number that the target's mark has once the rows are loaded."""
+    """The value of the target's mark after the rows are loaded."""
     after: int | None
-    """The number that the mark must have before. None: there is no mark yet."""
+    """The value that the mark must have before. None: the mark must not exist yet."""
     attempt: str
-    """Who loads them: a random name, for logs and traces."""
+    """The random name of the loading attempt, for logs and traces."""
     location: Location
     parts: tuple[StagedPart, ...] = field(repr=False)
 
@@ -86,27 +86,28 @@ class StagedRows:
 
     @property
     def columns(self) -> Json | None:
-        """The schema of the rows in Spark's JSON form. None: there are no rows."""
-        return next((part.columns for part in self.parts), None)
+        """The schema of the rows in Spark's JSON form. None if there are no rows."""
+        return self.parts[0].columns if self.parts else None
 
     def split_by_part(self) -> Iterator[StagedRows]:
-        """Yield the rows of each committable by themselves, oldest first: a key may be in several of them."""
+        """Yield the rows of each committable separately, oldest first. Several committables may contain the same
+        key."""
         return (replace(self, parts=(part,)) for part in self.parts)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows to add, always in the same order. columns: only these."""
+        """Yield the rows to add, always in the same order. columns: read only these."""
         for part in self.parts:
             yield from self._read(part.files, columns)
 
     def tuples(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows to add as Python tuples, for a driver that takes no Arrow. columns: only these, in this
+        """Yield the rows to add as Python tuples, for a driver without Arrow support. columns: read only these, in this
         order."""
         for batch in self.batches(columns):
             names = columns or batch.schema.names
             yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
     def removed_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows whose keys must be removed before the others are added."""
+        """Yield the rows whose keys must be removed before rows are added."""
         for part in self.parts:
             yield from self._read(part.removed, columns)
 
@@ -119,15 +120,15 @@ class StagedRows:
 
 
 class TransactionalSink(ExactlyOnceSink):
-    """A target that takes a checkpoint's rows and its number in one transaction.
+    """A target that stores a checkpoint's rows and its number in one transaction. A subclass must define:
 
         kind       a word for the target, such as "postgres"
-        describe   the configuration, without secrets
-        target     the target as one text: two sinks on one target are refused
-        last       which checkpoint does the target's mark name?
+        describe   return the configuration, without secrets
+        target     return a string that identifies the target; two sinks with the same target are refused
+        last       return the checkpoint that the target's mark names
         load       add the rows and move the mark, in one transaction
 
-    The mark belongs to `context.app_id`, which names this sink of this pipeline permanently.
+    The mark is stored under `context.app_id`, which identifies this sink of this pipeline permanently.
     """
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -136,23 +137,24 @@ class TransactionalSink(ExactlyOnceSink):
 
     @property
     def wants_retractions(self) -> bool:  # type: ignore[override]
-        """Where rows replace others by key, those that are gone have to be removed."""
+        """True for a sink with keys: rows that no longer hold must be removed."""
         return bool(self.upserts)
 
-    # --- what a subclass says -------------------------------------------------------------------------------
+    # --- for subclasses -------------------------------------------------------------------------------------
 
     @abstractmethod
     def last(self, context: SinkContext) -> int | None:
-        """Return the number of the last checkpoint that was loaded into the target, by the target's own mark. None:
-        there is no mark. Raise Unavailable if the target does not answer."""
+        """Return the number of the last checkpoint loaded into the target, according to its mark, or None if it has
+        no mark. Raise Unavailable if the target does not answer."""
 
     @abstractmethod
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         """Add the rows to the target and set its mark to `rows.checkpoint`, in one transaction.
 
-        Return False, and change nothing, unless the mark is `rows.after` inside that transaction: somebody else was
-        faster. A second loader must wait or fail, not get in between. Raise Unavailable if the target does not answer,
-        also if it is unknown whether the transaction has been committed: the mark is then read again.
+        If the mark is not `rows.after` inside that transaction, another loader was faster: return False and change
+        nothing. Transactions of two loaders must not interleave: the second one must wait or fail. Raise Unavailable if
+        the target does not answer, even if it is unknown whether the transaction was committed: the caller then reads
+        the mark again.
         """
 
     def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
@@ -161,33 +163,35 @@ class TransactionalSink(ExactlyOnceSink):
         return []
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
-        """Return the rows as they are to be staged: as the user's code made them, unless the target needs another
-        form that Spark had better make."""
+        """Return the rows in the form in which to stage them. Override it to let Spark do conversions that the target
+        needs. By default, rows are staged as the user's code returns them."""
         return frame
 
     def staged_partitions(self) -> Sequence[str]:
-        """Return the columns whose values become folders of the staged files."""
+        """Return the columns by which staged files are partitioned into folders."""
         return ()
 
     def notes(self, frame: DataFrame) -> Json:
-        """Return what `load` needs to know of the rows, and the staged files do not tell: small, plain JSON."""
+        """Return facts about the rows that `load` needs and the staged files do not contain, as small plain JSON."""
         return {}
 
     def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
-        """Return what is to be loaded of the rows that Spark has staged: all of it, unless the target cannot take two
-        rows with one key, for example."""
+        """Return the files to load, after Spark has staged the rows. Override it if the target cannot load them as
+        they are, for example because two rows have the same key."""
         return staged
 
     def removed_form(self, removed: DataFrame, staged: DataFrame, context: SinkContext) -> DataFrame:
-        """Return the rows whose keys must be removed as they are to be staged. staged: the rows to add, read back from
-        the staged files, so that they are the same however often they are looked at."""
+        """Return the rows whose keys must be removed, in the form in which to stage them.
+
+        staged: the rows to add, read back from the staged files, so that every evaluation returns the same rows.
+        """
         return removed
 
     def set_mark(self, last: int | None, context: SinkContext) -> None:
-        """Set a mark that was lost to what a person says: the target has exactly the checkpoints up to `last`. None: it
-        has none."""
+        """Set a lost mark to `last`, because a person states that the target holds exactly the checkpoints up to it, or
+        no checkpoint if it is None."""
         raise Invalid(
-            f"a sink of kind {self.kind} cannot put back its mark",
+            f"a sink of kind {self.kind} cannot restore its mark",
             expected="a sink that can",
             help=f"change the mark of {context.app_id} in the target itself",
             reason="NO_MARK",
@@ -195,22 +199,22 @@ class TransactionalSink(ExactlyOnceSink):
 
     @property
     def can_set_mark(self) -> bool:
-        """True: it implements `set_mark`."""
+        """Whether the subclass implements `set_mark`."""
         return type(self).set_mark is not TransactionalSink.set_mark
 
     def undo_after(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
-        """Remove what was loaded after checkpoint `to`, and set the mark to `rows.checkpoint`, in one transaction.
+        """Remove all rows loaded after checkpoint `to`, and set the mark to `rows.checkpoint`, in one transaction.
 
-        For a rollback; `rows` has none. Otherwise like `load`. Implement it only if the target can tell which rows came
-        after a checkpoint; by default, rows stay in a rollback.
+        For a rollback, in which `rows` is empty. Otherwise the contract is that of `load`. Implement it only if the
+        target records which checkpoint loaded a row. By default, a rollback leaves the rows in the target.
         """
         raise NotImplementedError
 
     def rows_stay_reason(self) -> str:
-        """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
+        """Return the reason why a rollback cannot remove published rows from the target. Empty if it can."""
         if type(self).undo_after is not TransactionalSink.undo_after:
             return ""
-        return f"a sink of kind {self.kind} cannot take back what it has published"
+        return f"a sink of kind {self.kind} cannot undo what it has published"
 
     # --- the contract of a sink -----------------------------------------------------------------------------
 
@@ -239,11 +243,10 @@ class TransactionalSink(ExactlyOnceSink):
         columns = msgspec.json.decode(frame.schema.json())
         problems = self.output_problems(columns, context)
         if problems:
+            title = f"sink {context.sink}: the output does not fit {self.target(context.place)}:"
             raise Invalid(
-                "\n    ".join(
-                    [f"sink {context.sink}: the output does not fit {self.target(context.place)}:", *problems]
-                ),
-                expected=f"columns that a sink of kind {self.kind} can take",
+                "\n    ".join([title, *problems]),
+                expected=f"columns that a sink of kind {self.kind} supports",
                 help="change the last stage before the sink",
                 reason="BAD_OUTPUT",
             )
@@ -255,16 +258,17 @@ class TransactionalSink(ExactlyOnceSink):
         rows = self.staged_form(frame, context)
         staged = self._write(rows, _ROWS, context, staging, self.staged_partitions())
         staged = self.settled(msgspec.structs.replace(staged, notes=self.notes(frame)), context, staging)
-        taken_out = None
         if removed is not None:
             form = self.removed_form(removed, self._read_staged(rows, staged, context), context)
-            taken_out = self._write(form, _REMOVED, context, staging)
+            staged_removed = self._write(form, _REMOVED, context, staging)
+            if staged_removed.files:
+                staged = msgspec.structs.replace(
+                    staged, removed_columns=staged_removed.columns, removed=staged_removed.files
+                )
         seams.fault("S4.stage.after")
-        files = [*staged.files, *(taken_out.files if taken_out is not None else ())]
+        files = [*staged.files, *staged.removed]
         if not files:
             return Prepared(None, 0)
-        if taken_out is not None and taken_out.files:
-            staged = msgspec.structs.replace(staged, removed_columns=taken_out.columns, removed=taken_out.files)
         return Prepared(
             committable=msgspec.to_builtins(staged),
             rows=sum(file.rows for file in staged.files),
@@ -277,13 +281,14 @@ class TransactionalSink(ExactlyOnceSink):
     ) -> StagedPart:
         location, folder = self.staging_folder(context), f"{staging.folder(context)}/{part}"
         columns = msgspec.json.decode(frame.schema.json())
-        partitions: Json = {"type": "struct", "fields": [f for f in columns["fields"] if f["name"] in partition_by]}
+        partition_fields = [field for field in columns["fields"] if field["name"] in partition_by]
+        partitions: Json = {"type": "struct", "fields": partition_fields}
         written = write_files(frame, partitions, location, folder, partition_by)
         files = sync_and_list(location, folder, partitions, partition_by, written=written)
         return StagedPart(columns=columns, files=files)
 
     def _read_staged(self, rows: DataFrame, staged: StagedPart, context: SinkContext) -> DataFrame:
-        """Return the staged rows. They need not be computed again, nor come out the same if they were."""
+        """Return the staged rows, read from their files: computing them again would cost time, and might differ."""
         if not staged.files:
             return empty_like(rows)
         location = self.staging_folder(context)
@@ -296,49 +301,52 @@ class TransactionalSink(ExactlyOnceSink):
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if head.last_entry is not None and head.last_entry >= publication.id:
-            return None  # The caller finds it in the head that it reads next.
+            return None  # It is published already. The caller sees that in the head that it reads next.
         rows = self._staged_rows(publication, head, context)
-        lost = missing_files(rows.location, [file for part in rows.parts for file in (*part.files, *part.removed)])
-        if lost:
+        missing = missing_files(rows.location, _files(rows.parts))
+        if missing:
             raise Corrupt(
-                f"sink {context.sink!r}: {len(lost)} files that checkpoint {publication.id} staged are gone, first "
-                f"{lost[0]}",
-                expected=f"them in {rows.location.url} until they are loaded into {self.target(context.place)}",
-                help="put them back from a copy; `tidegate recover` tells which checkpoint is whole",
+                f"sink {context.sink!r}: {len(missing)} files that checkpoint {publication.id} staged are gone, "
+                f"first {missing[0]}",
+                expected=f"the files in {rows.location.url} until they are loaded into {self.target(context.place)}",
+                help="restore them from a copy; `tidegate recover` shows which checkpoint is complete",
                 reason=STAGED_FILES_GONE,
             )
-        return self._loaded(rows, context)
+        return self._load_and_report(rows, context)
 
     def _staged_rows(self, publication: Publication, head: Head, context: SinkContext) -> StagedRows:
         parts = tuple(typed.convert(committable, StagedPart) for committable in publication.committables)
         return StagedRows(publication.id, head.last_entry, publication.attempt, self.staging_folder(context), parts)
 
-    def _loaded(self, rows: StagedRows, context: SinkContext) -> PublishedTable | None:
-        return self._moved(lambda: self.load(rows, context), rows, context)
+    def _load_and_report(self, rows: StagedRows, context: SinkContext) -> PublishedTable | None:
+        return self._move_mark(lambda: self.load(rows, context), rows, context)
 
-    def _moved(self, move: Callable[[], bool], rows: StagedRows, context: SinkContext) -> PublishedTable | None:
-        """Let the target's mark move to the checkpoint. None: somebody else was faster."""
+    def _move_mark(
+        self, transaction: Callable[[], bool], rows: StagedRows, context: SinkContext
+    ) -> PublishedTable | None:
+        """Run a transaction that moves the target's mark. Return None if another process was faster."""
         seams.fault("S10.publish.before")
-        if not move():
+        if not transaction():
             return None
         seams.fault("S10.publish.after")
         return self._published(rows.checkpoint, context, rows.count + rows.removed_count)
 
     def _published(self, id: int, context: SinkContext, rows: int | None) -> PublishedTable:
-        """The target has no versions that a reader could ask for: the mark stands for them."""
+        """Return the published version. The target has no versions that a reader could ask for, so it is the mark."""
         return PublishedTable(uri=self.target(context.place), version=id, log_hash="", rows=rows)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         last = self.last(context)
         return self._published(id, context, None) if last is not None and last >= id else None
 
-    def verify(self, at: PublishedTable, context: SinkContext) -> None:
+    def verify(self, published: PublishedTable, context: SinkContext) -> None:
         last = self.last(context)
-        if last is None or last < at.version:
+        if last is None or last < published.version:
+            mark = f"its mark is {last}" if last is not None else "it has no mark"
             raise Corrupt(
-                f"{at.uri} was given checkpoint {at.version}, and its mark says {last or 'that it was given none'}",
-                expected=f"a mark of {at.version} or more",
-                help="the target was made again or put back from an older copy: put the right one back",
+                f"checkpoint {published.version} was published to {published.uri}, but {mark}",
+                expected=f"a mark of {published.version} or more",
+                help="the target was created again or restored from an older copy: restore the right one",
                 reason="TABLE_DAMAGED",
             )
 
@@ -354,28 +362,33 @@ class TransactionalSink(ExactlyOnceSink):
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         parts = [typed.convert(committable, StagedPart) for committable in committables]
-        files = [file for part in parts for file in (*part.files, *part.removed)]
-        return missing_files(self.staging_folder(context), files)
+        return missing_files(self.staging_folder(context), _files(parts))
 
     def restore_plan(
-        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+        self, to: int | None, reported: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> RestorePlan:
-        if known is not None:
-            self.verify(known, context)
+        if reported is not None:
+            self.verify(reported, context)
         last = self.last(context)
         if last is None:
             return RestorePlan(exists=False, not_published_yet=to is not None)
-        lacks = to is not None and last < to
         return RestorePlan(
-            not_published_yet=lacks, target_version=known, version=last, rows_stay_reason=self.rows_stay_reason()
+            not_published_yet=to is not None and last < to,
+            target_version=reported,
+            version=last,
+            rows_stay_reason=self.rows_stay_reason(),
         )
 
     def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        """Take rows back if the target can. Move the mark in any case, so that no checkpoint from before the rollback
-        can be loaded any more."""
+        """Remove rows if the target supports it. Move the mark in any case, so that no checkpoint from before the
+        rollback can still be loaded."""
         if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         rows = self._staged_rows(publication, head, context)
         if self.rows_stay_reason() or publication.restore is None or publication.restore.how == "keep":
-            return self._loaded(rows, context)
-        return self._moved(lambda: self.undo_after(rows, publication.target, context), rows, context)
+            return self._load_and_report(rows, context)
+        return self._move_mark(lambda: self.undo_after(rows, publication.target, context), rows, context)
+
+
+def _files(parts: Iterable[StagedPart]) -> list[StagedFile]:
+    return [file for part in parts for file in (*part.files, *part.removed)]

@@ -1,7 +1,7 @@
-"""Functions that give something else each time they are computed, as far as code shows that it calls them.
+"""Finds calls of non-deterministic functions, such as `rand()` or `now()`, in Python code and Spark SQL.
 
-A stage that calls one gives other rows to a retry, and to a backfill: Spark's `current_timestamp()` is the moment of
-the query, whatever the checkpoint's clock says.
+A stage that calls one returns different rows in a retry or a backfill. Spark's `current_timestamp()`, for example, is
+the time of the query, not the checkpoint's time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNREPEATABLE: Final = re.compile(
     r"input_file_name|current_user|session_user|version)\b",
     re.IGNORECASE,
 )
-"""In an expression of Spark SQL that has nothing but columns of its own."""
+"""Matches their names in a Spark SQL expression whose only columns cannot have such names."""
 
 _CALLED: Final = re.compile(
     r"\b(rand|randn|random|randstr|uuid|shuffle|now|curdate|monotonically_increasing_id|spark_partition_id)\s*\(|"
@@ -35,46 +35,51 @@ _NAMES: Final = frozenset(
         *("localtimestamp", "spark_partition_id", "sample", "randomSplit"),
     )
 )
-"""Of Python's and PySpark's functions."""
+"""Names of such functions in Python and PySpark."""
 
 
 def unrepeatable_calls(function: Callable[..., Any]) -> list[str]:
-    """Return the names of such functions in a function's code, in what it is made of, and in functions of its own
-    module that it calls."""
-    found: dict[str, None] = {}
+    """Return the names of non-deterministic functions that a function calls, directly, in nested functions and SQL
+    texts, or in functions of its module that it calls."""
+    names: dict[str, None] = {}  # in order, each once
     for code in _codes(function, set()):
-        found |= dict.fromkeys(_names_called(code))
-        texts = [const for const in code.co_consts[_docs(code) :] if isinstance(const, str)]
-        found |= dict.fromkeys(name for text in texts for name in unrepeatable_in_text(text))
-    return list(found)
+        names |= dict.fromkeys(_names_called(code))
+        for constant in code.co_consts[_docstring_count(code) :]:
+            if isinstance(constant, str):
+                names |= dict.fromkeys(unrepeatable_in_text(constant))
+    return list(names)
 
 
 def _names_called(code: CodeType) -> Iterator[str]:
-    """Yield the names in the code, but for `timers.now`: an argument's time is that of the checkpoint."""
+    """Yield the names in the code. `now` of an argument, as in `timers.now`, is excluded: it is the checkpoint's
+    time."""
     arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    before: dis.Instruction | None = None
+    previous: dis.Instruction | None = None
     for step in dis.get_instructions(code):
         is_name = step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"))
-        of_argument = before is not None and before.opname.startswith("LOAD_FAST") and before.argval in arguments
+        of_argument = previous is not None and previous.opname.startswith("LOAD_FAST") and previous.argval in arguments
         if is_name and step.argval in _NAMES and not (of_argument and step.argval in ("now", "today")):
             yield step.argval
-        before = step
+        previous = step
 
 
 def unrepeatable_in_text(text: str) -> list[str]:
-    """Return the names of such functions that an expression of Spark SQL calls."""
-    found = (match for match in _CALLED.finditer(_LITERAL.sub(" ", text)))
-    return list(dict.fromkeys(next(filter(None, match.groups())).lower() for match in found))
+    """Return the names of non-deterministic functions that a Spark SQL expression calls."""
+    names: dict[str, None] = {}
+    for match in _CALLED.finditer(_LITERAL.sub(" ", text)):
+        names |= {group.lower(): None for group in match.groups() if group}
+    return list(names)
 
 
-def _docs(code: CodeType) -> int:
-    """Return 1 if the first of a function's constants is its docstring: no expression ends with a full stop."""
+def _docstring_count(code: CodeType) -> int:
+    """Return 1 if the first constant is the function's docstring, else 0. No SQL expression ends with a full stop."""
     first = code.co_consts[0] if code.co_consts else None
     return int(isinstance(first, str) and first.rstrip().endswith("."))
 
 
 def _codes(function: object, seen: set[int]) -> Iterator[CodeType]:
-    """Yield the code of a function, of those inside it, and of those in its module or around it that it calls."""
+    """Yield the code of a function, of functions nested in it, and of functions in its module or closure that it
+    calls."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     function = getattr(function, "func", function)  # of a partial
@@ -94,4 +99,4 @@ def _codes(function: object, seen: set[int]) -> Iterator[CodeType]:
         try:
             yield from _codes(cell.cell_contents, seen)
         except ValueError:
-            continue  # it is not filled yet
+            continue  # the cell is still empty

@@ -1,6 +1,6 @@
-"""Texts on their way into JSON: Spark writes bytes that are not valid UTF-8 as U+FFFD there, without a word.
+"""Refuses texts that are not valid UTF-8 when rows are written as JSON, where Spark silently replaces bytes by U+FFFD.
 
-So two keys would become one, and a value another. Rows with such texts are refused, however deep these lie.
+Values would change, and two keys could become equal. Texts nested in structs, maps and arrays are checked, too.
 """
 
 from __future__ import annotations
@@ -26,27 +26,31 @@ def columns_for_json(frame: DataFrame, names: Iterable[str]) -> list[Column]:
     for name in names:
         column = F.col(quoted(name))
         if condition := holds_invalid_text(quoted(name), frame.schema[name].dataType.jsonValue()):
-            why = f"column {name!r} holds text that is not valid UTF-8, which JSON cannot hold"
-            column = refuse_rows(column, F.expr(condition), why).alias(name)
+            problem = f"column {name!r} holds text that is not valid UTF-8, which JSON cannot hold"
+            column = refuse_rows(column, F.expr(condition), problem).alias(name)
         columns.append(column)
     return columns
 
 
 def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
-    """Return SQL that is true if a value holds such a text, and otherwise false. Empty: values of this type hold none.
+    """Return a SQL condition that is true if a value holds an invalid text, else false. Empty if its type has no texts.
 
-    kind: the type in Spark's JSON form. depth: the number of functions of an item that it is in.
+    kind: the type in Spark's JSON form. depth: the number of enclosing lambda functions, to name their variables.
     """
     if isinstance(kind, str):
         is_text = kind.startswith(("string", "varchar", "char"))
         return f"coalesce(NOT is_valid_utf8({value}), false)" if is_text else ""
     if kind["type"] == "struct":
-        fields = ((field_of(value, field["name"]), field["type"]) for field in kind["fields"])
-        return " OR ".join(filter(None, (holds_invalid_text(*field, depth) for field in fields)))
+        conditions = [
+            holds_invalid_text(field_of(value, field["name"]), field["type"], depth) for field in kind["fields"]
+        ]
+        return " OR ".join(filter(None, conditions))
     if kind["type"] == "map":
-        parts = ((f"map_keys({value})", kind["keyType"]), (f"map_values({value})", kind["valueType"]))
-        lists = (holds_invalid_text(part, {"type": "array", "elementType": inner}, depth) for part, inner in parts)
-        return " OR ".join(filter(None, lists))
+        keys = holds_invalid_text(f"map_keys({value})", {"type": "array", "elementType": kind["keyType"]}, depth)
+        values = holds_invalid_text(f"map_values({value})", {"type": "array", "elementType": kind["valueType"]}, depth)
+        return " OR ".join(filter(None, (keys, values)))
+    if kind["type"] != "array":
+        return ""
     item = f"_item{depth}"
-    inner = holds_invalid_text(item, kind["elementType"], depth + 1) if kind["type"] == "array" else ""
-    return f"coalesce(exists({value}, {item} -> {inner}), false)" if inner else ""
+    condition = holds_invalid_text(item, kind["elementType"], depth + 1)
+    return f"coalesce(exists({value}, {item} -> {condition}), false)" if condition else ""

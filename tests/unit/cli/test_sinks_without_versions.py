@@ -18,7 +18,7 @@ from tidegate.history.query import CheckpointHistory
 from tidegate.pipeline.card import card_of, read_card
 from tidegate.ui import views
 
-WHY = "a sink of kind sqlite cannot take back what it has published"
+WHY = "a sink of kind sqlite cannot undo what it has published"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_doctor_notices_a_target_that_was_put_back_from_an_older_copy(shop, tide
         database.execute("UPDATE tidegate SET last = 1")
     found = findings(tidegate)["target copied"]
     assert found["state"] == "bad"
-    assert "was given checkpoint 3, and its mark says 1" in found["detail"]
+    assert "but its mark is 1" in found["detail"]
 
 
 def test_doctor_looks_for_its_staged_files_where_they_are(shop, tidegate):
@@ -265,7 +265,7 @@ def test_a_savepoint_is_verified_by_the_mark(shop, tidegate):
         database.execute("UPDATE tidegate SET last = 1")
     damaged = tidegate("savepoint", "verify", CODE, "good-one", "--json")
     assert (damaged.code, damaged.json["complete"]) == (1, False)
-    assert "was given checkpoint 3, and its mark says 1" in damaged.json["problems"][0]
+    assert "but its mark is 1" in damaged.json["problems"][0]
 
 
 def test_a_copy_of_a_savepoint_needs_nothing_of_the_target(shop, folder, tidegate):

@@ -138,7 +138,7 @@ def test_the_mark_stands_for_the_versions_that_the_target_does_not_have(target):
     target.sink.verify(at, target.context)
 
 
-@pytest.mark.parametrize(("mark", "said"), [(3, "its mark says 3"), (None, "its mark says that it was given none")])
+@pytest.mark.parametrize(("mark", "said"), [(3, "its mark is 3"), (None, "it has no mark")])
 def test_a_target_that_was_made_again_or_put_back_is_damage(target, mark, said):
     at = target.publish(4, target.stage(4, kv((1, "a"))))
     target.sink.mark = mark
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_it_lacks_is_told(target):
     assert (way.not_published_yet, way.version, way.rows_stay_reason) == (
         True,
         2,
-        "a sink of kind memory cannot take back what it has published",
+        "a sink of kind memory cannot undo what it has published",
     )
 
 

@@ -107,7 +107,7 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
         head = sinking.sink.head(context)
         table = _Table(pipeline, sinking, context, head, pipeline.ledger.view(reach=head.last_entry))
         visible = table.visible_entry(interval)
-        disowned = sinking.sink.disown(interval, visible, head, context, take_out=take_out, look=look)
+        disowned = sinking.sink.disown(interval, visible, head, context, take_out=take_out, dry_run=look)
         if disowned is not None:
             return disowned
     raise _busy(name)

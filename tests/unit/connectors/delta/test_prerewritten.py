@@ -449,7 +449,7 @@ def test_whatever_goes_wrong_ahead_is_left_to_the_publisher(
         )
         is None
     )
-    assert "could not be rewritten ahead" in caplog.text
+    assert "could not be rewritten in advance" in caplog.text
     assert not world.location.walk("tidegate/u1-s/00000005/attempt/ahead")
 
 

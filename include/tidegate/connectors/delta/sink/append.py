@@ -1,7 +1,7 @@
 """Append rows to a Delta table, visible exactly once.
 
-Spark writes Parquet files into a folder inside the table; nobody sees them, since no log names them. After
-the decision one commit of metadata names them all, together with the checkpoint's id.
+Spark writes Parquet files into a folder inside the table. They are invisible because the log does not name them. After
+the decision, one metadata commit adds them all, together with the checkpoint's id.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ __all__ = ["DeltaAppend"]
 
 
 class DeltaAppend(DeltaSink):
-    """Add the rows of each checkpoint to a Delta table, which the first one creates.
+    """Add the rows of each checkpoint to a Delta table, which the first checkpoint creates.
 
     path: the table's folder, relative to the pipeline's base, or a URL.
-    partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does. Text that is
-        not valid UTF-8, or __HIVE_DEFAULT_PARTITION__, times outside of the years 1 to 9999, and decimals below zero
-        that are no whole numbers, are refused.
+    partition_by: columns whose values become folders. As in all Delta tables, empty text becomes null there. Refused
+        are text that is not valid UTF-8, the text __HIVE_DEFAULT_PARTITION__, times outside of the years 1 to 9999,
+        and negative decimals that are not whole numbers.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
         the output lacks are then null. Types never change.
-    properties: table properties that are set when this sink creates the table.
+    properties: table properties to set when this sink creates the table.
     take_over: publish to a table that another pipeline of this name has published to.
-    interval_column: in an interval pipeline, a date or timestamp column that holds the interval to which a row
-        belongs. An interval then replaces all rows of its time, whoever wrote them, also in tables that others
-        compact. Without it, an interval replaces the files that it has written itself.
-    changelog: for a stream that replaces rows, such as an aggregate: add each new row, and keep the earlier ones.
+    interval_column: in an interval pipeline, a date or timestamp column that determines the interval of a row. An
+        interval then replaces all rows of its time, even those of other writers, and the table may be compacted by
+        others. Without it, an interval replaces only the files that it has written.
+    changelog: for a stream with retractions, such as an aggregate: add each new row, and keep the earlier ones.
     """
 
     kind: ClassVar[str] = "delta-append"
@@ -121,7 +121,7 @@ class DeltaAppend(DeltaSink):
     def prestage(
         self,
         frame: DataFrame,
-        beside: Mapping[str, Column],
+        mark_columns: Mapping[str, Column],
         context: SinkContext,
         staging: Staging,
         *,
@@ -132,15 +132,15 @@ class DeltaAppend(DeltaSink):
             return None
         schema = self.output_schema(frame, context, self.open(context))
         seams.fault("S4.stage.before")
-        return prestage(frame, beside, location, staging.data_folder(context), schema, draft)
+        return prestage(frame, mark_columns, location, staging.data_folder(context), schema, draft)
 
-    def prepare_prestaged(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
+    def prepare_prestaged(self, prestaged: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
         snapshot = self.open(context)
-        schema = self.output_schema(ahead.frame, context, snapshot)
-        return self._prepared(ahead.frame, schema, snapshot, ahead.staged(), context, staging)
+        schema = self.output_schema(prestaged.frame, context, snapshot)
+        return self._prepared(prestaged.frame, schema, snapshot, prestaged.staged(), context, staging)
 
     def prepare_rows(self, rows: Iterable[pa.Table], schema: Json, context: SinkContext, staging: Staging) -> Prepared:
-        """Do the same as `prepare` for rows in this process. schema: theirs, in Spark's JSON form."""
+        """Like `prepare`, for rows in this process. schema: the rows' schema in Spark's JSON form."""
         location, snapshot = locate(context.place, self.path), self.open(context)
         columns = self.fitting(schema, context, snapshot)
         seams.fault("S4.stage.before")
@@ -159,7 +159,7 @@ class DeltaAppend(DeltaSink):
         context: SinkContext,
         staging: Staging,
     ) -> Prepared:
-        """Return the result of `prepare`. Raise Invalid if the table may not have the staged rows."""
+        """Return the result of `prepare`. Raise Invalid if the staged rows must not go into the table."""
         location = locate(context.place, self.path)
         not_null = checked_not_null(frame, snapshot, files, context)
         seams.fault("S4.stage.after")
@@ -168,7 +168,9 @@ class DeltaAppend(DeltaSink):
             refuse_outside(files, table, self.interval_column, staging.interval, context)
         if not files and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
-        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        since = None
+        if snapshot is not None and staging.interval is not None:
+            since = snapshot.version
         batch = StagedBatch(columns=schema, files=files, not_null=not_null, since=since)
         return staged_result(batch, sum(file.rows for file in files))
 
@@ -209,7 +211,7 @@ class DeltaAppend(DeltaSink):
         context: SinkContext,
         *,
         take_out: bool,
-        look: bool = False,
+        dry_run: bool = False,
     ) -> Disowned | None:
         if self.interval_column is not None:
             raise found_by_column(self.interval_column, context)
@@ -223,7 +225,7 @@ class DeltaAppend(DeltaSink):
             replaces,
             context,
             take_out=take_out,
-            look=look,
+            dry_run=dry_run,
             folder=f"{entry_folder(context, id)}/{MERGED}{attempt}",
             attempt=attempt,
         )

@@ -1,13 +1,14 @@
-"""Disown an interval's rows in a Delta table, after others have rewritten them.
+"""Disown an interval's rows in a Delta table, after another writer has rewritten them.
 
-    take out    the rows are found by their values, which OPTIMIZE does not change, and removed in this commit
-    leave       they stay where others have put them, or have been deleted by hand; the interval's own files that
-                still exist are removed
+    take out    find the rows by their values, which OPTIMIZE does not change, and remove them in this commit
+    leave       leave the rows in the files to which they were moved, or they were deleted by hand; remove the
+                interval's original files that still exist
 
-Either is one commit right after the version that was examined, with a tag that names the checkpoint whose rows it
-disowned. From then on the interval has no rows in the table, and its next publication only adds rows. Values identify
-rows only if none was changed: so every commit since the interval was published is checked, and exactly as many rows
-must be found as were published. Among equal rows it makes no difference which ones are removed.
+Either is one commit directly after the version that was examined. A tag names the checkpoint whose rows it disowns.
+After that, the interval has no rows in the table, and its next publication only adds rows.
+
+Values identify rows only if none has changed. So every commit since the interval was published is checked, and exactly
+as many rows must be found as were published. Among equal rows it makes no difference which ones are removed.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def disown(
     context: SinkContext,
     *,
     take_out: bool,
-    look: bool,
+    dry_run: bool,
     folder: str,
     attempt: str,
 ) -> Disowned | None:
@@ -63,7 +64,7 @@ def disown(
     if trace_of(file.path for file in files) == expected:
         raise Rejected(
             f"sink {context.sink!r}: the files of interval {interval} are in {snapshot.location.url} as they were "
-            "published: the next publication replaces their rows",
+            "published, and the next publication replaces their rows",
             help="nothing to do",
             reason="NOT_REWRITTEN",
         )
@@ -71,7 +72,7 @@ def disown(
     if take_out:
         published = _PublishedRows(snapshot, interval, id, expected, context)
         removed, rows = published.carriers, sum(published.rows.values())
-    if look:
+    if dry_run:
         return Disowned(version=None, rows=rows, files=len(removed))
     if take_out:
         rewritten = published.rewrite_without(folder)
@@ -103,9 +104,9 @@ class _PublishedRows:
         published = self._find_publication()
         files = [file for file in _added_files(published) if f"/{interval.key}/" in file.path]
         if trace_of(file.path for file in files) != expected:
-            raise self._refusal(f"version {published.version} of the table does not name the files that it published")
+            raise self._refusal(f"version {published.version} of the table does not name the published files")
         if missing := missing_files(snapshot.location, files):
-            raise self._refusal(f"{len(missing)} of its files are gone (VACUUM removes what no version needs)")
+            raise self._refusal(f"{len(missing)} of its files are gone: VACUUM removes files of old versions")
         carriers = self._follow({file.path for file in files}, published.version)
         live = {file.path: file for file in live_files(snapshot)}
         self.carriers: list[LiveFile] = [live[path] for path in sorted(carriers)]
@@ -113,9 +114,8 @@ class _PublishedRows:
         """The number of rows by the digest of their values."""
 
     def rewrite_without(self, folder: str) -> list[StagedFile]:
-        """Write new files for those that hold the rows now, without these rows. Raise Invalid unless all of them are
-        found."""
-        missing, lock = Counter(self.rows), Lock()
+        """Rewrite the files that hold the rows, without these rows. Raise Invalid unless all of them are found."""
+        missing, lock = Counter(self.rows), Lock()  # several threads rewrite files
 
         def remove(rows: pa.Table, source: InputFile, start: int) -> Any:
             import pyarrow as pa
@@ -138,12 +138,13 @@ class _PublishedRows:
         return rewritten
 
     def _find_publication(self) -> Commit:
-        publication = None
         try:
             publication = find_publication(self.snapshot, self.context.app_id, self.id)
         except Corrupt as error:
             raise self._refusal(error.what) from error
-        commit = read_commit(self.snapshot.location, publication.version) if publication is not None else None
+        commit = None
+        if publication is not None:
+            commit = read_commit(self.snapshot.location, publication.version)
         if commit is None:
             raise self._refusal("the table's history does not show in which version it was published")
         return commit
@@ -153,14 +154,14 @@ class _PublishedRows:
         for version in range(since + 1, self.snapshot.version + 1):
             commit = read_commit(self.snapshot.location, version)
             if commit is None:
-                raise self._refusal(f"the commit file of version {version} is gone")
+                raise self._refusal(f"the commit file of version {version} is missing")
             removed = commit.removed_paths()
             if not removed & carriers:
                 continue
             # A commit that disowns another interval's rows rewrites the remaining rows unchanged.
             if commit.changes_rows() and not commit.tags().get("tidegate.disowned"):
                 operation = commit.operation or "unknown"
-                raise self._refusal(f"version {version} ({operation}) has changed rows in the files that hold it")
+                raise self._refusal(f"version {version} ({operation}) has changed rows in the files that hold them")
             carriers = (carriers - removed) | commit.added_paths()
         return carriers
 
@@ -168,14 +169,13 @@ class _PublishedRows:
         for part in parts_of(self.table, source):
             yield from _row_digests(read_part(self.table, part, self.names))
 
-    def _refusal(self, why: str) -> Invalid:
+    def _refusal(self, reason: str) -> Invalid:
         return Invalid(
             f"sink {self.context.sink!r}: the rows that checkpoint {self.id} published to {self.snapshot.location.url} "
-            f"for interval {self.interval} cannot be identified by their values: {why}",
-            expected="rows that are as they were published, whatever files they are in, and the files that were "
-            "published",
-            help="delete the remaining ones by hand, such as with DELETE FROM … WHERE …, and then use --leave; or use "
-            "--leave without deleting them: then they stay permanently, in addition to the next publication",
+            f"for interval {self.interval} cannot be identified by their values: {reason}",
+            expected="unchanged rows, in any file, and the files that were published",
+            help="delete the remaining rows by hand, for example with DELETE FROM … WHERE …, and then use --leave; or "
+            "use --leave without deleting them: they then stay permanently, in addition to the next publication",
             reason="INTERVAL_CHANGED",
         )
 
@@ -189,7 +189,7 @@ def _added_files(commit: Commit) -> list[StagedFile]:
 
 
 def _row_digests(rows: pa.Table) -> Iterator[bytes]:
-    """Yield a digest of all values of each row."""
+    """Yield a digest of the values of each row."""
     columns = [python_values(column) for column in rows.columns]
     for values in zip(*columns, strict=True):
         yield blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()

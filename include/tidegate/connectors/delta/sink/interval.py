@@ -1,9 +1,9 @@
-"""Find and replace one interval's rows in a Delta table in one commit, and no other rows.
+"""Find and replace exactly one interval's rows in a Delta table, in one commit.
 
-The table's own log shows whose rows these are. An interval stages files in a folder with the interval's name, so its
-rows are the live files below folders of that name. Another writer who compacts the table, or deletes some rows, writes
-files with names of its own. Then files no longer separate the interval's rows from others, which shows in the trace of
-the publication. Such a table needs a column that holds the interval to which a row belongs.
+An interval stages its files in a folder named after it, so its rows are the live files below folders of that name. When
+another writer compacts the table or deletes rows, it writes files elsewhere, and files no longer separate the
+interval's rows from other rows. The trace of the publication reveals that. Such a table needs a column that determines
+the interval of a row.
 """
 
 from __future__ import annotations
@@ -49,36 +49,38 @@ __all__ = [
 ]
 
 _LOOK_BACK = 1000
-"""Commits that are searched for the one that rewrote an interval's files: only for the message."""
+"""The number of commits to search for the one that rewrote an interval's files, for the error message."""
 
 
 def trace_of(paths: Iterable[str]) -> Json:
-    """Return a trace of files that shows later whether exactly these files exist."""
+    """Return a trace of files by which to check later that exactly these files exist."""
     names = sorted(paths)
     return {"files": len(names), "sha": sha256("\n".join(names).encode())}
 
 
 def refuse_features(snapshot: Snapshot, context: SinkContext) -> None:
-    """Raise Invalid for a table from which delta-rs may not remove files."""
+    """Raise Invalid for a table from which delta-rs must not remove files."""
     if reasons := spark_reasons_to_rewrite(snapshot):
         raise Invalid(
             f"sink {context.sink}: {snapshot.location.url} has {', '.join(reasons)}",
-            expected="a table in which delta-rs may replace files: an interval pipeline replaces its own",
+            expected="a table in which delta-rs may replace files, as an interval pipeline does",
             help="use another table, or remove that feature",
             reason="NEEDS_SPARK",
         )
 
 
 def is_published(snapshot: Snapshot, publication: Publication, context: SinkContext) -> bool:
-    """Return whether the table has the commit of this publication. It can only come after the version that was current
-    when the rows were staged."""
-    staged_on = [batch.get("since") for batch in publication.committables]
-    since = min((-1 if version is None else int(version) for version in staged_on), default=-1)
+    """Return whether the table has the commit of this publication.
+
+    Only versions after the one that was current when the rows were staged are searched.
+    """
+    versions = [batch.get("since") for batch in publication.committables]
+    since = min((-1 if version is None else int(version) for version in versions), default=-1)
     return find_publication(snapshot, context.app_id, publication.id, since) is not None
 
 
 def publication_of(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
-    """Return where a checkpoint was published, as far back as the log's commit files reach."""
+    """Return where a checkpoint was published, or None if the log's commit files do not show it."""
     with contextlib.suppress(Corrupt):
         return find_publication(snapshot, app_id, id)
     return None
@@ -87,8 +89,8 @@ def publication_of(snapshot: Snapshot, app_id: str, id: int) -> Committed | None
 def replaced_files(
     snapshot: Snapshot, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext
 ) -> list[LiveFile]:
-    """Return the interval's live files, exactly those that were published. Raise Invalid if others have rewritten
-    some."""
+    """Return the interval's live files. Raise Invalid if they are not exactly those that were published, because
+    another writer has rewritten some."""
     files = interval_files(snapshot, interval, context)
     id, expected = replaces if replaces is not None else (None, trace_of(()))
     if trace_of(file.path for file in files) == expected or (not files and _is_disowned(snapshot, interval, id)):
@@ -97,14 +99,13 @@ def replaced_files(
 
 
 def interval_files(snapshot: Snapshot, interval: Interval, context: SinkContext) -> list[LiveFile]:
-    """Return the live files that an interval has staged. Rows that others have moved to other files are not in them."""
+    """Return the live files that an interval staged. Rows that other writers moved to other files are not in them."""
     folder = f"tidegate/{context.uid}-{context.sink}/"
     return [file for file in live_files(snapshot, containing=f"/{interval.key}/") if file.path.startswith(folder)]
 
 
 def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool:
-    """Return whether somebody has disowned what checkpoint `id` published for the interval
-    (connectors/delta/sink/disowned.py)."""
+    """Return whether the rows that checkpoint `id` published for the interval were disowned (disowned.py)."""
     for version in range(snapshot.version, -1, -1):
         mark = snapshot.mark(version)
         if mark is None:
@@ -114,7 +115,7 @@ def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool
             if tags.get("tidegate.disowned") == interval.key:
                 return True
             if tags.get("tidegate.publishes"):
-                break  # the publication itself: it cannot have been disowned before
+                break  # This is the publication, so no earlier commit can have disowned it.
     return False
 
 
@@ -123,21 +124,21 @@ def _rewritten_error(
 ) -> Invalid:
     publisher = f"checkpoint {id}" if id is not None else "this pipeline"
     version, operation = _find_rewriter(snapshot, f"/{interval.key}/")
-    cause = f"; version {version} ({operation}) took some of them out" if version is not None else ""
+    cause = f"; version {version} ({operation}) removed some of them" if version is not None else ""
     return Invalid(
-        f"sink {context.sink!r}: of the {expected} files that {publisher} put into {snapshot.location.url} for "
-        f"interval {interval}, {present} are there{cause}. The rows to replace cannot be identified by file",
-        expected="the interval's files as they were published: no OPTIMIZE, DELETE or UPDATE by others",
-        help=f"`tidegate disown MODULE:pipeline --sink {context.sink} --interval {interval} --take-out` finds them by "
-        "their values, if others have only moved them (OPTIMIZE), and removes them; --leave instead says that they "
-        "stay, or that you have deleted them. Pending rows are published after either. To avoid this permanently, name "
-        "the column that holds a row's interval: DeltaAppend(…, interval_column='…')",
+        f"sink {context.sink!r}: of the {expected} files that {publisher} added to {snapshot.location.url} for "
+        f"interval {interval}, {present} remain{cause}. The rows to replace cannot be identified by file",
+        expected="the interval's files as they were published: no OPTIMIZE, DELETE or UPDATE by another writer",
+        help=f"`tidegate disown MODULE:pipeline --sink {context.sink} --interval {interval} --take-out` finds the rows "
+        "by their values and removes them, if they were only moved (OPTIMIZE); use --leave if they should stay, or you "
+        "have deleted them. Pending rows are published after either. To avoid this permanently, name the column that "
+        "determines a row's interval: DeltaAppend(…, interval_column='…')",
         reason="INTERVAL_REWRITTEN",
     )
 
 
 def _find_rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
-    """Return the last commit of another writer that removed files of the interval."""
+    """Return the version and operation of the last commit of another writer that removed files of the interval."""
     for version in range(snapshot.version, max(snapshot.version - _LOOK_BACK, -1), -1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
@@ -151,7 +152,7 @@ def _find_rewriter(snapshot: Snapshot, part: str) -> tuple[int | None, str]:
 
 
 def column_problems(schema: Json, column: str) -> list[str]:
-    """Return the reasons why a column cannot hold a row's interval."""
+    """Return the reasons why a column cannot determine a row's interval."""
     fields = columns(schema)
     if column not in fields:
         return [f"interval_column {column!r} is not in the output ({', '.join(fields)})"]
@@ -164,7 +165,7 @@ def column_problems(schema: Json, column: str) -> list[str]:
 def refuse_outside(
     files: Sequence[StagedFile], table: Table, column: str, interval: Interval, context: SinkContext
 ) -> None:
-    """Raise Invalid if a staged row is outside its interval: another interval would replace it, or none ever would."""
+    """Raise Invalid if a staged row is outside its interval: another interval might replace it, or no interval ever."""
     import pyarrow.compute as pc
 
     inside = _IntervalCondition(table.schema, column, interval)
@@ -185,8 +186,8 @@ def refuse_outside(
 def found_by_column(column: str, context: SinkContext) -> Rejected:
     """Return the error for a request to disown an interval's rows: a column always finds them."""
     return Rejected(
-        f"sink {context.sink!r} finds the rows of an interval by their {column!r}, wherever they are: there is nothing "
-        "to disown",
+        f"sink {context.sink!r} finds the rows of an interval by column {column!r}, in any file, so they need not be "
+        "disowned",
         help="nothing to do",
         reason="NOT_REWRITTEN",
     )
@@ -201,47 +202,51 @@ def replace_by_column(
     stamp: CommitStamp,
     folder: str,
 ) -> Committed | None:
-    """Commit the files in place of all rows of the interval, whoever wrote them, right after `snapshot`.
+    """Commit the files directly after `snapshot`, in place of all rows of the interval, including other writers' rows.
 
-    folder: for new files with the other rows of the files that hold some of the interval.
+    folder: for the rewritten files, which keep rows of other intervals.
     """
     table = Table(snapshot.location, snapshot.schema, tuple(partition_by))
     replaced, rewritten = _replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
     committed = replace(snapshot, [*rewritten, *files], replaced, stamp)
-    commit = read_commit(snapshot.location, committed.version) if committed is not None else None
+    commit = None
+    if committed is not None:
+        commit = read_commit(snapshot.location, committed.version)
     if commit is None or not {file.path for file in rewritten} <= commit.added_paths():
-        snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+        snapshot.location.remove_folder(folder)  # Another publisher's commit counts, so these files are useless.
     return committed
 
 
 def _replaced_by_column(
     snapshot: Snapshot, table: Table, column: str, interval: Interval, folder: str
 ) -> tuple[list[LiveFile], list[StagedFile]]:
-    """Return the files that hold rows of the interval, whoever wrote them, and new files with their other rows."""
+    """Return the files that hold rows of the interval, and new files with the remaining rows."""
     inside = _IntervalCondition(table.schema, column, interval)
     live = {file.path: file for file in live_files(snapshot, within=(column, inside.low, inside.high))}
 
     def is_replaced(rows: Any, source: InputFile, start: int) -> Any:
         return inside(rows[column])
 
-    changed, rewritten = rewrite(table, list(map(InputFile.of, live.values())), [column], is_replaced, folder)
+    sources = [InputFile.of(file) for file in live.values()]
+    changed, rewritten = rewrite(table, sources, [column], is_replaced, folder)
     return [live[source.path] for source in changed], rewritten
 
 
 class _IntervalCondition:
-    """The condition low <= column < high, in the column's type. A date means its first moment, in UTC."""
+    """The condition low <= column < high, in the column's type. A date stands for midnight UTC."""
 
     def __init__(self, schema: Json, column: str, interval: Interval) -> None:
         self.column = column
         kind = columns(schema)[column]["type"]
-        self.low, self.high = (_typed_bound(kind, moment) for moment in (interval.start, interval.end))
+        self.low = _typed_bound(kind, interval.start)
+        self.high = _typed_bound(kind, interval.end)
 
     def __call__(self, values: Any) -> Any:
-        """Return a mask over a column. Null is outside."""
+        """Return a mask of the values that are inside. Null is outside."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        low, high = (pa.scalar(bound, values.type) for bound in (self.low, self.high))
+        low, high = pa.scalar(self.low, values.type), pa.scalar(self.high, values.type)
         mask = pc.and_(pc.greater_equal(values, low), pc.less(values, high))
         return pc.fill_null(mask, False)
 
@@ -249,7 +254,8 @@ class _IntervalCondition:
 def _typed_bound(kind: Any, moment: datetime) -> Any:
     if kind == "timestamp":
         return moment
-    bare = moment.astimezone(UTC).replace(tzinfo=None)
+    naive = moment.astimezone(UTC).replace(tzinfo=None)
     if kind == "timestamp_ntz":
-        return bare
-    return bare.date() if bare.time() == time.min else bare.date() + timedelta(days=1)
+        return naive
+    # For a moment during a day, the first date at or after it is the next day.
+    return naive.date() if naive.time() == time.min else naive.date() + timedelta(days=1)

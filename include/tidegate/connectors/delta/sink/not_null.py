@@ -28,11 +28,12 @@ def checked_not_null(
     required = sorted(required_columns(snapshot.schema)) if snapshot else []
     if not required:
         return []
-    fields = msgspec.json.decode(frame.schema.json())["fields"] if frame is not None else []
-    declared = {field["name"] for field in fields if not field["nullable"]}
-    doubtful = [
-        name for name in required if name not in declared and not all(_has_no_null(file, name) for file in files)
-    ]
+    declared = set()
+    if frame is not None:
+        fields = msgspec.json.decode(frame.schema.json())["fields"]
+        declared = {field["name"] for field in fields if not field["nullable"]}
+    unproven = [name for name in required if name not in declared]
+    doubtful = [name for name in unproven if not all(_has_no_null(file, name) for file in files)]
     if doubtful:
         raise Invalid(
             f"sink {context.sink}: {', '.join(map(repr, doubtful))} may be null, which the table does not allow",

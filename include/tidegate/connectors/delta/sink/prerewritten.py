@@ -1,16 +1,16 @@
-"""Files of an upsert's table that its job rewrites ahead, with Spark's workers, for whoever publishes.
+"""Lets the job of an upsert rewrite files of the table in advance, on Spark's workers, so that publishing is fast.
 
-    stage     workers look for the batch's keys in the table as it is now, and write files without the rows that are
-              replaced, into the attempt's own folder: no log names them
-    publish   what still fits the table is used; what does not, and every file that came since, is looked at and
-              rewritten as if nothing had been done
+    stage     workers look for the batch's keys in the current version of the table, and write its files without the
+              replaced rows, into the attempt's folder, invisibly
+    publish   rewritten files that still fit the table are used; all other files, including those added since, are
+              searched and rewritten by the publisher
 
-It is a shortcut and no more: what counts is computed on the version that the commit follows (P3), and all of this can
-be missing, outdated or damaged. A rewritten file fits if each file that it replaces is in the table exactly as it was:
-no commit has removed it since, nor added it again, as one does that gives it a deletion vector.
+This is only an optimization. The result is determined by the version that the commit follows (P3), and the rewritten
+files may be missing, outdated or damaged. A rewritten file fits if the table still has each file that it replaces,
+unchanged: no commit has removed it since, or added it again (as with a new deletion vector).
 
-With an order, rows of the table decide which rows of the batch count. Then everything that was looked at must be as it
-was, and no file that came since may hold a key of the batch; or nothing of this is used.
+With an order, rows of the table decide which rows of the batch count. The rewritten files are then used only if every
+file that was searched is unchanged, and no file added since holds a key of the batch.
 """
 
 from __future__ import annotations
@@ -58,57 +58,57 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Workers = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-"""Applies a function to each of some items, somewhere, and returns the results in the same order."""
+"""Applies a function to each item, possibly on other machines, and returns the results in order."""
 
 MIN_BYTES = 32 << 20
-"""With fewer bytes in the table, or in files that may hold a key, the publisher is as fast as a query of Spark's."""
+"""With fewer bytes in the table, or in files that may hold a key, the publisher is as fast as a Spark query."""
 _MAX_KEY_BYTES = 64 << 20
-"""The batch's keys travel to every worker."""
-_LOOKS = 64
+"""Limits the batch's keys, which are sent to every worker."""
+_MIN_SEARCHES = 64
 _MAX_FILES = 32
-"""A worker looks into so many files at most before it answers. So there are at least so many looks, or one a file."""
+"""The files of the table are divided into at least _MIN_SEARCHES searches of at most _MAX_FILES files each."""
 _WRITERS = 16
-"""New files are small enough for so many workers, but not smaller than is good for the table."""
+"""The number of workers to divide new files for, unless the files would become too small for the table."""
 _CHECKS = 16
-"""How many files are looked at at the same time."""
+"""The number of files checked concurrently."""
 _MAX_COMMITS = 100
-"""If there are more since, they are not read one by one."""
+"""With more commits since, reading them one by one takes too long."""
 
 
 class Replacement(Struct, frozen=True, kw_only=True):
-    """Files of one partition, and those with the rows that are left of them."""
+    """Files of one partition, and the new files with their remaining rows."""
 
     files: list[str]
     written: list[StagedFile]
 
 
 class PrerewrittenFiles(Struct, frozen=True, kw_only=True):
-    """Everything that a publisher needs to know, to use it or not."""
+    """All that a publisher needs to know to decide whether to use the files."""
 
     version: int
-    """The table's version to which all of this refers."""
+    """The table's version that was rewritten."""
     log_hash: str
     keys: list[str]
     order_by: list[str]
     replacements: list[Replacement]
     standing: list[str] = []
-    """With an order, the other files that hold a key of the batch: their rows count, those of the batch do not."""
+    """With an order: the other files that hold keys of the batch, in rows that win over the batch's."""
     late: Replacement | None = None
-    """With an order, staged files with rows that do not count, and those to add in their place."""
+    """With an order: staged files with rows that lose, and the files to add instead."""
 
 
-# -- ahead ---------------------------------------------------------------------------------------------
+# -- in the job ----------------------------------------------------------------------------------------
 
 
 def without_failing(
-    make: Callable[[], PrerewrittenFiles | None], location: Location, folder: str
+    rewrite: Callable[[], PrerewrittenFiles | None], location: Location, folder: str
 ) -> PrerewrittenFiles | None:
-    """Return the result. If it fails, whatever the reason, the publisher does all of it."""
+    """Return the result of `rewrite`, or None if it fails for any reason: the publisher then does all the work."""
     try:
-        return make()
+        return rewrite()
     except Exception as error:
         log.warning(
-            "files of %s could not be rewritten ahead, so they are rewritten when the checkpoint is published, which "
+            "files of %s could not be rewritten in advance; they are rewritten when the checkpoint is published, which "
             "takes longer: %s: %s",
             location.url,
             type(error).__name__,
@@ -128,9 +128,10 @@ def prerewrite_files(
     folder: str,
     workers: Workers,
 ) -> PrerewrittenFiles | None:
-    """Let workers write what is left of the table's files, into a folder of their own. None: it is not worth while.
+    """Let workers rewrite the table's files without the batch's keys, into `folder`. Return None if it is not
+    worthwhile.
 
-    files, deletes: those of one batch, with one row for each key.
+    files, deletes: the files of one batch, with one row for each key.
     """
     table = Table(snapshot.location, snapshot.schema, snapshot.partition_by)
     live = live_files(snapshot)
@@ -140,22 +141,29 @@ def prerewrite_files(
     candidates = [InputFile.of(file) for file in live if batch.distinct_keys.may_touch(file)]
     if sum(source.size for source in candidates) < MIN_BYTES or batch.nbytes > _MAX_KEY_BYTES:
         return None
-    look = _KeyFinder(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
-    holding = [each for found in workers(look, _shares(candidates)) for each in found]
+    find_keys = _KeyFinder(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
+    found_files = [file for files_of_worker in workers(find_keys, _shares(candidates)) for file in files_of_worker]
+    lost_counts: dict[str, int] = {}  # by path, the number of rows to remove
+    standing: list[str] = []
     if not order_by:
-        lost, standing = _RowFilter(batch.distinct_keys), list[str]()
-        counts = {each.source.path: each.matching_rows for each in holding}
+        lost_rows = _RowFilter(batch.distinct_keys)
+        for file in found_files:
+            lost_counts[file.source.path] = file.matching_rows
     else:
-        newest = batch.settle([each.rows for each in holding])
-        lost = _RowFilter(newest.won, newest.late)
-        counts = {each.source.path: _true(newest.won.contains(each.rows.select(list(keys)))) for each in holding}
-        standing = [each.source.path for each in holding if not counts[each.source.path]]
-    late = [InputFile.of(file) for file in files if file.path in lost.late]
-    counts |= {source.path: _true(lost.late[source.path]) for source in late}
-    groups = grouped([each.parts for each in holding if counts[each.source.path]], _WRITERS)
+        newest = batch.settle([file.rows for file in found_files])
+        lost_rows = _RowFilter(newest.won, newest.late)
+        for file in found_files:
+            path = file.source.path
+            lost_counts[path] = _count_true(newest.won.contains(file.rows.select(list(keys))))
+            if not lost_counts[path]:
+                standing.append(path)
+    late = [InputFile.of(staged) for staged in files if staged.path in lost_rows.late]
+    for source in late:
+        lost_counts[source.path] = _count_true(lost_rows.late[source.path])
+    groups = grouped([file.parts for file in found_files if lost_counts[file.source.path]], _WRITERS)
     late_groups = grouped([parts_of(table, source) for source in late], _WRITERS)
-    write = _FileWriter(table, tuple(keys), lost, folder)
-    replacements = _replacements(write, [*groups, *late_groups], counts, workers)
+    write = _FileWriter(table, tuple(keys), lost_rows, folder)
+    replacements = _replacements(write, [*groups, *late_groups], lost_counts, workers)
     return PrerewrittenFiles(
         version=snapshot.version,
         log_hash=snapshot.log_hash,
@@ -163,24 +171,24 @@ def prerewrite_files(
         order_by=list(order_by),
         replacements=replacements[: len(groups)],
         standing=standing,
-        late=_as_one(replacements[len(groups) :]) if late else None,
+        late=_merged(replacements[len(groups) :]) if late else None,
     )
 
 
 class _FileWithKeys(NamedTuple):
-    """A file that holds keys of the batch."""
+    """A file of the table that holds keys of the batch."""
 
     source: InputFile
     parts: list[RowGroup]
     matching_rows: int
-    """The number of its rows with such a key."""
+    """The number of rows with such a key."""
     rows: pa.Table
-    """These rows; without an order none, for then they do not matter."""
+    """These rows. Empty without an order, which does not need them."""
 
 
 @dataclass(frozen=True)
 class _KeyFinder:
-    """Finds the files that hold some keys. For a worker."""
+    """Finds the files that hold any of the wanted keys. Runs on a worker."""
 
     table: Table
     wanted_keys: Keys
@@ -189,18 +197,21 @@ class _KeyFinder:
     ordered: bool
 
     def __call__(self, sources: Sequence[InputFile]) -> list[_FileWithKeys]:
-        return [found for source in sources if (found := self._look(source)).matching_rows]
-
-    def _look(self, source: InputFile) -> _FileWithKeys:
-        rows = rows_with_keys(self.table, source, self.names, self.keys, self.wanted_keys)
-        return _FileWithKeys(
-            source, parts_of(self.table, source), len(rows), rows if self.ordered else rows.slice(0, 0)
-        )
+        files = []
+        for source in sources:
+            rows = rows_with_keys(self.table, source, self.names, self.keys, self.wanted_keys)
+            count = len(rows)
+            if not self.ordered:
+                rows = rows.slice(0, 0)
+            if count:
+                files.append(_FileWithKeys(source, parts_of(self.table, source), count, rows))
+        return files
 
 
 @dataclass(frozen=True)
 class _RowFilter:
-    """Picks the rows that do not stay: of a staged file those that do not count, of the table's those with a key."""
+    """Selects the rows to remove: the late rows of a staged file, or the rows of a file of the table with these
+    keys."""
 
     keys: Keys
     late: Mapping[str, Any] = field(default_factory=dict)
@@ -213,83 +224,85 @@ class _RowFilter:
 
 @dataclass(frozen=True)
 class _FileWriter:
-    """Writes one new file. For a worker: an attempt at a task that is repeated, or overtaken, has another name."""
+    """Writes one new file. Runs on a worker, with a random file name, so that repeated task attempts do not collide."""
 
     table: Table
     keys: tuple[str, ...]
-    lost: _RowFilter
+    lost_rows: _RowFilter
     folder: str
 
     def __call__(self, parts: Sequence[RowGroup]) -> tuple[str, WrittenFile, int]:
         name = f"{seams.new_id()}.parquet"
-        return name, *rewrite_parts(self.table, parts, self.keys, self.lost, f"{self.folder}/{name}")
+        return name, *rewrite_parts(self.table, parts, self.keys, self.lost_rows, f"{self.folder}/{name}")
 
 
 def _shares(sources: Sequence[InputFile]) -> list[Sequence[InputFile]]:
-    size = min(max(1, len(sources) // _LOOKS), _MAX_FILES)
+    size = min(max(1, len(sources) // _MIN_SEARCHES), _MAX_FILES)
     return [sources[start : start + size] for start in range(0, len(sources), size)]
 
 
 def _replacements(
-    write: _FileWriter, groups: Sequence[Sequence[Sequence[RowGroup]]], counts: Mapping[str, int], workers: Workers
+    write: _FileWriter, groups: Sequence[Sequence[Sequence[RowGroup]]], lost_counts: Mapping[str, int], workers: Workers
 ) -> list[Replacement]:
-    """Let workers write all groups. Raise Unavailable unless exactly the rows that stay are in the store.
+    """Let workers write all groups. Raise Unavailable unless the store then has exactly the remaining rows.
 
-    counts: how many rows each file loses.
+    lost_counts: by path, the number of rows that each file loses.
     """
     bundles = [parts for group in groups for parts in group]
-    told = workers(write, bundles)
+    reports = workers(write, bundles)
     location, schema = write.table.location, write.table.schema
-    refuse_other_files(location, write.folder, {name: file for name, file, _ in told if file.rows})
+    refuse_other_files(location, write.folder, {name: file for name, file, _ in reports if file.rows})
 
-    def described(parts: Sequence[RowGroup], answer: tuple[str, WrittenFile, int]) -> list[StagedFile]:
-        name, file, lost = answer
-        partition, expected = parts[0].source.partition, sum(part.rows for part in parts) - lost
-        files = [describe(location, f"{write.folder}/{name}", schema, partition)] if file.rows else []
-        refuse_difference(location.full(f"{write.folder}/{name}"), expected, sum(each.rows for each in files))
+    def check_written(parts: Sequence[RowGroup], report: tuple[str, WrittenFile, int]) -> list[StagedFile]:
+        name, file, lost = report
+        path = f"{write.folder}/{name}"
+        expected = sum(part.rows for part in parts) - lost
+        files = [describe(location, path, schema, parts[0].source.partition)] if file.rows else []
+        refuse_difference(location.full(path), expected, sum(described.rows for described in files))
         return files
 
+    replacements = []
     with ThreadPoolExecutor(_CHECKS) as pool:
-        files, lost = pool.map(described, bundles, told), iter([lost for _, _, lost in told])
-        found = []
+        checked_files, lost_rows = pool.map(check_written, bundles, reports), iter([lost for _, _, lost in reports])
         for group in groups:
             paths = list(dict.fromkeys(part.source.path for parts in group for part in parts))
-            expected = sum(counts[path] for path in paths)
-            refuse_difference(location.full(write.folder), expected, sum(next(lost) for _ in group))
-            written = [file for _ in group for file in next(files)]
-            found.append(Replacement(files=paths, written=written))
-    location.sync([file.path for each in found for file in each.written])
-    return found
+            expected = sum(lost_counts[path] for path in paths)
+            refuse_difference(location.full(write.folder), expected, sum(next(lost_rows) for _ in group))
+            written = [file for _ in group for file in next(checked_files)]
+            replacements.append(Replacement(files=paths, written=written))
+    location.sync([file.path for replacement in replacements for file in replacement.written])
+    return replacements
 
 
-def _as_one(replacements: Sequence[Replacement]) -> Replacement:
-    files = [path for each in replacements for path in each.files]
-    return Replacement(files=files, written=[file for each in replacements for file in each.written])
+def _merged(replacements: Sequence[Replacement]) -> Replacement:
+    files = [path for replacement in replacements for path in replacement.files]
+    written = [file for replacement in replacements for file in replacement.written]
+    return Replacement(files=files, written=written)
 
 
-def _true(mask: Any) -> int:
+def _count_true(mask: Any) -> int:
     import pyarrow.compute as pc
 
     return pc.sum(mask).as_py() or 0
 
 
-# -- when it is published ------------------------------------------------------------------------------
+# -- in the publisher ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class StillValid:
-    """What can be used of it at a later version."""
+    """The part of PrerewrittenFiles that can be used at a later version of the table."""
 
     replaced: list[LiveFile]
     written: list[StagedFile]
-    again: list[LiveFile]
-    """The files about which it says nothing."""
+    unprocessed: list[LiveFile]
+    """Files that the publisher must search and rewrite."""
     is_complete: bool
-    """Whether everything that was looked at is as it was."""
+    """Whether every file that was searched is unchanged."""
     late: Replacement | None
 
-    def counting(self, staged: Sequence[StagedFile]) -> list[StagedFile]:
-        """Return the files of the batch, without the rows that do not count."""
+    def without_late_rows(self, staged: Sequence[StagedFile]) -> list[StagedFile]:
+        """Return the files of the batch, with those that hold late rows replaced."""
         if self.late is None:
             return list(staged)
         return [*(file for file in staged if file.path not in self.late.files), *self.late.written]
@@ -297,52 +310,52 @@ class StillValid:
 
 def still_valid(
     snapshot: Snapshot,
-    ahead: PrerewrittenFiles,
+    prerewritten: PrerewrittenFiles,
     live: Mapping[str, LiveFile],
     keys: Sequence[str],
     order_by: Sequence[str],
 ) -> StillValid | None:
-    """Return what can be used at this version, whose files are `live`. None: nothing.
+    """Return what can be used at this version, whose files are `live`, or None.
 
-    keys, order_by: those of the sink, which may be declared differently by now.
+    keys, order_by: the sink's current declaration, which may have changed since.
     """
-    if ahead.keys != list(keys) or ahead.order_by != list(order_by):
+    if prerewritten.keys != list(keys) or prerewritten.order_by != list(order_by):
         return None
-    added = _added_since(snapshot, ahead)
+    added = _added_since(snapshot, prerewritten)
     if added is None:
         return None
 
-    same = live.keys() - added
-    valid = [each for each in ahead.replacements if same.issuperset(each.files)]
-    written = [file for each in valid for file in each.written]
-    late = ahead.late.written if ahead.late is not None else []
+    unchanged = live.keys() - added
+    valid = [replacement for replacement in prerewritten.replacements if unchanged.issuperset(replacement.files)]
+    written = [file for replacement in valid for file in replacement.written]
+    late = prerewritten.late.written if prerewritten.late is not None else []
     if missing_files(snapshot.location, [*written, *late]):
         return None
-    replaced = {path for each in valid for path in each.files}
-    again = added.union(*(each.files for each in ahead.replacements)) - replaced
+    replaced = {path for replacement in valid for path in replacement.files}
+    unprocessed = added.union(*(replacement.files for replacement in prerewritten.replacements)) - replaced
     return StillValid(
         replaced=[live[path] for path in sorted(replaced)],
         written=written,
-        again=[live[path] for path in sorted(again & live.keys())],
-        is_complete=len(valid) == len(ahead.replacements) and same.issuperset(ahead.standing),
-        late=ahead.late,
+        unprocessed=[live[path] for path in sorted(unprocessed & live.keys())],
+        is_complete=len(valid) == len(prerewritten.replacements) and unchanged.issuperset(prerewritten.standing),
+        late=prerewritten.late,
     )
 
 
-def _added_since(snapshot: Snapshot, ahead: PrerewrittenFiles) -> set[str] | None:
-    """Return the files that commits have added since. None: that is unknown, or the table has been changed otherwise.
+def _added_since(snapshot: Snapshot, prerewritten: PrerewrittenFiles) -> set[str] | None:
+    """Return the files that commits have added since, or None if that is unknown or other properties have changed.
 
-    A file that is in the table and not among them has been there all the time.
+    A file of the table that is not among them has been there all the time, unchanged.
     """
-    if snapshot.version == ahead.version:
-        return set() if snapshot.log_hash == ahead.log_hash else None
-    if not 0 < snapshot.version - ahead.version <= _MAX_COMMITS:
+    if snapshot.version == prerewritten.version:
+        return set() if snapshot.log_hash == prerewritten.log_hash else None
+    if not 0 < snapshot.version - prerewritten.version <= _MAX_COMMITS:
         return None
-    base = read_commit(snapshot.location, ahead.version)
-    if base is None or base.sha != ahead.log_hash:
+    base = read_commit(snapshot.location, prerewritten.version)
+    if base is None or base.sha != prerewritten.log_hash:
         return None
     added: set[str] = set()
-    for version in range(ahead.version + 1, snapshot.version + 1):
+    for version in range(prerewritten.version + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None or commit.changes_layout:
             return None

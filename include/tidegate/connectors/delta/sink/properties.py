@@ -1,8 +1,8 @@
-"""Problems of a Delta sink's declaration, above all of the properties for a table that it creates.
+"""Checks of a Delta sink's arguments: its path, and the properties of a table that it creates.
 
-Both engines must know the properties and accept their values. delta-rs takes any value when it creates a table, and
-adds protocol features of its own choice for some keys, so properties that are not listed here are refused. A table that
-was created by hand may have all that delta/log/features.py allows.
+Both engines must support the properties and their values. delta-rs accepts any value when it creates a table, and for
+some keys enables protocol features by itself, so properties that are not listed here are refused. A table that was
+created by hand may have everything that delta/log/features.py allows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Restore a Delta target to its state as of a checkpoint, by one more commit: for rollbacks.
+"""Restore a Delta target to its content at a checkpoint, by a new commit: for rollbacks.
 
-The rows are those of the version that the checkpoint's own commit created. The schema stays, so later columns are null.
-Commits of others since then are never lost unless the user chooses so:
+The rows are those of the version that the checkpoint's commit created. The schema stays, so columns added since are
+null. Commits of other writers since then are lost only if the user chooses so:
 
-    restore   only if nobody else has committed since
-    discard   back to the version, whatever others have committed
-    retract   only this pipeline's own files are restored: those that it has added since are removed, those that an
-              earlier rollback removed are added again (not for an upsert: it rewrites others' rows)
-    keep      the rows stay as they are; the commit only records that the undone checkpoints will never be published
+    restore   return to the version, if no other writer has committed since
+    discard   return to the version in any case
+    retract   restore only this pipeline's files: remove those added since, add those again that an earlier rollback
+              removed (not for an upsert, which rewrites other writers' rows)
+    keep      leave the rows; the commit only records that the undone checkpoints will never be published
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from tidegate.records.records import PublishedTable
 
 __all__ = ["commit_restore", "has_skipped", "plan_restore"]
 
-_NOT_RESTORABLE = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
+_NOT_RESTORABLE = "it cannot be restored: roll back to a newer checkpoint, or choose --leave to leave it unchanged"
 
 
 def plan_restore(
     snapshot: Snapshot, to: int | None, reported: PublishedTable | None, context: SinkContext, *, rewrites: bool
 ) -> RestorePlan:
-    """Return what a rollback would do to the table. Every version, hash and file that it needs is checked."""
+    """Return what a rollback would do to the table, after checking every version, hash and file that it needs."""
     last = snapshot.txn(context.app_id)
     if to is not None and (last is None or last < to):
         return RestorePlan(not_published_yet=True, version=snapshot.version)
     if last is None and snapshot.txn(dataclasses.replace(context, direct=True).app_id) is None:
-        return RestorePlan(exists=False, version=snapshot.version)  # all content is others'
+        return RestorePlan(exists=False, version=snapshot.version)  # all rows are other writers'
     problems = _feature_problems(snapshot)
     try:
         target = _find_target(snapshot, to, reported, context)
@@ -59,15 +59,17 @@ def plan_restore(
         return RestorePlan(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
     since = target.version if target is not None else -1
     foreign = foreign_commits(snapshot, since, _published_app_ids(context))
-    blocked = "it replaces rows, also those that others have written" if rewrites else ""
-    if not blocked and foreign and _is_rewritten_by_others(snapshot, since, context):
-        blocked = "others have rewritten files of this pipeline"
+    not_separable_reason = ""
+    if rewrites:
+        not_separable_reason = "it replaces rows, even those of other writers"
+    elif foreign and _is_rewritten_by_others(snapshot, since, context):
+        not_separable_reason = "another writer has rewritten files of this pipeline"
     return RestorePlan(
         target_version=target,
         version=snapshot.version,
         foreign_commits=tuple(f"version {commit.version} ({commit.operation})" for commit in foreign),
         problems=tuple(problems),
-        not_separable_reason=blocked,
+        not_separable_reason=not_separable_reason,
     )
 
 
@@ -79,9 +81,9 @@ def commit_restore(
     added: Sequence[StagedFile] = (),
     without: Collection[str] = (),
 ) -> Committed | None:
-    """Commit the restored state right after `snapshot`. None: somebody else committed first.
+    """Commit the restored content directly after `snapshot`. Return None if another commit came first.
 
-    added, without: for a swap, the files that the line brings, and those of the restored version that it has replaced.
+    added, without: for a swap, the files that the backfill adds, and those of the restored version that it replaces.
     """
     restored = publication.restore
     assert restored is not None
@@ -91,15 +93,18 @@ def commit_restore(
     if restored.how == "retract":
         if _is_rewritten_by_others(snapshot, since, context):
             raise Rejected(
-                f"{snapshot.location.url}: others have rewritten files that this pipeline added after version {since}",
+                f"{snapshot.location.url}: another writer has rewritten files that this pipeline added after version "
+                f"{since}",
                 expected="the files as they were added, so that they can be removed",
-                help="roll back once more, and choose for this table: --discard, or --keep",
+                help="roll back again, and choose --discard or --keep for this table",
                 reason="FOREIGN_COMMITS",
             )
-        now = _published_files(snapshot, context)
-        then = _published_files(version_of(snapshot, since), context) if since >= 0 else {}
-        returning = [file.staged() for path, file in then.items() if path not in now]
-        removed = [file for path, file in now.items() if path not in then]
+        current_files = _published_files(snapshot, context)
+        restored_files = {}
+        if since >= 0:
+            restored_files = _published_files(version_of(snapshot, since), context)
+        returning = [file.staged() for path, file in restored_files.items() if path not in current_files]
+        removed = [file for path, file in current_files.items() if path not in restored_files]
         return replace(snapshot, [*returning, *added], removed, stamp)
     version = restored.to.version if restored.to is not None else None
     discards = restored.how == "discard"
@@ -107,14 +112,14 @@ def commit_restore(
 
 
 def has_skipped(snapshot: Snapshot, app_id: str, id: int) -> bool:
-    """Return whether the log has commits of this pipeline below and above `id`, but not of `id`: a rollback left it
-    out."""
+    """Return whether the log has commits of this pipeline before and after `id`, but none of `id` itself, because a
+    rollback undid it."""
     above = False
     for version in range(snapshot.version, -1, -1):
         commit = read_commit(snapshot.location, version)
         entry = commit.txn(app_id) if commit is not None else None
         if commit is None or entry == id:
-            return False  # it was published, or this is unknown
+            return False  # it was published, or the log no longer shows it
         if entry is not None and entry < id:
             return above
         above = above or entry is not None
@@ -122,7 +127,7 @@ def has_skipped(snapshot: Snapshot, app_id: str, id: int) -> bool:
 
 
 def _feature_problems(snapshot: Snapshot) -> list[str]:
-    """Return the reasons why delta-rs may not remove and add files there."""
+    """Return the reasons why delta-rs must not remove and add files in the table."""
     reasons = spark_reasons(snapshot)
     if snapshot.has_deletion_vectors:
         reasons.append("deletion vectors")
@@ -134,7 +139,8 @@ def _feature_problems(snapshot: Snapshot) -> list[str]:
 def _find_target(
     snapshot: Snapshot, to: int | None, reported: PublishedTable | None, context: SinkContext
 ) -> PublishedTable | None:
-    """Return the version that entry `to` created, or the one before this pipeline's first. None: there was no table."""
+    """Return the version that entry `to` created, or the one before this pipeline's first. None: the table did not
+    exist."""
     if to is None:
         first = _first_published_version(snapshot, context)
         return _published_version(snapshot, first - 1) if first > 0 else None
@@ -145,8 +151,8 @@ def _find_target(
     committed = find_commit(snapshot, context.app_id, to)
     if committed is None:
         raise Rejected(
-            f"{snapshot.location.url}: its log no longer shows which version checkpoint {to} made: commit files are "
-            "gone, or the table was created again",
+            f"{snapshot.location.url}: its log no longer shows which version checkpoint {to} created: commit files are "
+            "missing, or the table was created again",
             help=_NOT_RESTORABLE,
             reason="LOG_CLEANED",
         )
@@ -161,8 +167,8 @@ def _first_published_version(snapshot: Snapshot, context: SinkContext) -> int:
         commit = read_commit(snapshot.location, version)
         if commit is None:
             raise Rejected(
-                f"{snapshot.location.url}: its log no longer shows what was there before this pipeline: commit "
-                f"{version} is gone",
+                f"{snapshot.location.url}: its log no longer shows the content before this pipeline's first commit: "
+                f"commit {version} is missing",
                 help=_NOT_RESTORABLE,
                 reason="LOG_CLEANED",
             )
@@ -170,7 +176,7 @@ def _first_published_version(snapshot: Snapshot, context: SinkContext) -> int:
             first = version
     if first < 0:
         raise Rejected(
-            f"{snapshot.location.url} says that this pipeline has published to it, but none of its commits does: the "
+            f"{snapshot.location.url} records that this pipeline has published to it, but no commit of it does: the "
             "table was created again or copied",
             help=_NOT_RESTORABLE,
             reason="LOG_CLEANED",
@@ -185,7 +191,7 @@ def _published_version(snapshot: Snapshot, version: int) -> PublishedTable:
 
 
 def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> list[str]:
-    """Return the problem that files of the version are missing or changed, if so."""
+    """Return a problem if files of the version are missing or changed."""
     if to is None:
         return []
     files = [file.staged() for file in live_files(version_of(snapshot, to.version))]
@@ -194,7 +200,7 @@ def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> lis
         return []
     return [
         f"{len(missing)} of {len(files)} files of version {to.version} of {snapshot.location.url} are gone, first "
-        f"{missing[0]!r}: a VACUUM?"
+        f"{missing[0]!r}: did a VACUUM run?"
     ]
 
 
@@ -206,29 +212,28 @@ def _published_app_ids(context: SinkContext) -> dict[str, int | None]:
 def _published_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
     """Return the live files that this pipeline's entries have added, by path."""
     prefix = f"tidegate/{context.uid}-{context.sink}"
-    return {
-        file.path: file for file in live_files(snapshot, containing=prefix) if _staging_checkpoint(file.path, prefix)
-    }
+    live = live_files(snapshot, containing=prefix)
+    return {file.path: file for file in live if _staging_checkpoint(file.path, prefix)}
 
 
 def _staging_checkpoint(path: str, prefix: str) -> int:
-    """Return the checkpoint whose attempt staged a file. 0: it is not a file of this sink."""
+    """Return the checkpoint whose attempt staged a file, or 0 if it is not a file of this sink."""
     folder, _, path_below = path.removeprefix(prefix).partition("/")
     if not path.startswith(prefix) or folder not in ("", ".through"):
         return 0
-    while path_below.startswith(LINE):  # brought by the swap of a line, whose shadow is like any other table
+    while path_below.startswith(LINE):  # added by the swap of a backfill: the shadow has the same folders as a table
         path_below = path_below.split("/", 3)[-1]
     return int(path_below.split("/")[0])
 
 
 def _is_rewritten_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
-    """Return whether somebody else has removed a file that this pipeline has added since then."""
-    prefix, ours = f"tidegate/{context.uid}-{context.sink}", _published_app_ids(context)
+    """Return whether another writer has, since then, removed a file that this pipeline added."""
+    prefix, own_app_ids = f"tidegate/{context.uid}-{context.sink}", _published_app_ids(context)
     for version in range(since + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
             return True
-        if any(commit.txn(app_id) is not None for app_id in ours):
+        if any(commit.txn(app_id) is not None for app_id in own_app_ids):
             continue
         if any(_staging_checkpoint(path, prefix) for path in commit.removed_paths()):
             return True

@@ -1,8 +1,8 @@
-"""The shadow of a Delta table: a table of its own in a folder inside the real one, to which a line publishes.
+"""The shadow of a Delta table: a separate table in a folder inside the target, to which a backfill publishes.
 
-A table that only adds rows begins empty, with the real one's columns: what comes is what the swap adds. One that
-replaces rows begins with copies of the real one's files as of the line's origin, under the same names. So of each file
-that is still there at the swap, the name says whether the real table has it already.
+The shadow of an append-only sink begins empty, with the target's columns: the swap adds all of its files to the target.
+The shadow of an upsert begins with copies of the target's files at the backfill's origin, under the same names. At the
+swap, the name of a file then shows whether the target already has it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,35 @@ from tidegate.delta.files.copy import copy_files
 __all__ = ["LINE", "promoted_files", "seed_shadow"]
 
 LINE = "line-"
-"""The prefix of the folders of shadow tables, inside the folder of the sink that they are the shadow of."""
+"""The prefix of the names of shadow tables' folders."""
 
 
 def seed_shadow(
-    real: Snapshot, at: Snapshot | None, shadow: Location, stamp: CommitStamp, properties: Mapping[str, str]
+    target: Snapshot, base: Snapshot | None, shadow: Location, stamp: CommitStamp, properties: Mapping[str, str]
 ) -> None:
-    """Make the shadow's table, with the real one's columns as they are now: the swap leaves them so, too.
+    """Create the shadow's table with the target's current columns, which the swap does not change.
 
-    at: the version whose rows it begins with, in which later columns are null; None: without rows.
+    base: the target's version whose rows to copy; columns added since are null. None: begin without rows.
     """
-    files = [file.staged() for file in live_files(at)] if at is not None else []
-    copy_files(real.location, shadow, [file.path for file in files])
-    create(shadow, real.schema, files, stamp, partition_by=real.partition_by, properties=properties)
+    files = []
+    if base is not None:
+        files = [file.staged() for file in live_files(base)]
+    copy_files(target.location, shadow, [file.path for file in files])
+    create(shadow, target.schema, files, stamp, partition_by=target.partition_by, properties=properties)
 
 
-def promoted_files(shadow: Snapshot, at: Snapshot | None, real: Location) -> tuple[list[StagedFile], list[str]]:
-    """Return the shadow's own files, by their paths in the real table, and the files of version `at` that the shadow
-    has replaced."""
-    below = shadow.location.url.removeprefix(f"{real.url}/")
-    former = {file.path for file in live_files(at)} if at is not None else set()
+def promoted_files(shadow: Snapshot, base: Snapshot | None, target: Location) -> tuple[list[StagedFile], list[str]]:
+    """Return the files that the shadow has added, with paths in the target, and the base's files that it has replaced.
+
+    base: the target's version whose rows the shadow began with.
+    """
+    folder = shadow.location.url.removeprefix(f"{target.url}/")
+    former = set()
+    if base is not None:
+        former = {file.path for file in live_files(base)}
     shown = {file.path: file for file in live_files(shadow)}
-    added = [
-        msgspec.structs.replace(file.staged(), path=f"{below}/{path}")
-        for path, file in shown.items()
-        if path not in former
-    ]
+    added = []
+    for path, file in shown.items():
+        if path not in former:
+            added.append(msgspec.structs.replace(file.staged(), path=f"{folder}/{path}"))
     return added, sorted(former - set(shown))

@@ -1,4 +1,4 @@
-"""The common part of the sinks that append to and upsert into Delta tables: ownership, schema, staging, publishing."""
+"""The base class of the Delta sinks, for appends and upserts: ownership, schema, staging, publishing."""
 
 from __future__ import annotations
 
@@ -67,30 +67,30 @@ __all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "refuse_unsafe_sto
 Evolution = Literal["refuse", "add"]
 
 MERGED = "merged-"
-"""The prefix of the folders that publishers write, next to those of the attempts that staged."""
+"""The prefix of folders that publishers write, next to the folders of attempts."""
 
 
 class StagedBatch(Struct, frozen=True, kw_only=True):
-    """A committable: the files that one attempt staged."""
+    """A committable: the files staged by one attempt."""
 
     columns: Json
-    """The output's schema, as Delta writes it."""
+    """The output's schema in Delta's form."""
     files: list[StagedFile]
     """Files with rows to add. They become files of the table unchanged."""
     deletes: list[StagedFile] = []
-    """Files with rows whose keys must be removed. They are read once."""
+    """Files with rows whose keys must be removed."""
     not_null: list[str] = []
-    """Columns that are NOT NULL in the table, and hold no null here."""
+    """NOT NULL columns of the table, which were checked to hold no null in these files."""
     since: int | None = None
-    """In an interval pipeline: the table's version before this was staged. None: there was no table."""
+    """In an interval pipeline: the table's version before staging. None: the table did not exist."""
     without: list[str] = []
-    """For a swap: files of the version that the table returns to, which the line has replaced."""
+    """For a swap: files of the version to which the table returns that the backfill has replaced."""
     ahead: PrerewrittenFiles | msgspec.UnsetType = msgspec.UNSET
-    """Of an upsert: files of the table that its job has rewritten ahead, in vain or not. Unset, it is not recorded."""
+    """For an upsert: files of the table that the job has rewritten in advance, which may be outdated by now."""
 
 
 class DeltaSink(ExactlyOnceSink):
-    """A Delta table that one sink of one pipeline publishes to. Others may write to it, too."""
+    """Publishes to a Delta table. Other writers may commit to the same table."""
 
     can_publish_directly = True
     rewrites: ClassVar[bool]
@@ -165,7 +165,7 @@ class DeltaSink(ExactlyOnceSink):
         interval = publication.interval
         is_published = head.last_entry is not None and head.last_entry >= publication.id
         if is_published and interval is None and not publication.direct:
-            return None  # The caller finds it in the head that it reads next.
+            return None  # It is published already. The caller sees that in the head that it reads next.
         location = self.delta_table(context)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
         folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
@@ -177,15 +177,17 @@ class DeltaSink(ExactlyOnceSink):
                 return None
             self.refuse_target(snapshot, context)
             if interval is not None:
-                ready = self.evolved(snapshot, batches, stamp)
-                committed = (
-                    self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
-                )
+                evolved = self.evolved(snapshot, batches, stamp)
+                if evolved is None:
+                    return None
+                committed = self.replace_interval(evolved, publication, batches, stamp, context, folder)
             elif self.spark_reasons(snapshot):
                 committed = self.publish_through_spark(snapshot, batches, stamp, context)
             else:
-                ready = self.evolved(snapshot, batches, stamp)
-                committed = self.publish_next(ready, batches, stamp, folder) if ready else None
+                evolved = self.evolved(snapshot, batches, stamp)
+                if evolved is None:
+                    return None
+                committed = self.publish_next(evolved, batches, stamp, folder)
         rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
         return published(location, committed, rows)
 
@@ -199,12 +201,12 @@ class DeltaSink(ExactlyOnceSink):
         return missing_files(self.delta_table(context), files)
 
     def restore_plan(
-        self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
+        self, to: int | None, reported: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> RestorePlan:
         snapshot = self.open(context)
         if snapshot is None:
             return RestorePlan(exists=False, not_published_yet=to is not None)
-        return plan_restore(snapshot, to, known, context, rewrites=self.rewrites)
+        return plan_restore(snapshot, to, reported, context, rewrites=self.rewrites)
 
     def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if head.last_entry is not None and head.last_entry >= publication.id:
@@ -215,39 +217,49 @@ class DeltaSink(ExactlyOnceSink):
             return None
         self.refuse_target(snapshot, context)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
-        ready = self.evolved(snapshot, batches, stamp) if batches else snapshot
-        if ready is None:
-            return None
+        if batches:
+            evolved = self.evolved(snapshot, batches, stamp)
+            if evolved is None:
+                return None
+            snapshot = evolved
         added = [file for batch in batches for file in batch.files]
         without = {path for batch in batches for path in batch.without}
-        return published(location, commit_restore(ready, publication, stamp, context, added, without), None)
+        return published(location, commit_restore(snapshot, publication, stamp, context, added, without), None)
 
     def shadow(self, folder: str) -> DeltaSink:
         shadow = copy.copy(self)
         shadow.path = f"{self.path.rstrip('/')}/{folder}"
         return shadow
 
-    def create_shadow(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+    def create_shadow(
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, shadow_context: SinkContext
+    ) -> None:
         assert isinstance(shadow, DeltaSink)
-        real, location = self.open(context), shadow.delta_table(own)
-        if real is None or open_table(location) is not None:
-            return  # the first checkpoint makes it, as it would have made the real one
-        at = version_of(real, since.version) if since is not None and self.rewrites else None
-        stamp = dataclasses.replace(self._stamp_of_seed(own), publishes=False)
-        seed_shadow(real, at, location, stamp, self.properties)
+        target, location = self.open(context), shadow.delta_table(shadow_context)
+        if target is None or open_table(location) is not None:
+            return  # without a target, the first checkpoint creates the shadow, as it would have created the target
+        stamp = dataclasses.replace(self._stamp_of_seed(shadow_context), publishes=False)
+        seed_shadow(target, self._version_to_replace(target, since), location, stamp, self.properties)
 
-    def _stamp_of_seed(self, own: SinkContext) -> CommitStamp:
-        return stamp_of(Publication(id=0, generation=0, attempt=seams.new_id(), previous=None, committables=()), own)
+    def _stamp_of_seed(self, shadow_context: SinkContext) -> CommitStamp:
+        publication = Publication(id=0, generation=0, attempt=seams.new_id(), previous=None, committables=())
+        return stamp_of(publication, shadow_context)
+
+    def _version_to_replace(self, target: Snapshot | None, since: PublishedTable | None) -> Snapshot | None:
+        """Return the version of the target whose rows a shadow continues. None: it only adds rows, or had none."""
+        if target is None or since is None or not self.rewrites:
+            return None
+        return version_of(target, since.version)
 
     def promote_shadow(
-        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext
+        self, shadow: Sink, since: PublishedTable | None, context: SinkContext, shadow_context: SinkContext
     ) -> Json | None:
         assert isinstance(shadow, DeltaSink)
-        snapshot, real = open_table(shadow.delta_table(own)), open_table(self.delta_table(context))
+        snapshot, target = open_table(shadow.delta_table(shadow_context)), open_table(self.delta_table(context))
         if snapshot is None:
             return None
-        at = version_of(real, since.version) if real is not None and since is not None and self.rewrites else None
-        added, without = promoted_files(snapshot, at, self.delta_table(context))
+        base = self._version_to_replace(target, since)
+        added, without = promoted_files(snapshot, base, self.delta_table(context))
         if not added and not without:
             return None
         required = sorted(required_columns(snapshot.schema))
@@ -255,19 +267,20 @@ class DeltaSink(ExactlyOnceSink):
         builtins: Json = msgspec.to_builtins(batch)
         return builtins
 
-    def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
+    def drop_shadow(self, shadow: Sink, promoted: Sequence[Json], context: SinkContext) -> None:
         assert isinstance(shadow, DeltaSink)
         location = self.delta_table(context)
         folder = shadow.delta_table(context).url.removeprefix(f"{location.url}/")
-        named = {file.path for batch in brought for file in typed.convert(batch, StagedBatch).files}
-        if named:
-            location.remove_files([path for path, _ in location.walk(folder) if path not in named])
+        batches = [typed.convert(committable, StagedBatch) for committable in promoted]
+        in_use = {file.path for batch in batches for file in batch.files}
+        if in_use:
+            location.remove_files([path for path, _ in location.walk(folder) if path not in in_use])
         else:
             location.remove_folder(folder)
 
     def has_publication(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last_entry is None or head.last_entry < publication.id:
-            return False  # The transaction never goes back, so it is at or above all that was published.
+            return False  # The transaction id never decreases, so the table has at most the entries up to it.
         location, snapshot = self.delta_table(context), head.opened
         if not isinstance(snapshot, Snapshot) or snapshot.location != location:
             snapshot = reopen(location, head.version)
@@ -275,12 +288,13 @@ class DeltaSink(ExactlyOnceSink):
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self.open(context)
+        if snapshot is None:
+            return None
         find = publication_of if context.by_interval else find_commit
-        committed = find(snapshot, context.app_id, id) if snapshot else None
-        return published(self.delta_table(context), committed, None)
+        return published(self.delta_table(context), find(snapshot, context.app_id, id), None)
 
-    def verify(self, at: PublishedTable, context: SinkContext) -> None:
-        verify(self.delta_table(context), at.version, at.log_hash)
+    def verify(self, published: PublishedTable, context: SinkContext) -> None:
+        verify(self.delta_table(context), published.version, published.log_hash)
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
         location, folder = self.delta_table(context), entry_folder(context, id)
@@ -293,8 +307,8 @@ class DeltaSink(ExactlyOnceSink):
     # --- for subclasses ------------------------------------------------------------------------------------
 
     def open(self, context: SinkContext) -> Snapshot | None:
-        """Open the table's latest version. Raise Invalid if this sink may not publish there. None: there is no table
-        yet."""
+        """Open the table's latest version. Return None if the table does not exist yet. Raise Invalid if this sink may
+        not publish to it."""
         snapshot = open_table(self.delta_table(context))
         if snapshot is not None:
             self.refuse_target(snapshot, context)
@@ -310,47 +324,47 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot.partition_by != self.partition_by:
             raise Invalid(
                 f"sink {context.sink}: {snapshot.location.url} is partitioned by "
-                f"{list(snapshot.partition_by)}, the sink says {list(self.partition_by)}",
-                expected="the table's own partition columns, in its order",
+                f"{list(snapshot.partition_by)}, but the sink declares {list(self.partition_by)}",
+                expected="the table's partition columns, in the same order",
                 help=f"write partition_by={list(snapshot.partition_by)}, or use another table",
                 reason="OTHER_PARTITIONS",
             )
 
     def output_schema(self, frame: DataFrame, context: SinkContext, snapshot: Snapshot | None) -> Json:
-        """Return the output's Delta schema. Raise Invalid with all reasons why the table cannot take it."""
+        """Return the output's Delta schema. Raise Invalid with all its problems if the table cannot take it."""
         return self.fitting(msgspec.json.decode(frame.schema.json()), context, snapshot)
 
     def fitting(self, output: Json, context: SinkContext, snapshot: Snapshot | None) -> Json:
-        """Do the same for an output's schema in Spark's JSON form."""
+        """Like `output_schema`, for an output's schema in Spark's JSON form."""
         schema = from_spark(output)
         problems = schema_problems(schema, self.partition_by) + self.output_problems(schema)
         problems += collation_problems(output)
-        ways_out = ["change the last stage before the sink"]
+        remedies = ["change the last stage before the sink"]
         if not problems and snapshot is not None:
             allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
             if self.spark_reasons(snapshot):
-                allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
+                allowed.add("missing")  # The table may fill them: generated columns, defaults.
             changes = differences(schema, snapshot.schema)
             unfit = [change for change in changes if change.kind not in allowed]
             problems = [change.text for change in unfit]
             if any(change.kind in ("new", "missing") for change in unfit):
-                ways_out.append('set schema_evolution="add" for new columns')
+                remedies.append('set schema_evolution="add" for new columns')
             if any(change.kind == "type" for change in unfit):
                 casts = ", ".join(_casts(unfit, snapshot.schema))
-                ways_out = [f"cast to the table's types in the last stage before the sink: {casts}", *ways_out[1:]]
-                ways_out.append("give the sink another path, whose table begins with the new types")
+                remedies[0] = f"cast to the table's types in the last stage before the sink: {casts}"
+                remedies.append("give the sink another path, whose table begins with the new types")
         if problems:
-            url = self.delta_table(context).url
+            title = f"sink {context.sink}: the output does not fit {self.delta_table(context).url}:"
             raise Invalid(
-                "\n    ".join([f"sink {context.sink}: the output does not fit {url}:", *problems]),
+                "\n    ".join([title, *problems]),
                 expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
-                help=", or ".join(ways_out),
+                help=", or ".join(remedies),
                 reason="BAD_OUTPUT",
             )
         return schema
 
     def output_problems(self, schema: Json) -> list[str]:
-        """Return other problems of an output with this schema."""
+        """Return further problems of an output with this schema, for a subclass to add."""
         return []
 
     @abstractmethod
@@ -365,7 +379,7 @@ class DeltaSink(ExactlyOnceSink):
     def publish_next(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
     ) -> Committed | None:
-        """Commit the batches right after `snapshot`."""
+        """Commit the batches directly after `snapshot`."""
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return trace_of(file["path"] for committable in committables for file in committable["files"])
@@ -379,19 +393,19 @@ class DeltaSink(ExactlyOnceSink):
         context: SinkContext,
         folder: str,
     ) -> Committed | None:
-        """Commit the batches right after `snapshot`, replacing their interval's rows."""
+        """Commit the batches directly after `snapshot`, in place of the current rows of their interval."""
         raise NotImplementedError
 
     @abstractmethod
     def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
-        """Commit the batches through delta-spark, for a table that needs it."""
+        """Commit the batches through delta-spark, for a table with `spark_reasons`."""
 
     def evolved(self, snapshot: Snapshot, batches: Iterable[StagedBatch], stamp: CommitStamp) -> Snapshot | None:
-        """Return the table with all columns of the batches, after a commit that adds those that it lacks.
+        """Return the table with all columns of the batches, after committing those that it lacks.
 
-        None: somebody else committed first. Raise Invalid if the decided rows no longer fit the table.
+        Return None if another commit came first. Raise Invalid if the staged rows no longer fit the table.
         """
         schemas = [batch.columns for batch in batches]
         changes = [change for schema in schemas for change in differences(schema, snapshot.schema)]
@@ -405,7 +419,7 @@ class DeltaSink(ExactlyOnceSink):
             raise Invalid(
                 "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
                 expected="the schema that the table had when the checkpoint was made",
-                help="change the table back, then run again: the pending checkpoints are published then",
+                help="change the table back, then run again to publish the pending checkpoints",
                 reason="TABLE_CHANGED",
             )
         new_names = dict.fromkeys(change.column for change in changes if change.kind == "new")
@@ -430,16 +444,15 @@ class DeltaSink(ExactlyOnceSink):
 
 
 def refuse_unsafe_store(location: Location) -> None:
-    """Raise Invalid if two publishers could commit the same version there, so that the later one overwrites the
-    other."""
+    """Raise Invalid if two publishers could both commit the same version there, so that one overwrites the other."""
     if location.is_local or location.has_lock:
-        return  # with a lock of its own, delta-rs needs no condition
+        return  # delta-rs uses the lock, so conditional writes are not needed
     from tidegate.ledger.object_store import ObjectStore
 
     try:
         ObjectStore(location.url, location.options).refuse_unsafe()
     except Invalid as error:
-        if error.reason != "BAD_STORE":  # a store that only delta-rs knows: it reports its own limits
+        if error.reason != "BAD_STORE":  # BAD_STORE is a store that only delta-rs supports: it reports its own limits
             raise
 
 
@@ -451,13 +464,13 @@ def united(batches: Sequence[StagedBatch]) -> Json:
 
 
 def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[StagedBatch]:
-    """Return the staged batches, oldest first. Raise Corrupt if files are gone: after a VACUUM, or a clean-up by
-    hand."""
+    """Return the staged batches, oldest first. Raise Corrupt if files are missing, for example after a VACUUM or a
+    manual clean-up."""
     try:
         batches = [typed.convert(committable, StagedBatch) for committable in publication.committables]
     except msgspec.ValidationError as error:
         raise Corrupt(
-            f"sink {context.sink}: what checkpoint {publication.id} staged is not what this sink writes: {error}",
+            f"sink {context.sink}: checkpoint {publication.id} staged something that this sink does not write: {error}",
             expected="a committable of this sink",
             help="was the sink's kind changed while a checkpoint was pending? Change it back, and run once",
             reason="BAD_COMMITTABLE",
@@ -476,7 +489,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
 
 
 def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
-    """Return the data that goes into the log with the rows."""
+    """Return the metadata that a publication writes to the table's log with the rows."""
     faults = ("S5.through.before", "S5.through.after") if publication.direct else PUBLISHING
     return CommitStamp(
         app_id=context.app_id,
@@ -492,7 +505,7 @@ def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
 
 
 def published(location: Location, committed: Committed | None, rows: int | None) -> PublishedTable | None:
-    """Return the result for the coordinator."""
+    """Return the result of a publication, for the coordinator."""
     if committed is None:
         return None
     return PublishedTable(uri=location.url, version=committed.version, log_hash=committed.log_hash, rows=rows)
@@ -505,6 +518,6 @@ def staged_result(batch: StagedBatch, rows: int) -> Prepared:
 
 
 def _casts(changes: Iterable[Difference], table: Json) -> list[str]:
-    """Return what gives columns the types that the table has."""
+    """Return SQL that casts columns to the table's types."""
     types = {name: render(field["type"]) for name, field in columns(table).items()}
     return [f"CAST({change.column} AS {types[change.column]})" for change in changes if change.kind == "type"]

@@ -1,9 +1,9 @@
 """Publish through delta-spark, for tables with features that delta-rs does not support (delta/log/features.py).
 
 Spark silently skips a write whose txnVersion is not above the last one of its txnAppId, so the table's log is checked
-afterwards. The version to commit cannot be passed to Spark: it rebases on concurrent commits. Do not use this for
-tables on local disks that others write to at the same time: delta-spark does not exclude other processes there, and a
-commit can be lost. Nor does it sync its files, so they are synced afterwards.
+afterwards. The version to commit cannot be passed to Spark, which rebases on concurrent commits. On local disks,
+delta-spark does not exclude other processes, so a commit can be lost if another writer uses the table at the same time.
+It does not sync its files either, so they are synced here.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["OWN_COLUMNS", "append_through_spark", "merge_through_spark"]
 _ORDER = "tidegate_order"
 _DELETED = "tidegate_deleted"
 OWN_COLUMNS = (_ORDER, _DELETED)
-"""What a merge adds to the rows of a batch."""
+"""Columns that a merge adds to the rows of a batch."""
 _VIOLATED = re.compile(r"((?:CHECK|NOT NULL) constraint .*?)\s*violated", re.DOTALL)
-"""What delta-spark says of a row that a table does not take, up to the values of the row."""
+"""Matches delta-spark's message about a row that breaks a constraint, up to the row's values."""
 _TOO_LONG = re.compile(r"\[(DELTA_EXCEED_CHAR_VARCHAR_LIMIT|EXCEED_LIMIT_LENGTH)\]")
 _TXN = "spark.databricks.delta.write"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -70,11 +70,11 @@ def merge_through_spark(
     stamp: CommitStamp,
     context: SinkContext,
 ) -> Committed | None:
-    """Replace the batches' rows by key in one delta-spark MERGE: the greatest order_by counts, then the last batch."""
+    """Replace the batches' rows by key in one delta-spark MERGE. The greatest order_by wins, then the last batch."""
     session = _session(snapshot, context)
     _record_owner(session, snapshot, stamp)
     changes = _changes(session, snapshot, batches, keys, order_by)
-    counts = _is_not_late_condition(order_by)
+    is_not_late = _is_not_late_condition(order_by)
     names = [field["name"] for field in snapshot.schema["fields"] if field["name"] in changes.columns]
     view = f"tidegate_{stamp.attempt}"
     changes.createOrReplaceTempView(view)
@@ -91,8 +91,8 @@ def merge_through_spark(
             session.sql(
                 f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
                 + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-                + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
-                + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
+                + f" WHEN MATCHED AND {is_not_late} AND s.{_DELETED} THEN DELETE"
+                + f" WHEN MATCHED AND {is_not_late} THEN UPDATE SET "
                 + ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
                 + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(quoted, names))})"
                 + f" VALUES ({', '.join(f's.{quoted(name)}' for name in names)})"
@@ -106,7 +106,7 @@ def merge_through_spark(
 
 @contextlib.contextmanager
 def _refusals(snapshot: Snapshot) -> Iterator[None]:
-    """Raise what a rule of the table refuses as Invalid, without the row that Spark quotes."""
+    """Convert Spark's error about a broken constraint to Invalid, without the row that it quotes."""
     try:
         yield
     except TidegateError:
@@ -116,27 +116,29 @@ def _refusals(snapshot: Snapshot) -> Iterator[None]:
         if not rule:
             raise
         raise Invalid(
-            f"{snapshot.location.url} refuses rows that are decided: they break {rule}",
-            expected="no rule of the table that these rows break",
-            help="drop the rule, then run again: the pending checkpoints are published then. To keep it, let a gate in "
-            "front of the sink quarantine such rows from then on",
+            f"{snapshot.location.url} refuses rows of a completed checkpoint: they break {rule}",
+            expected="a table without constraints that these rows break",
+            help="drop the constraint, then run again to publish the pending checkpoints. Before you add it again, let "
+            "a gate upstream of the sink quarantine such rows",
             reason="COMMIT_REFUSED",
         ) from None
 
 
-def _broken_rule(said: str) -> str:
-    """Return the rule of the table by which delta-spark refuses a row, without the row. Empty: it is another error."""
-    if found := _VIOLATED.search(said):
-        return f"its {' '.join(found[1].split())}"
-    return "the length of a char or varchar column" if _TOO_LONG.search(said) else ""
+def _broken_rule(message: str) -> str:
+    """Return the constraint named in delta-spark's error message, without the row. Empty: it is another error."""
+    if violated := _VIOLATED.search(message):
+        return f"its {' '.join(violated[1].split())}"
+    if _TOO_LONG.search(message):
+        return "the length of a char or varchar column"
+    return ""
 
 
 def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
     if context.spark is None:
         raise Unavailable(
-            f"{snapshot.location.url} is published by delta-spark, and this process has no Spark",
+            f"{snapshot.location.url} must be published by delta-spark, but this process has no Spark",
             expected="a process that may start Spark, because of the table's features",
-            help="the next job of this pipeline publishes it, or `tidegate run`",
+            help="the next job of this pipeline will publish it, and so does `tidegate run`",
             reason="NEEDS_SPARK",
         )
     return context.spark()
@@ -149,8 +151,8 @@ def _record_owner(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp)
 
 
 def _find_or_add_commit(session: SparkSession, snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
-    """Return the commit that the table's log shows. A merge that changes nothing makes no commit, so one is added for
-    it."""
+    """Return the commit that the table's log shows. A merge without changes makes no commit, so an empty one is
+    added."""
     seams.fault(stamp.faults[1])
     committed = _find_synced_commit(snapshot, stamp)
     if committed is None:
@@ -160,20 +162,16 @@ def _find_or_add_commit(session: SparkSession, snapshot: Snapshot, stamp: Commit
 
 
 def _find_synced_commit(snapshot: Snapshot, stamp: CommitStamp) -> Committed | None:
-    now = open_table(snapshot.location)
-    committed = find_commit(now, stamp.app_id, stamp.id) if now else None
+    current = open_table(snapshot.location)
+    committed = find_commit(current, stamp.app_id, stamp.id) if current else None
     if committed is not None:
         sync_commit(snapshot.location, committed.version)
     return committed
 
 
 def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp) -> None:
-    generated_keys = ("delta.identity.start", "delta.generationExpression")  # such columns are filled by Spark only
-    names = [
-        field["name"]
-        for field in snapshot.schema["fields"]
-        if not any(key in field["metadata"] for key in generated_keys)
-    ]
+    generated_keys = {"delta.identity.start", "delta.generationExpression"}  # only Spark may fill these columns
+    names = [field["name"] for field in snapshot.schema["fields"] if generated_keys.isdisjoint(field["metadata"])]
     empty = session.read.format("delta").load(snapshot.location.url).selectExpr(*map(quoted, names)).limit(0)
     _append(empty, snapshot, app_id, version, stamp, False)
 
@@ -185,11 +183,15 @@ def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stam
 
 
 def _is_not_late_condition(order_by: Sequence[str]) -> str:
-    """Return the condition that a row is not older. Structs compare field by field, with null as the smallest value."""
+    """Return the SQL condition that a source row `s` is not older than the table's row `t`.
+
+    Structs compare field by field, with null as the smallest value.
+    """
     if not order_by:
         return "true"
-    ours, theirs = (", ".join(f"{side}.{quoted(name)}" for name in order_by) for side in "st")
-    return f"struct({ours}) >= struct({theirs})"
+    source = ", ".join(f"s.{quoted(name)}" for name in order_by)
+    target = ", ".join(f"t.{quoted(name)}" for name in order_by)
+    return f"struct({source}) >= struct({target})"
 
 
 def _changes(
@@ -199,17 +201,16 @@ def _changes(
     keys: Sequence[str],
     order_by: Sequence[str],
 ) -> DataFrame:
+    """Return the row of each key that counts, with a column that says whether to delete the key."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    frames = [
-        _read(session, snapshot, files, batch.columns)
-        .withColumn(_ORDER, f.lit(place))
-        .withColumn(_DELETED, f.lit(deleted))
-        for place, batch in enumerate(batches)
-        for files, deleted in ((batch.files, False), (batch.deletes, True))
-        if files
-    ]
+    frames = []
+    for number, batch in enumerate(batches):
+        for files, deleted in ((batch.files, False), (batch.deletes, True)):
+            if files:
+                rows = _read(session, snapshot, files, batch.columns)
+                frames.append(rows.withColumn(_ORDER, f.lit(number)).withColumn(_DELETED, f.lit(deleted)))
     rows = functools.reduce(lambda first, second: first.unionByName(second, allowMissingColumns=True), frames)
     greatest = [f.col(quoted(name)).desc_nulls_last() for name in order_by]
     last = Window.partitionBy(*map(quoted, keys)).orderBy(*greatest, f.col(_ORDER).desc())
@@ -217,8 +218,11 @@ def _changes(
 
 
 def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json) -> DataFrame:
-    """Read staged rows unchanged. A file's partition comes from its record. Where its folder agrees with the record,
-    one scan reads many partitions. Files that publishers wrote are not in partition folders."""
+    """Read staged rows unchanged, with partition columns from the files' records.
+
+    Files whose folders agree with their records are read in one scan. Files written by publishers are not in partition
+    folders, so they are scanned partition by partition.
+    """
     base = "/".join(files[0].path.split("/")[:4])
     in_folders = [file for file in files if _folder_shows_partition(file, base, columns)]
     by_partition: dict[tuple[tuple[str, str | None], ...], list[StagedFile]] = {}
@@ -243,7 +247,7 @@ def _folder_shows_partition(file: StagedFile, base: str, columns: Json) -> bool:
 def _scan(
     session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile], columns: Json, base: str | None = None
 ) -> DataFrame:
-    """Read files whose folders below `base` name their partitions. Without `base`, the files are of one partition.
+    """Read files whose folders below `base` name their partitions. Without `base`, all files have the same partition.
 
     Timestamps in folder names are microseconds (delta/files/partitions.py).
     """
@@ -266,6 +270,7 @@ def _scan(
             value = values[name][0].value if name in micros and text is not None else text
             kind = StructType.fromJson({"type": "struct", "fields": [by_name[name]]})[0].dataType
             rows = rows.withColumn(name, f.lit(value).cast("bigint" if name in micros else kind))
-    return rows.selectExpr(
-        *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name)
-    )
+    selected = [
+        f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name
+    ]
+    return rows.selectExpr(*selected)

@@ -1,10 +1,10 @@
 """Replace, add and remove rows of a Delta table by key, visible exactly once.
 
-prepare   Spark writes the changed rows into a folder inside the table, with rows to be removed in files of their
-          own; of two rows with one key, order_by decides which one counts, or both are refused; in an object store
-          workers also rewrite the table's files that hold a changed key, ahead (prerewritten.py)
-publish   files that hold a changed key are rewritten without it (delta/rewrite.py), unless that was done ahead and
-          still fits; then one commit removes the old files, and adds the rewritten files and the staged rows
+prepare   Spark writes the changed rows into a folder inside the table, and rows to be removed into separate files. If
+          two rows have the same key, order_by decides which one counts, or both are refused. In an object store,
+          workers also rewrite the table's files that hold a changed key in advance (prerewritten.py).
+publish   Files that hold a changed key are rewritten without it (delta/rewrite.py), unless that was done in advance and
+          still fits. One commit then removes the old files, and adds the rewritten files and the staged rows.
 """
 
 from __future__ import annotations
@@ -77,34 +77,35 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaUpsert"]
 
-_AHEAD = "ahead"
-"""The folder of files that are rewritten ahead, in that of the attempt."""
+_PREREWRITTEN_FOLDER = "ahead"
+"""The folder of files rewritten in advance, inside the folder of the attempt."""
 _DELETED = "tidegate_deleted"
-"""A partition column of the staged files: rows to be removed are in a folder of their own."""
+"""A partition column of the staged files, which separates rows to be removed from rows to be added."""
 
 
 class DeltaUpsert(DeltaSink):
     """Keep one row per key in a Delta table.
 
-    keys: the columns that identify a row. Null is a value like any other: null equals null.
-    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
-        greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
-        later checkpoint counts. With delete_when, an operator in front of the sink remembers by which order a key was
-        removed: a late row never brings it back.
-        Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
-        must be copies of each other, or are refused.
-    delete_when: a SQL condition on the row. If it is true, the key's row is removed.
+    keys: the columns that identify a row. Null equals null.
+    order_by: columns that decide which row of a key counts: the one with the greatest values (null is smallest, NaN
+        greatest). The row in the table is compared, too, so a late row never replaces a newer one. Among equals, the
+        row of the later checkpoint counts. With delete_when, an operator upstream of the sink remembers at which
+        order a key was removed, so that a late row never restores it.
+        Without order_by, the later checkpoint counts. Rows of one checkpoint with the same key (and equal order_by)
+        must be identical, or they are refused.
+    delete_when: a SQL condition on a row. If it is true, the key's row is removed.
     omit: columns that delete_when needs and the table should not have.
     path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
-    interval_column: in an interval pipeline, the date or timestamp column among `keys` that holds the interval to which
-        a row belongs. What an interval gives then takes the place of all rows of its time, whoever wrote them; so
-        order_by and delete_when choose among the interval's own rows.
+    interval_column: in an interval pipeline, the date or timestamp column among `keys` that determines the interval of
+        a row. An interval's output then replaces all rows of its time, even those of other writers, so order_by and
+        delete_when choose only among the interval's new rows.
 
-    After a stream that replaces rows (an aggregate …), a key is removed once the stream has no row of it any more. If
-    `keys` do not tell its rows apart, a materializer in front of the sink counts them, and shows one of each key.
+    After a stream with retractions, such as an aggregate, a key is removed when the stream no longer has a row of it.
+    If `keys` do not distinguish all of its rows, a materializer upstream of the sink counts them, and emits one row per
+    key.
 
-    While publishing, the keys of the changed rows are in memory; the table is streamed. In an object store Spark's
-    workers do most of that ahead, if they work there.
+    While publishing, the keys of the changed rows are in memory; the table is streamed. In an object store, Spark's
+    workers do most of this work in advance if they have access to it.
     """
 
     kind: ClassVar[str] = "delta-upsert"
@@ -146,7 +147,9 @@ class DeltaUpsert(DeltaSink):
 
     def describe(self) -> Json:
         description = super().describe() | describe_by_key(self)
-        return description if self.interval_column is None else description | {"interval_column": self.interval_column}
+        if self.interval_column is not None:
+            description["interval_column"] = self.interval_column
+        return description
 
     def problems(self) -> list[str]:
         problems = super().problems() + keyed_problems(self, "DeltaAppend", self.partition_by)
@@ -155,8 +158,8 @@ class DeltaUpsert(DeltaSink):
         if self.interval_column is not None and self.interval_column not in self.keys:
             problems.append(
                 f"interval_column {self.interval_column!r} is not one of keys ({', '.join(map(str, self.keys))}): add "
-                "it, for otherwise a key could have rows of several intervals, and which one is left would depend on "
-                "the order in which they are made"
+                "it. Otherwise a key could have rows of several intervals, and the order in which the intervals run "
+                "would decide which one remains"
             )
         return problems
 
@@ -164,8 +167,8 @@ class DeltaUpsert(DeltaSink):
         if self.interval_column is not None:
             return []
         return [
-            "a key could have rows of several intervals, and which one is left would depend on the order in which they "
-            "are made: make the interval's day or hour one of keys and say interval_column=…; or use DeltaAppend, or "
+            "a key could have rows of several intervals, and the order in which the intervals run would decide which "
+            "one remains: add the interval's day or hour to keys and set interval_column=…; or use DeltaAppend, or "
             "sources that read all new rows"
         ]
 
@@ -176,7 +179,9 @@ class DeltaUpsert(DeltaSink):
         problems = key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
         clashing = [name for name in columns(schema) if name.casefold() in OWN_COLUMNS]
         problems += [f"{name!r} is a name that the sink itself uses" for name in clashing]
-        return problems if self.interval_column is None else problems + column_problems(schema, self.interval_column)
+        if self.interval_column is not None:
+            problems += column_problems(schema, self.interval_column)
+        return problems
 
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:
         super().check_output(self._without_omitted(frame), context)
@@ -192,14 +197,14 @@ class DeltaUpsert(DeltaSink):
         return self._prepare(frame, retractions, context, staging)
 
     def _prepare(
-        self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
+        self, frame: DataFrame, retractions: DataFrame | None, context: SinkContext, staging: Staging
     ) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
         output = self._without_omitted(frame)
         schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
-        batch = self._write_rows(frame, withdrawn, schema, location, folder)
+        batch = self._write_rows(frame, retractions, schema, location, folder)
         table = Table(location, schema, self.partition_by)
         written, batch = batch, self._settle_keys(batch, table, f"{folder}/settled")
         if staging.interval is not None:
@@ -207,12 +212,15 @@ class DeltaUpsert(DeltaSink):
             batch = _only_added(batch, written, location)
         not_null = checked_not_null(output, snapshot, batch.files, context)
         rows = sum(file.rows for file in (*batch.files, *batch.deletes))
-        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        since = None
+        if snapshot is not None and staging.interval is not None:
+            since = snapshot.version
         batch = msgspec.structs.replace(batch, not_null=not_null, since=since)
         if rows and snapshot is not None and work_on_store(frame.sparkSession, location):
             workers = partial(on_workers, frame.sparkSession)
-            ahead = self._prerewrite(snapshot, batch, staging, f"{folder}/{_AHEAD}", workers)
-            batch = msgspec.structs.replace(batch, ahead=ahead if ahead is not None else msgspec.UNSET)
+            prerewritten = self._prerewrite(snapshot, batch, staging, f"{folder}/{_PREREWRITTEN_FOLDER}", workers)
+            if prerewritten is not None:
+                batch = msgspec.structs.replace(batch, ahead=prerewritten)
         seams.fault("S4.stage.after")
         if not rows and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
@@ -221,38 +229,40 @@ class DeltaUpsert(DeltaSink):
     def _prerewrite(
         self, snapshot: Snapshot, batch: StagedBatch, staging: Staging, folder: str, workers: Workers
     ) -> PrerewrittenFiles | None:
-        """Let workers rewrite the table's files that hold a key of the batch. None: they are left to the publisher."""
+        """Let workers rewrite the table's files that hold a key of the batch. None: left to the publisher."""
         if staging.interval is not None or staging.on_open_base:
-            return None  # an interval is found by its column; what an open checkpoint holds is in no table yet
+            return None  # an interval's rows are found by column; rows of an open base checkpoint are in no table yet
         new_columns = columns(batch.columns).keys() - columns(snapshot.schema).keys()
         if new_columns or self.spark_reasons(snapshot):
-            return None  # the table will look different, or delta-spark rewrites its files
+            return None  # the table's schema will change, or delta-spark rewrites its files
         rewrite_all = partial(
             prerewrite_files, snapshot, batch.files, batch.deletes, self.keys, self.order_by, folder, workers
         )
         return without_failing(rewrite_all, snapshot.location, folder)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Remove staged deletes, and the files of publishers that lost their race or died. Files that the publishing
-        commit named are never removed: they belong to the table, also to its older versions. An interval's attempt
-        has removed what it does not need."""
+        """Remove staged deletes, and files of publishers that crashed or lost a race.
+
+        Files that the publishing commit added are never removed: the table uses them, if only in older versions. In an
+        interval pipeline, the attempt has already removed what it does not need.
+        """
         if context.by_interval:
             return
         location = locate(context.place, self.path)
         snapshot = open_table(location)
         committed = find_commit(snapshot, context.app_id, staging.checkpoint) if snapshot else None
         if committed is None:
-            return  # Its commit file is gone: it is unknown what the table needs.
+            return  # Its commit file has been deleted, so it is unknown which files the table needs.
         commit = read_commit(location, committed.version)
         if commit is None or commit.sha != committed.log_hash:
-            return  # Others are cleaning up the log, or have made the table anew.
-        named = commit.added_paths()
+            return  # Another writer is cleaning up the log, or has created the table again.
+        in_table = commit.added_paths()
         entry = staging.folder(context).rsplit("/", 1)[0]
-        location.remove_files(
-            path
-            for path, _ in location.walk(entry)
-            if path not in named and path[len(entry) + 1 :].startswith((MERGED, f"{staging.attempt}/"))
-        )
+        unneeded = []
+        for path, _ in location.walk(entry):
+            if path not in in_table and path[len(entry) + 1 :].startswith((MERGED, f"{staging.attempt}/")):
+                unneeded.append(path)
+        location.remove_files(unneeded)
 
     def spark_reasons(self, snapshot: Snapshot) -> list[str]:
         return spark_reasons_to_rewrite(snapshot)
@@ -274,13 +284,13 @@ class DeltaUpsert(DeltaSink):
         removed, added = changes
         committed = replace(snapshot, added, removed, stamp)
         if committed is None or not _commit_names(snapshot.location, committed, added):
-            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts, so these files are useless.
         return committed
 
     def _changes(
         self, table: Table, live: Mapping[str, LiveFile], batches: Sequence[StagedBatch], folder: str
     ) -> tuple[list[LiveFile], list[StagedFile]]:
-        """Return the files that the table loses, and those that it gets."""
+        """Return the files to remove from the table, and the files to add."""
         keys = self._keys(table, batches)
         sources = [InputFile.of(file) for file in live.values() if keys.may_touch(file)]
         if self.order_by:
@@ -299,24 +309,27 @@ class DeltaUpsert(DeltaSink):
         batches: Sequence[StagedBatch],
         folder: str,
     ) -> tuple[list[LiveFile], list[StagedFile]] | None:
-        """Return the same, with files that the job has rewritten ahead. None: it has not, or they do not fit any more.
+        """Like `_changes`, using the files that the job rewrote in advance. None: it did not, or they no longer fit.
 
-        Of several batches each was rewritten as if it were alone.
+        With several batches they never fit: each batch was rewritten as if it were the only one.
         """
-        ahead = batches[0].ahead if len(batches) == 1 else msgspec.UNSET
-        if ahead is msgspec.UNSET:
+        if len(batches) != 1:
             return None
-        valid = still_valid(snapshot, ahead, live, self.keys, self.order_by)
+        prerewritten, new = batches[0].ahead, batches[0].files
+        if prerewritten is msgspec.UNSET:
+            return None
+        valid = still_valid(snapshot, prerewritten, live, self.keys, self.order_by)
         if valid is None or (self.order_by and not valid.is_complete):
             return None
-        keys = self._keys(table, batches if valid.again else ())
-        again = [InputFile.of(file) for file in valid.again if keys.may_touch(file)]
-        new = batches[0].files
+        keys = self._keys(table, batches if valid.unprocessed else ())  # reads files: only if needed
+        sources = [InputFile.of(file) for file in valid.unprocessed if keys.may_touch(file)]
         if self.order_by:
-            if any(len(rows_with_keys(table, source, self.keys, self.keys, keys)) for source in again):
+            if any(len(rows_with_keys(table, source, self.keys, self.keys, keys)) for source in sources):
                 return None
-            return valid.replaced, [*valid.written, *valid.counting(new)]
-        changed, rewritten = rewrite(table, again, self.keys, _has_key(keys), f"{folder}/kept") if again else ([], [])
+            return valid.replaced, [*valid.written, *valid.without_late_rows(new)]
+        if not sources:
+            return valid.replaced, [*valid.written, *new]
+        changed, rewritten = rewrite(table, sources, self.keys, _has_key(keys), f"{folder}/kept")
         return [*valid.replaced, *(live[source.path] for source in changed)], [*valid.written, *rewritten, *new]
 
     def disown(
@@ -327,7 +340,7 @@ class DeltaUpsert(DeltaSink):
         context: SinkContext,
         *,
         take_out: bool,
-        look: bool = False,
+        dry_run: bool = False,
     ) -> Disowned | None:
         assert self.interval_column is not None
         raise found_by_column(self.interval_column, context)
@@ -353,14 +366,16 @@ class DeltaUpsert(DeltaSink):
         return merge_through_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
     def _without_omitted(self, frame: DataFrame) -> DataFrame:
-        return empty_if(frame, frame.drop(*self.omit)) if self.omit else frame
+        if not self.omit:
+            return frame
+        return empty_if(frame, frame.drop(*self.omit))
 
     def _write_rows(
-        self, frame: DataFrame, withdrawn: DataFrame | None, schema: Json, location: Location, folder: str
+        self, frame: DataFrame, retractions: DataFrame | None, schema: Json, location: Location, folder: str
     ) -> StagedBatch:
         """Write the changed rows with Spark."""
         frame = self._refusing_empty_keys(frame, schema)
-        if self.delete_when is None and withdrawn is None:
+        if self.delete_when is None and retractions is None:
             written = write_files(self._without_omitted(frame), schema, location, folder, self.partition_by)
             files = sync_and_list(location, folder, schema, self.partition_by, written=written)
             refuse_unreadable((file.partition for file in files), schema)
@@ -369,8 +384,8 @@ class DeltaUpsert(DeltaSink):
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
         names = list(map(quoted, columns(schema)))
         rows = frame.selectExpr(*names, f"coalesce(({self.delete_when or 'false'}), false) AS {_DELETED}")
-        if withdrawn is not None:
-            deletes = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
+        if retractions is not None:
+            deletes = retractions.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
             rows = rows.unionByName(_without_keys(deletes, frame, self.keys))
         written = write_files(rows, marked, location, folder, (_DELETED, *self.partition_by))
         files = sync_and_list(location, folder, marked, (_DELETED, *self.partition_by), written=written)
@@ -381,21 +396,24 @@ class DeltaUpsert(DeltaSink):
         return StagedBatch(columns=schema, files=files_by_mark["false"], deletes=files_by_mark["true"])
 
     def _refusing_empty_keys(self, frame: DataFrame, schema: Json) -> DataFrame:
-        """Return the rows; a row whose key would become null, since it is empty text and names a folder, fails the
-        write: it would be taken for the row of another key."""
+        """Return the rows. A row with empty text in a key column that is a partition column fails the write: the text
+        is stored as null there, which would be another key."""
         from pyspark.sql import functions as F
 
         by_name = columns(schema)
-        named = [name for name in self.keys if name in self.partition_by and by_name[name]["type"] == "string"]
-        why = "is empty text, which is stored as null where it names a folder: it would be the key of another row"
-        checked = {
-            name: refuse_rows(F.col(quoted(name)), F.col(quoted(name)) == F.lit(""), f"key column {name!r} {why}")
-            for name in named
-        }
+        checked = {}
+        for name in self.keys:
+            if name in self.partition_by and by_name[name]["type"] == "string":
+                column = F.col(quoted(name))
+                problem = (
+                    f"key column {name!r} is empty text, which is stored as null in a partition column: it would be "
+                    "the key of another row"
+                )
+                checked[name] = refuse_rows(column, column == F.lit(""), problem)
         return empty_if(frame, frame.withColumns(checked)) if checked else frame
 
     def _settle_keys(self, batch: StagedBatch, table: Table, folder: str) -> StagedBatch:
-        """Return the batch with one row for each key."""
+        """Return the batch with only one row for each key."""
         import pyarrow.compute as pc
 
         marked = [(file, False) for file in batch.files] + [(file, True) for file in batch.deletes]
@@ -430,7 +448,7 @@ class DeltaUpsert(DeltaSink):
     def _counting_rows(
         self, table: Table, batches: Sequence[StagedBatch], newest_rows: Newest, folder: str
     ) -> list[StagedFile]:
-        """Return the batches' files without the rows that are older than others."""
+        """Return the batches' files to add, without rows that a newer row of their key overrides."""
         files = [file for batch in batches for file in batch.files]
         touched = [InputFile.of(file) for file in files if file.path in newest_rows.late]
 
@@ -444,30 +462,33 @@ class DeltaUpsert(DeltaSink):
         import pyarrow as pa
 
         files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
-        none = arrow_schema(table.schema, self.keys).empty_table()
-        return Keys(pa.concat_tables([none, *(key_rows(table, InputFile.of(file), self.keys) for file in files)]))
+        tables = [arrow_schema(table.schema, self.keys).empty_table()]
+        tables += [key_rows(table, InputFile.of(file), self.keys) for file in files]
+        return Keys(pa.concat_tables(tables))
 
     def _new_rows(self, table: Table, batches: Sequence[StagedBatch], folder: str) -> list[StagedFile]:
-        """Return the batches' files. Earlier ones lose the keys that a later one has."""
+        """Return the batches' files to add, without keys that a later batch also has."""
         added = list(batches[-1].files) if batches else []
-        for place in range(len(batches) - 1):
-            files = batches[place].files
-            later = batches[place + 1 :]
+        for number, earlier in enumerate(batches[:-1]):
+            files = earlier.files
+            later = batches[number + 1 :]
             if not any(batch.files or batch.deletes for batch in later):
                 added += files
                 continue
             is_replaced = _has_key(self._keys(table, later))
             sources = list(map(InputFile.of, files))
-            changed, rewritten = rewrite(table, sources, self.keys, is_replaced, f"{folder}/batch-{place}")
+            changed, rewritten = rewrite(table, sources, self.keys, is_replaced, f"{folder}/batch-{number}")
             replaced = {source.path for source in changed}
             added += [*(file for file in files if file.path not in replaced), *rewritten]
         return added
 
 
 def _only_added(batch: StagedBatch, written: StagedBatch, location: Location) -> StagedBatch:
-    """Return an interval's batch without the rows to be removed: all that the interval gave before goes anyway. Remove
-    the files that nothing needs then."""
-    files = [file for each in (written, batch) for file in (*each.files, *each.deletes)]
+    """Return an interval's batch without rows to be removed, and remove the staged files that are no longer needed.
+
+    Publishing an interval replaces all of its earlier rows anyway.
+    """
+    files = [*written.files, *written.deletes, *batch.files, *batch.deletes]
     location.remove_files({file.path for file in files} - {file.path for file in batch.files})
     return StagedBatch(columns=batch.columns, files=batch.files)
 
@@ -476,13 +497,17 @@ def _without_keys(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> 
     """Return the rows of `deletes` whose keys are not in `frame`. Null equals null."""
     from pyspark.sql import functions as F
 
-    frame_keys = frame.select(*(F.col(quoted(key)).alias(f"tidegate_{number}") for number, key in enumerate(keys)))
-    same = (F.col(quoted(key)).eqNullSafe(F.col(f"tidegate_{number}")) for number, key in enumerate(keys))
-    return deletes.join(frame_keys, reduce(lambda first, second: first & second, same), "left_anti")
+    frame_keys, conditions = [], []
+    for number, key in enumerate(keys):
+        alias = f"tidegate_{number}"
+        frame_keys.append(F.col(quoted(key)).alias(alias))
+        conditions.append(F.col(quoted(key)).eqNullSafe(F.col(alias)))
+    same_key = reduce(lambda first, second: first & second, conditions)
+    return deletes.join(frame.select(*frame_keys), same_key, "left_anti")
 
 
 def _has_key(keys: Keys) -> Any:
-    """Return a function that marks the rows that have one of the keys."""
+    """Return a function that marks rows with any of the keys."""
 
     def mark_rows(rows: Any, source: InputFile, start: int) -> Any:
         return keys.contains(rows)
@@ -491,6 +516,8 @@ def _has_key(keys: Keys) -> Any:
 
 
 def _commit_names(location: Location, committed: Committed, files: Sequence[StagedFile]) -> bool:
-    """Return whether the commit names these files, and is not a concurrent publisher's equivalent commit."""
-    commit = read_commit(location, committed.version) if files else None
-    return not files or (commit is not None and {file.path for file in files} <= commit.added_paths())
+    """Return whether the commit adds these files. If not, it is a concurrent publisher's equivalent commit."""
+    if not files:
+        return True
+    commit = read_commit(location, committed.version)
+    return commit is not None and {file.path for file in files} <= commit.added_paths()
