@@ -36,6 +36,7 @@ BENCHES = {
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",
     "backfill": "thirty days computed again, against the time they took and a refresh by Structured Streaming",
     "nexmark": "the queries of Nexmark, against Structured Streaming and Flink",
+    "events": "from a file's landing, or a record's commit, until its rows are visible: by event, under Airflow",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 
