@@ -38,7 +38,7 @@ from tidegate.sources import Files
 
 HERE = Path({here!r})
 pipeline = Pipeline({name!r}, **{settings!r})
-rows = pipeline.source("rows", Files({name!r} + "/in/*.json", schema="id long, file long", max_files=1))
+rows = pipeline.source("rows", Files({name!r} + "/in/*.json", schema="id long, file long", max_files={max_files}))
 
 @pipeline.stage(rows)
 def seen(rows):
@@ -126,7 +126,16 @@ class Project:
         self.dags.mkdir(parents=True)
         (folder / "tidegate.toml").write_text(SETTINGS + toml(INTERPRETED))
 
-    def pipeline(self, name: str, *, stage: str = "pass", gate: str = "", arguments: str = "", **settings: Any) -> Made:
+    def pipeline(
+        self,
+        name: str,
+        *,
+        stage: str = "pass",
+        gate: str = "",
+        arguments: str = "",
+        max_files: int = 1,
+        **settings: Any,
+    ) -> Made:
         """A pipeline and its DAG file. `stage`: what its stage does before it passes the rows on; `gate`: behind it."""
         made = Made(self, name)
         (made.folder / "in").mkdir(parents=True, exist_ok=True)
@@ -137,6 +146,7 @@ class Project:
             stage=textwrap.indent(textwrap.dedent(stage), "    ").strip(),
             gate=gate,
             arguments=arguments,
+            max_files=max_files,
         )
         (self.dags / f"dag_{name}.py").write_text(text)
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import importlib.metadata
@@ -71,6 +72,10 @@ class Busy(Exception):
     """On sqlite Airflow answers 500 if another of its parts writes for too long. Nothing has been done then."""
 
 
+FERNET_KEY = base64.urlsafe_b64encode(b"of-this-test".ljust(32)).decode()
+"""One for all processes: each would make its own as it starts, and none could read another's triggers."""
+
+
 class Airflow:
     """Started and stopped as a `with` block. Talk to it through REST, as its users do."""
 
@@ -101,6 +106,7 @@ class Airflow:
             "AIRFLOW__API__BASE_URL": url,
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API__SECRET_KEY": "of-this-test",
+            "AIRFLOW__CORE__FERNET_KEY": FERNET_KEY,
             "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-" * 6,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",

@@ -172,6 +172,14 @@ def test_interval_can_be_never(project):
     assert settings.record()["interval"] == "never"
 
 
+def test_interval_can_be_event(project):
+    settings = load(project, cli={"interval": "event", "max_pause": "90 s"})
+    assert (settings.interval, settings.by_event, settings.max_pause) == (None, True, 90.0)
+    assert settings.record()["interval"] == "event"
+    assert {row.key: row.value for row in settings.display_rows()}["interval"] == "event"
+    assert not load(project, cli={"interval": "never"}).by_event
+
+
 # -- what is kept and shown ------------------------------------------------------------------------
 
 
@@ -245,7 +253,7 @@ BAD_VALUES = [
     ("interval", "0", "from 1 s"),
     ("interval", "0.5 s", "from 1 s"),
     ("interval", "-5 min", DURATION),
-    ("interval", "always", '"never"'),
+    ("interval", "always", '"event" or "never"'),
     ("interval", "Never", '"never"'),
     ("interval", "", DURATION),
     ("interval", "400 days", "to 366 days"),
@@ -368,7 +376,10 @@ def test_a_bad_value_is_refused_even_where_a_later_layer_overrides_it(project):
             "tidegate.toml line 1): there is no such setting; did you mean spark.mode?",
         ),
         ({"toml": "[spark]\nmaster_ = 'x'\n"}, "did you mean spark.master?"),
-        ({"code": {"xyzzy": 1}}, "there is no such setting; the settings are mode, interval, initial_delay,"),
+        (
+            {"code": {"xyzzy": 1}},
+            "there is no such setting; the settings are mode, interval, max_pause, initial_delay,",
+        ),
         (
             {"env": {"TIDEGATE_TIMEOUTS": "1"}},
             "TIDEGATE_TIMEOUTS is no setting of tidegate; did you mean TIDEGATE_TIMEOUT?",

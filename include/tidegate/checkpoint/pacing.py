@@ -45,7 +45,7 @@ CONTRAST: Final = 2
 def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | None:
     """Return how long a checkpoint should take. None: the interval between checkpoints is not set."""
     interval = adaptive.interval_s or KEYS["interval"].parse(config.get("interval", "never"))
-    return None if interval is None else adaptive.share * min(interval, timeout_s)
+    return adaptive.share * min(interval, timeout_s) if isinstance(interval, float) else None
 
 
 def _observed_checkpoints(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:

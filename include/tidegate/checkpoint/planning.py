@@ -25,8 +25,14 @@ from tidegate.checkpoint.compatibility import (
 from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
-from tidegate.checkpoint.quarantine_requests import LiveQuarantine, plan_requests, repeat_requests
+from tidegate.checkpoint.quarantine_requests import (
+    LiveQuarantine,
+    pending_requests,
+    plan_requests,
+    repeat_requests,
+)
 from tidegate.config.keys import KEYS, MODES
+from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -88,8 +94,10 @@ _ORDINARY = CheckpointOptions()
 class Plans:
     """Makes the plans of one pipeline's checkpoints, in milliseconds, without a JVM. Writes only side files."""
 
-    def __init__(self, pipeline: PipelineContext) -> None:
+    def __init__(self, pipeline: PipelineContext, *, preview: bool = False) -> None:
+        """preview: write no side files either, since nobody will follow the plan."""
         self.pipeline = pipeline
+        self.preview = preview
         self.graph = pipeline.graph
         self.ledger = pipeline.ledger
         self.settings = pipeline.settings
@@ -166,6 +174,17 @@ class Plans:
             code_fingerprint=self.graph.code_fingerprint(),
         )
 
+    def waiting_input(self, answer: CreateEntry, view: View) -> list[str]:
+        """Return the sources, and the gates with rows to release, that have something for a checkpoint to read now.
+        Writes nothing."""
+        base = view.get(answer.base)
+        changes = source_changes(view, base)
+        preview = Plans(self.pipeline, preview=True)
+        ranges = preview._new_input(answer.id, view, base, None, changes)
+        sources = [name for name, part in ranges.items() if not part.empty]
+        gates = [gated.name for gated in self.graph.gates if pending_requests(self.ledger, view, gated.name)]
+        return sources + gates
+
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:
             raise control.in_progress((base.id,), "a source was moved, dropped or accepted since it was planned")
@@ -225,6 +244,13 @@ class Plans:
                 if at is not None:
                     ranges[name] = empty_range_at(kind, at)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
+        ranges = self._new_input(id, view, base, interval, changes)
+        return ranges | plan_requests(self.graph, self.ledger, self.place, view, base)
+
+    def _new_input(
+        self, id: int, view: View, base: Entry | None, interval: Interval | None, changes: Sequence[SourceChange]
+    ) -> dict[str, Range]:
+        """Return what comes next at each source."""
         starts = planned_ranges(base, changes)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
         sources = {}
@@ -245,7 +271,7 @@ class Plans:
         for name, slowest in sources_too_far_ahead(self.graph.sources, reached, with_input).items():
             summary = f"waits for {slowest!r}, which is at {reached[slowest]:%Y-%m-%d %H:%M:%S} UTC"
             sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
-        return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
+        return sources
 
     def _repeated(self, recorded: Plan, base: Entry | None, changes: Sequence[SourceChange]) -> dict[str, Range]:
         """Return the ranges of another plan. A source that it does not know stays where it is."""
@@ -269,9 +295,9 @@ class Plans:
         decided = self.pipeline.beginning(view, base, sourcing.name)
         if decided is not None:
             return decided
-        position = sourcing.source.beginning(self.pipeline.source_context(sourcing.name))
-        if position is None:
-            return None
+        position = sourcing.source.beginning(self._context(sourcing.name))
+        if position is None or self.preview:
+            return position
         beginning = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=position)
         return self.ledger.create_beginning(beginning).at
 
@@ -317,13 +343,13 @@ class Plans:
 
     def _range(self, sourcing: SourceNode, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
         at_most = pace.at_most if pace is not None else None
-        context = replace(self.pipeline.source_context(sourcing.name), interval=interval, at_most=at_most)
+        context = replace(self._context(sourcing.name), interval=interval, at_most=at_most)
         planned = sourcing.source.plan(start, context)
         return Range(
             kind=sourcing.source.kind,
             start=start,
             end=planned.end,
-            splits=self.ledger.pack(planned.splits, self.graph.parts),
+            splits=Payload(data={}) if self.preview else self.ledger.pack(planned.splits, self.graph.parts),
             empty=planned.is_empty,
             more=planned.has_more or context.stop_position is not None,  # it is not asked for what is behind that
             summary=planned.summary,
@@ -331,6 +357,10 @@ class Plans:
             lag=planned.lag,
             pace=msgspec.structs.replace(pace, planned=planned.amount) if pace is not None else None,
         )
+
+    def _context(self, source: str) -> SourceContext:
+        context = self.pipeline.source_context(source)
+        return replace(context, blobs=ReadOnlyBlobs(context.blobs)) if self.preview else context
 
 
 def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:

@@ -22,6 +22,7 @@ __all__ = [
     "DESCRIPTIONS",
     "DRIVER_MEMORY",
     "ENV_PREFIX",
+    "EVENT",
     "JOB_OPTIONS",
     "KEYS",
     "MODES",
@@ -72,10 +73,16 @@ class Key:
 # -- what values are accepted --------------------------------------------------------------------------
 
 
-def _duration(shortest: float, never: bool = False) -> Callable[[object], float | None]:
-    def parse(value: object) -> float | None:
+EVENT = "event"
+"""As `interval`: checkpoints are made when input arrives."""
+
+
+def _duration(shortest: float, never: bool = False, event: bool = False) -> Callable[[object], float | str | None]:
+    def parse(value: object) -> float | str | None:
         if never and value == "never":
             return None
+        if event and value == EVENT:
+            return EVENT
         seconds = _seconds(value)
         if not shortest <= seconds <= _MAX_DURATION_S:
             raise InvalidValue
@@ -284,7 +291,8 @@ KEYS: Mapping[str, Key] = {
     key.name: key
     for key in (
         Key("mode", "exactly_once", '"exactly_once" or "at_least_once"', _one_of(*MODES)),
-        Key("interval", "5 min", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
+        Key("interval", "5 min", _SPAN.format("1 s") + ', or "event" or "never"', _duration(1, never=True, event=True)),
+        Key("max_pause", "5 min", _SPAN.format("1 s"), _duration(1)),
         Key("initial_delay", "0 s", _SPAN.format("0"), _duration(0)),
         Key("gaps", "told", '"told" or "expected"', _one_of(*GAPS)),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
@@ -340,7 +348,14 @@ DESCRIPTIONS: Mapping[str, str] = {
         "Whether rows become visible with the checkpoint's decision, each exactly once, or as soon as a job has "
         "written them, when a failure may leave some of them twice."
     ),
-    "interval": "How often a checkpoint is made; `never` leaves it to runs that somebody triggers.",
+    "interval": (
+        "How often a checkpoint is made. `event`: when a source has new input. `never` leaves it to runs that somebody "
+        "triggers."
+    ),
+    "max_pause": (
+        "When `interval` is `event`, the longest time without a checkpoint: then one is made without new input, so "
+        "that event time and timers move on."
+    ),
     "initial_delay": "By how much every scheduled run starts later, to spread pipelines over the interval.",
     "gaps": (
         "Whether time that no interval of an interval pipeline covers is reported (`told`) or accepted (`expected`)."

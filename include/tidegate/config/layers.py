@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, KEYS, InvalidValue, Key, duration_text, parse_entry
+from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, EVENT, KEYS, InvalidValue, Key, duration_text, parse_entry
 from tidegate.config.settings import RestartSettings, Settings, SparkOptions, is_harmless_entry
 from tidegate.config.spark_keys import OF_THE_CLUSTER, check_spark_key, is_session_key
 from tidegate.errors import Invalid
@@ -264,7 +264,9 @@ def _check_jobs(values: dict[str, Any], origins: dict[str, str], problems: list[
 def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
     return Settings(
         mode=values["mode"],
-        interval=values["interval"],
+        interval=values["interval"] if values["interval"] != EVENT else None,
+        by_event=values["interval"] == EVENT,
+        max_pause=values["max_pause"],
         initial_delay=values["initial_delay"],
         gaps=values["gaps"],
         timeout=values["timeout"],

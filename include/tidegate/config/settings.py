@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.keys import JOB_OPTIONS, KEYS, Key, duration_text
+from tidegate.config.keys import EVENT, JOB_OPTIONS, KEYS, Key, duration_text
 from tidegate.config.spark_keys import is_session_key
 from tidegate.records.airflow_login import StorageLogin
 from tidegate.records.masking import MASK, is_harmless, without_logins
@@ -71,6 +71,10 @@ class Settings:
     """When rows become visible (config/keys.py: MODES)."""
     interval: float | None
     """None: no schedule."""
+    by_event: bool
+    """Whether a checkpoint is made when a source has new input: interval = "event"."""
+    max_pause: float
+    """With by_event, the longest time without a checkpoint."""
     initial_delay: float
     gaps: str
     """Whether time that no interval covers is reported (config/keys.py: GAPS)."""
@@ -171,6 +175,8 @@ class Settings:
     def _value(self, name: str) -> Any:
         if name == "storage_options" and isinstance(self.storage_options, StorageLogin):
             return self.storage_options.given
+        if name == "interval" and self.by_event:
+            return EVENT
         section, _, field_name = name.rpartition(".")
         return getattr(getattr(self, section) if section else self, field_name)
 

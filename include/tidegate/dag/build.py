@@ -18,7 +18,9 @@ from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import EPOCH_START, Every
+from tidegate.dag.watching import input_asset
 from tidegate.errors import Invalid
+from tidegate.execution.opening import refuse_by_interval
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
@@ -79,7 +81,8 @@ def build_dag(
     settings = load_settings(code=pipeline.settings, start=Path(folder))
     graph = pipeline.graph(settings.place(), settings.mode)
     _check_asset_arguments(graph, asset_events, asset_partitions)
-    dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs))
+    own_schedule = _schedule(pipeline, graph, settings, folder, file) if schedule is None else schedule
+    dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs), schedule=own_schedule)
     dag.fileloc = file
     outlets = outlets_of(graph.name, graph.sinks, settings.place())
     events = {"asset_events": asset_events, "by_partition": asset_partitions, "outlets": outlets}
@@ -89,6 +92,14 @@ def build_dag(
             dag, pipeline, folder, graph, for_control(settings), outlets=outlets, asset_events=asset_events
         ).fileloc = file
     return dag
+
+
+def _schedule(pipeline: Pipeline, graph: Graph, settings: Settings, folder: str, file: str) -> Any:
+    """Return the schedule that the settings ask for: every interval, by hand, or when input arrives."""
+    if not settings.by_event:
+        return Every(settings.interval or 0.0, settings.initial_delay)
+    refuse_by_interval(graph)
+    return [input_asset(pipeline, graph, settings, folder, file)]
 
 
 def _check_asset_arguments(graph: Graph, asset_events: object, asset_partitions: object) -> None:
@@ -131,7 +142,6 @@ def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, dag_kwargs: 
         + 1
         + (len(graph.overtakable) if settings.unaligned else 0),
         **dag_kwargs,
-        "schedule": Every(settings.interval or 0.0, settings.initial_delay) if schedule is None else schedule,
         "doc_md": "\n\n".join(filter(None, (dag_kwargs.get("doc_md"), document.dag_text(graph, settings)))),
         "tags": ["tidegate", graph.name, *dag_kwargs.get("tags", ())],
         "params": {**run_params.params(), **dag_kwargs.get("params", {})},

@@ -27,6 +27,7 @@ from tidegate.execution.finish import (
     notify_requested_suspension,
     record_failed_plan,
 )
+from tidegate.execution.input_watch import InputWatch
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.execution.job.run_job import run_job
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "Schedule", "run_checkpoints"]
 
 POLL_S = 1.0
+
+LOOK_S = 0.5
+"""Between looks for new input."""
 
 MAX_PAUSE_S = 60.0
 """After a failed checkpoint."""
@@ -99,6 +103,9 @@ class Schedule:
     until_idle: bool = False
     interval_s: float = 0.0
     """From the start of one checkpoint to the start of the next; 0: without a pause."""
+    by_event: bool = False
+    """Wait for new input before each checkpoint, for up to `max_pause_s`."""
+    max_pause_s: float = 0.0
     initial_delay_s: float = 0.0
     """Before the first checkpoint, and so before each: they begin that much later."""
     min_pause_s: float = 0.0
@@ -161,7 +168,10 @@ def run_checkpoints(
     failures = aborted = 0
     more = True
     _pause(schedule.initial_delay_s, schedule, observer)
+    watch = InputWatch(coordinator, schedule.max_pause_s) if schedule.by_event else None
     while more and not schedule.stop():
+        if watch is not None:
+            _wait_for_input(watch, schedule, observer)
         began = seams.monotonic()
         plan = _trigger(coordinator, schedule, observer)
         if plan is None:
@@ -181,6 +191,20 @@ def run_checkpoints(
             pause = max(schedule.interval_s - (seams.monotonic() - began), waits)
             _pause(pause, schedule, observer)
     return outcomes
+
+
+def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -> None:
+    """Wait until a checkpoint is due. What does not answer is left to planning, which tries again and says so."""
+    began = seams.monotonic()
+    while not schedule.stop():
+        try:
+            if watch.look() is not None:
+                return
+        except Unavailable as error:
+            observer.waiting(str(error))
+            return
+        observer.waiting("waiting for new input")
+        seams.sleep(pause_between_looks(watch.coordinator.ledger.home, seams.monotonic() - began, LOOK_S))
 
 
 def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:

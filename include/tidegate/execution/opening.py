@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.config import Settings, load_settings
+from tidegate.errors import Invalid
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
+    from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["open_coordinator"]
+__all__ = ["open_coordinator", "refuse_by_interval"]
 
 
 def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
@@ -23,3 +25,14 @@ def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Set
     place = settings.place()
     ledger = open_ledger(settings.root, pipeline.name, settings.storage_options)
     return Coordinator(pipeline.graph(place, settings.mode), ledger, settings, place), settings
+
+
+def refuse_by_interval(graph: Graph) -> None:
+    """Refuse interval = "event" for a pipeline that reads by interval."""
+    if graph.by_interval:
+        raise Invalid(
+            f'pipeline {graph.name!r} reads by data interval, and interval = "event" has none',
+            expected="a duration, such as interval = '1 day'",
+            help="set interval, or let its sources read whatever is new",
+            reason="BY_INTERVAL",
+        )

@@ -7,26 +7,23 @@ counts is the ack, which the task looks for in the ledger.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import os
-import runpy
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Invalid, TidegateError, name_of, trace_without_values
+from tidegate.errors import TidegateError, name_of, trace_without_values
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.run_job import run_job
+from tidegate.execution.loading import find_pipeline
 from tidegate.execution.opening import open_coordinator
-from tidegate.pipeline import Pipeline
 from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
@@ -39,7 +36,7 @@ from tidegate.spark.workers.shipping import ship_code
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["find_pipeline", "main"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -66,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _work(request: DriverRequest, folder: Path) -> None:
     if request.task is not None:
         _end_with(ProcessId.from_json(request.task))
-    pipeline = find_pipeline(request.pipeline, request.declared_in)
+    pipeline = find_pipeline(request.pipeline, request.declared_in, "Spark's driver")
     coordinator, settings = open_coordinator(pipeline, request.project)
     warm_gates(coordinator.graph)
     with _session(spark_settings(settings, request.job).login) as spark:
@@ -95,48 +92,6 @@ def _session(login: Mapping[str, str]) -> Iterator[SparkSession]:
     finally:
         with contextlib.suppress(Exception):
             spark.stop()
-
-
-# -- the pipeline ----------------------------------------------------------------------------------------
-
-
-def find_pipeline(name: str, declared_in: Sequence[tuple[str, str]]) -> Pipeline:
-    """Return the pipeline of the task: a variable of the module or the DAG file that declares it."""
-    for module, file in declared_in:
-        for value in list(_variables(module, file).values()):
-            if isinstance(value, Pipeline) and value.name == name:
-                return value
-    raise Invalid(
-        f"Spark's driver cannot find pipeline {name!r}: no variable of {' or '.join(file for _, file in declared_in)}"
-        " holds it",
-        expected="a Pipeline in a variable of the module that declares it, or of the DAG file",
-        help="write `pipeline = Pipeline(…)` at module level; with spark.mode = submit another process looks for it",
-        reason="NO_SUCH_PIPELINE",
-    )
-
-
-def _variables(module: str, file: str) -> Mapping[str, Any]:
-    """Import a module by its name, so that Python workers can import it too. A DAG file is run by its path, because
-    Airflow's name for it exists in Airflow only."""
-    try:
-        return vars(importlib.import_module(module)) if _is_module(module, file) else runpy.run_path(file)
-    except TidegateError:
-        raise
-    except Exception as error:
-        raise Invalid(
-            f"{file} cannot be loaded in Spark's driver: {type(error).__name__}: {error}",
-            expected="a file that can be loaded wherever the project's folder is on PYTHONPATH",
-            help="correct it; what it needs must be installed where Spark's driver runs",
-            reason="BAD_PIPELINE_MODULE",
-        ) from error
-
-
-def _is_module(module: str, file: str) -> bool:
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return False
-    return spec is not None and spec.origin is not None and os.path.realpath(spec.origin) == os.path.realpath(file)
 
 
 # -- its end ---------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ __all__ = [
     "AirflowFailException",
     "AirflowSkipException",
     "answering",
+    "can_import_airflow",
     "conf",
     "find_connection",
     "find_connection_from_trigger",
@@ -46,6 +47,8 @@ __all__ = [
     "team_of",
     "teams_of",
 ]
+
+_DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 HAS_QUESTIONS: Final = VERSION >= (3, 1)
 """Whether a task can ask a person (Required Actions). Otherwise a held checkpoint is answered on our page, or by
@@ -90,6 +93,16 @@ def find_connection(id: str) -> Any | None:
         return Stored.get_connection_from_secrets(id)
     except AirflowNotFoundException:
         return None
+
+
+def can_import_airflow(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment for a process of its own that loads DAG files.
+
+    In tasks and triggers Airflow sets an address of its database that Airflow itself cannot be imported with.
+    """
+    if not environment.get(_DATABASE, "").startswith("airflow-db-not-allowed"):
+        return environment
+    return environment | {_DATABASE: "sqlite://"}
 
 
 async def find_connection_from_trigger(id: str) -> Any | None:

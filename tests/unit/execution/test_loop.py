@@ -611,3 +611,17 @@ def test_a_living_process_is_not_gone(world):
     assert abandoned_reason(plan_of(world, new_run())) is None
     assert new_run() != new_run()
     assert quietly(lambda: world.trigger("x")) is not None
+
+
+# -- by event --------------------------------------------------------------------------------------------
+
+
+def test_by_event_each_arrival_is_a_checkpoint_and_a_pause_without_one_is_too(one, world):
+    def arrive():
+        world.feed_more(1)
+
+    one.while_asleep = [arrive, lambda: None, arrive]
+    ends = lambda: len(one.told.of("completed")) == 4  # noqa: E731
+    one.run(by_event=True, max_pause_s=0.0, stop=ends)
+    assert one.told.of("completed") == [1, 2, 3, 4]
+    world.exact()

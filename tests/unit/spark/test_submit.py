@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
-from tidegate.execution.submitted import find_pipeline
+from tidegate.execution.loading import find_pipeline
 from tidegate.spark.conf import SparkSettings, server_conf, session_conf
 from tidegate.spark.session import control_settings, session, spark_settings
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest, prepared
@@ -92,16 +92,16 @@ def test_a_pipeline_is_found_in_its_module_or_in_its_dag_file(tmp_path: Path, mo
     file.write_text(PIPELINE.format(name="shop"))
     module = importlib.import_module("submitted_shop")
     assert module.mine.declared_in == ("submitted_shop", str(file))
-    assert find_pipeline("shop", [module.mine.declared_in]) is module.mine
+    assert find_pipeline("shop", [module.mine.declared_in], "the driver") is module.mine
     dag_file = tmp_path / "dag.py"
     dag_file.write_text(PIPELINE.format(name="other"))
-    found = find_pipeline("other", [module.mine.declared_in, ("unusual_prefix_1_dag", str(dag_file))])
+    found = find_pipeline("other", [module.mine.declared_in, ("unusual_prefix_1_dag", str(dag_file))], "the driver")
     assert found.name == "other"
     with pytest.raises(Invalid, match=r"no variable of .*dag\.py holds it"):
-        find_pipeline("third", [("", str(dag_file))])
+        find_pipeline("third", [("", str(dag_file))], "the driver")
     dag_file.write_text("import nowhere_to_be_found")
     with pytest.raises(Invalid, match="nowhere_to_be_found"):
-        find_pipeline("other", [("", str(dag_file))])
+        find_pipeline("other", [("", str(dag_file))], "the driver")
 
 
 def test_nothing_else_takes_a_session_from_a_cluster(tmp_path: Path):

@@ -17,6 +17,7 @@ from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.loop import Schedule, run_checkpoints
+from tidegate.execution.opening import refuse_by_interval
 from tidegate.records.records import Published
 from tidegate.spark.session import reused_session
 from tidegate.state.table import STATE
@@ -40,7 +41,9 @@ def add_parser(subparsers: Any) -> None:
     how_long = parser.add_mutually_exclusive_group(required=True)
     how_long.add_argument("--checkpoints", type=count, metavar="N", help="make N checkpoints, back to back")
     how_long.add_argument("--until-idle", action="store_true", help="until no source has anything new")
-    how_long.add_argument("--forever", action="store_true", help="one checkpoint every `interval`")
+    how_long.add_argument(
+        "--forever", action="store_true", help="one checkpoint every `interval`, or when input arrives"
+    )
     how_long.add_argument(
         "--interval",
         type=data_interval,
@@ -69,6 +72,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
     refuse_unknown_jobs(coordinator.graph, target.settings)
     schedule = _schedule(args, target.settings)
+    if schedule.by_event:
+        refuse_by_interval(coordinator.graph)
     progress = progress_for(out)
     stopped = False
     try:
@@ -153,7 +158,7 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
             help="name the interval: --interval 2026-01-01/2026-01-02",
             reason="NO_INTERVAL",
         )
-    if args.forever and settings.interval is None:
+    if args.forever and settings.interval is None and not settings.by_event:
         raise Invalid(
             "--forever needs an interval, and interval is 'never'",
             expected="an interval of at least 1 s",
@@ -165,6 +170,8 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
         reprocess=args.reprocess,
         until_idle=args.until_idle,
         interval_s=(settings.interval or 0.0) if args.forever else 0.0,
+        by_event=args.forever and settings.by_event,
+        max_pause_s=settings.max_pause,
         initial_delay_s=settings.initial_delay if args.forever else 0.0,
         min_pause_s=settings.min_pause,
         tolerable_failures=settings.tolerable_failed_checkpoints,

@@ -176,6 +176,7 @@ class PipelineTask(BaseOperator):
         from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import notify_requested_suspension
+        from tidegate.execution.input_watch import is_due
 
         task.end_unattended()
         if task.follows:
@@ -191,6 +192,7 @@ class PipelineTask(BaseOperator):
                     drain=run_params.drain_of(task),
                     aligned=run_params.is_named(task),
                     rank=run_params.rank_of(task),
+                    only_if_new=task.by_event and not is_due(task.coordinator.ledger.view(), task.settings.max_pause),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
@@ -204,7 +206,8 @@ class PipelineTask(BaseOperator):
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, AlreadyCovered):
             raise task.skip(triggered.why)
-        assert triggered is not None
+        if triggered is None:
+            raise task.skip("nothing is new: an earlier run has read what this one was to read")
         return triggered
 
     def wait_for_replay(self, task: Task, why: str, look_again: float) -> NoReturn:

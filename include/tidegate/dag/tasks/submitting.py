@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.records.airflow_login import is_airflow_login, login_variables
 from tidegate.spark.server.processes import identify
-from tidegate.versions.airflow import AirflowException
+from tidegate.versions.airflow import AirflowException, can_import_airflow
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 _GRACE_S = 2.0
 """The time that Spark has to leave its cluster. Airflow sends SIGKILL to the task 5 s after SIGTERM."""
 _CONNECTION = "tidegate"
-_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-"""The address of Airflow's database. For tasks Airflow sets one that it cannot be imported with: a driver that loads a
-DAG file imports it anew."""
 
 
 @contextlib.contextmanager
@@ -53,9 +50,8 @@ def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
         task={"pid": here.pid, "start": here.start} if here else None,
     )
     with prepared(spark_settings(task.settings, job), request) as submission:
-        submission.environment.update(login_variables(_airflow_logins(task)))  # its driver cannot ask Airflow
-        if submission.environment.get(_DATABASE, "").startswith("airflow-db-not-allowed"):
-            submission.environment[_DATABASE] = "sqlite://"
+        logins = login_variables(_airflow_logins(task))  # its driver cannot ask Airflow
+        submission.environment.update(can_import_airflow(submission.environment | logins))
         process = SparkSubmit(task, submission, checkpoint, job)
         try:
             yield process

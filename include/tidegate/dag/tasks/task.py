@@ -100,6 +100,12 @@ class Task:
         return start, end
 
     @property
+    def by_event(self) -> bool:
+        """True if a watcher of the sources has asked for the run. Then it makes no checkpoint if nothing is new."""
+        run_type = self.context["dag_run"].run_type
+        return self.settings.by_event and getattr(run_type, "value", run_type) == "asset_triggered"
+
+    @property
     def backfill(self) -> bool:
         """True if somebody requested exactly this interval. A schedule only requests new input."""
         run_type = self.context["dag_run"].run_type

@@ -1,0 +1,146 @@
+"""Checkpoints by event: Airflow's triggerer watches a pipeline's sources, and runs its DAG when input has arrived.
+
+The DAG is scheduled on an asset, `<pipeline> input`, of which only this watcher sends events. An event says that a
+checkpoint should be made, and a run without anything new makes none. So an event may come twice, or late, without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from tidegate import seams
+from tidegate.config import Settings
+from tidegate.errors import TidegateError, name_of
+from tidegate.execution.watch_request import WatchReport, WatchRequest
+from tidegate.pipeline import Pipeline
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.records import typed
+from tidegate.records.airflow_login import (
+    AirflowConnection,
+    connection_id,
+    is_airflow_login,
+    login_variable,
+    no_connection,
+)
+from tidegate.records.codec import fingerprint
+from tidegate.versions.airflow import can_import_airflow, find_connection_from_trigger
+
+__all__ = ["SourceWatcher", "input_asset"]
+
+FIRST_PAUSE_S = 1.0
+MAX_PAUSE_S = 60.0
+"""Before the process that watches is started again after it has failed."""
+
+
+def input_asset(pipeline: Pipeline, graph: Graph, settings: Settings, project: str, dag_file: str) -> Asset:
+    """Return the asset whose events run the pipeline's DAG."""
+    sources = {name: node.source for name, node in graph.sources.items()}
+    named = [settings.storage, *(value for source in sources.values() for value in vars(source).values())]
+    watcher = SourceWatcher(
+        pipeline=graph.name,
+        declared_in=[list(place) for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]],
+        project=project,
+        logins=sorted({name for name in named if is_airflow_login(name)}),
+        code=fingerprint({name: source.describe() for name, source in sources.items()} | settings.record()),
+    )
+    name = f"{graph.name} input"
+    uri = f"tidegate-input://{graph.name}"
+    return Asset(name=name, uri=uri, group="tidegate", watchers=[AssetWatcher(name=name, trigger=watcher)])
+
+
+class SourceWatcher(BaseEventTrigger):
+    """Sends an event whenever a checkpoint of the pipeline should be made.
+
+    logins: the names of the connections of Airflow that the pipeline needs, as "airflow:ID".
+    code: stands for what the sources and the settings are, so that the watcher is replaced when they change.
+    """
+
+    def __init__(self, pipeline: str, declared_in: list[list[str]], project: str, logins: list[str], code: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.pipeline = pipeline
+        self.declared_in = declared_in
+        self.project = project
+        self.logins = logins
+        self.code = code
+        self._process: Process | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the arguments. Airflow keeps them in its database: they hold no login."""
+        names = ("pipeline", "declared_in", "project", "logins", "code")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            began = seams.monotonic()
+            try:
+                async for report in self._reports():
+                    if report.problem:
+                        self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, report.problem)
+                        continue
+                    self.log.info("Pipeline %s: a checkpoint is due: %s", self.pipeline, report.reason)
+                    payload = {"pipeline": self.pipeline, "key": report.key, "reason": report.reason}
+                    yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
+            except TidegateError as error:
+                self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, error)
+            except OSError as error:
+                self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, name_of(error))
+            finally:
+                await self._end()
+            if seams.monotonic() - began > MAX_PAUSE_S:
+                pause_s = FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    async def cleanup(self) -> None:
+        """End the process: the triggerer stops, or the pipeline is no longer made by event."""
+        await self._end()
+
+    async def _reports(self) -> AsyncIterator[WatchReport]:
+        """Start the process that looks, and return what it says until it ends."""
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **await self._logins()}
+        environment = can_import_airflow({**os.environ, **own})
+        command = [sys.executable, "-m", "tidegate.execution.watching"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, env=environment, cwd=self.project
+        )
+        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        declared_in = [(module, file) for module, file in self.declared_in]
+        request = WatchRequest(pipeline=self.pipeline, declared_in=declared_in, project=self.project)
+        process.stdin.write(msgspec.json.encode(request) + b"\n")
+        await process.stdin.drain()
+        while line := await process.stdout.readline():
+            with contextlib.suppress(msgspec.DecodeError):  # the user's code may print, too
+                yield typed.decode(line, WatchReport)
+        self.log.warning("Pipeline %s: the process that looks for input has ended", self.pipeline)
+
+    async def _logins(self) -> dict[str, str]:
+        """Return the variables by which a process outside of Airflow finds these connections."""
+        variables = {}
+        for login in self.logins:
+            id = connection_id(login)
+            found = await find_connection_from_trigger(id)
+            if found is None:
+                raise no_connection(id)
+            variables[login_variable(id)] = AirflowConnection.of(id, found).as_variable
+        return variables
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,25 @@
+"""What Airflow's triggerer and the process that watches a pipeline's sources say to each other."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["WatchReport", "WatchRequest"]
+
+
+class WatchRequest(msgspec.Struct, kw_only=True):
+    """The pipeline to watch."""
+
+    pipeline: str
+    declared_in: list[tuple[str, str]]
+    project: str
+
+
+class WatchReport(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One line of output."""
+
+    key: str = ""
+    reason: str = ""
+    """Of an arrival: why a checkpoint should be made."""
+    problem: str = ""
+    """Why it cannot look; it tries again."""

@@ -1,0 +1,112 @@
+"""The trigger that watches a pipeline's sources, with its process, but without Airflow's triggerer around it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.dags.project import Made, Project
+
+BY_HOUR = """
+# for airflow
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
+
+pipeline = Pipeline("by_hour", interval="event")
+rows = pipeline.source("rows", Files("by_hour/in/{start:%Y-%m-%dT%H}.json", schema="id long, file long"))
+rows.sink("every", DeltaAppend("by_hour/every"))
+dag = build_dag(pipeline)
+"""
+
+
+def load(made: Made) -> Any:
+    """Airflow's view of the DAG file."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(str(made.dag_file), collect_dags=False)
+    bag.process_file(str(made.dag_file))
+    assert not bag.import_errors, bag.import_errors
+    return bag.dags[made.name]
+
+
+def watcher_of(made: Made) -> Any:
+    """The trigger as the triggerer makes it, from what Airflow has stored."""
+    from tidegate.dag.watching import SourceWatcher
+
+    (asset,) = load(made).timetable.asset_condition.objects
+    kind, arguments = asset.watchers[0].trigger.serialize()
+    assert kind == "tidegate.dag.watching.SourceWatcher"
+    return SourceWatcher(**arguments)
+
+
+async def next_event(events: AsyncIterator[Any], seconds: float = 120.0) -> str:
+    event = await asyncio.wait_for(anext(events), seconds)
+    return str(event.payload["reason"])
+
+
+def test_the_process_says_when_a_checkpoint_is_due_and_ends_with_its_trigger(project: Project) -> None:
+    made = project.pipeline("watched", interval="event")
+    watcher = watcher_of(made)
+
+    async def story() -> int:
+        events = watcher.run()
+        assert await next_event(events) == "it is the first checkpoint"
+        pid = int(watcher._process.pid)
+        os.kill(pid, 0)
+        await watcher.cleanup()
+        return pid
+
+    pid = asyncio.run(story())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_code_that_cannot_be_imported_is_reported_and_tried_again(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate.dag.watching import SourceWatcher
+
+    monkeypatch.setattr(SourceWatcher, "log", logging.getLogger("the triggerer"))
+    made = project.pipeline("broken", interval="event")
+    watcher = watcher_of(made)
+    good = made.dag_file.read_text()
+    made.dag_file.write_text("raise RuntimeError('not today')")
+
+    async def story() -> None:
+        events = watcher.run()
+        first = asyncio.ensure_future(next_event(events))
+        while "not today" not in caplog.text:
+            await asyncio.sleep(0.05)
+            assert not first.done()
+        made.dag_file.write_text(good)
+        assert await first == "it is the first checkpoint"
+        await watcher.cleanup()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+
+
+def test_the_watcher_is_another_one_when_sources_or_settings_change(project: Project) -> None:
+    first = watcher_of(project.pipeline("changing", interval="event")).serialize()
+    assert watcher_of(project.pipeline("changing", interval="event")).serialize() == first
+    assert watcher_of(project.pipeline("changing", interval="event", max_files=2)).serialize() != first
+    assert watcher_of(project.pipeline("changing", interval="event", max_pause="1 h")).serialize() != first
+
+
+def test_a_pipeline_that_reads_by_interval_has_no_events(project: Project) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    file = project.dags / "dag_by_hour.py"
+    file.write_text(BY_HOUR)
+    bag = DagBag(str(file), collect_dags=False)
+    bag.process_file(str(file))
+    file.unlink()
+    (error,) = bag.import_errors.values()
+    assert 'reads by data interval, and interval = "event" has none' in error
