@@ -1,9 +1,9 @@
-"""A table of rows in ascending order of a number, a few at a time: each commit adds rows after the last.
+"""An append-only table whose rows are in ascending order of a number. Each commit adds a few rows after the last one.
 
-Whoever adds asks the table's own transaction how far it is, and commits at exactly the next version: so rows are there
-once, whoever adds them, at once or after a crash. Small files become larger ones as more come: eight of a size are one
-of the next, in the commit that adds the eighth. A file's name says from which number to which it goes, so a row is
-found without reading the others.
+A writer reads from the table's transaction up to which number rows have been added, and commits exactly the next
+version. So each row is added once, even with concurrent writers and after crashes. Small files are merged in tiers:
+the commit that would add the eighth file of a size merges all eight into one of the next size. A file's name contains
+its first and last number, so a row is found without reading other files.
 """
 
 from __future__ import annotations
@@ -36,37 +36,42 @@ __all__ = ["Journal", "to_merge"]
 
 FAN_IN = 8
 MAX_ROWS = FAN_IN**3
-"""Files with this many rows are not merged again: ten thousand rows are in forty files then."""
+"""Files with this many rows are not merged again. Ten thousand rows are in about forty files."""
 
 _NAME = re.compile(r"([0-9]{12})-([0-9]{12})-[0-9a-f]{16}\.parquet")
-_RACES = 3
-"""How often a reader starts again because others have merged what it was reading."""
+_TRIES = 3
+"""The number of times that a read is tried, since a writer may merge the files that it reads."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """The table's location, its columns, and the one with the number (a long, its rows ascending)."""
+    """An append-only table with an ascending number."""
 
     location: Location
     schema: Json
     number: str
+    """The name of the column with the number, a long."""
     app_id: str
-    """The application whose transaction says up to where rows have been added."""
+    """The app id of the transaction that records up to which number rows have been added."""
 
     def opened(self) -> Snapshot | None:
-        """Return the newest version; None: there are no rows yet."""
+        """Return the newest version, or None if the table does not exist yet."""
         return open_table(self.location)
 
     def last(self, snapshot: Snapshot | None) -> int:
-        """Return the highest number that was ever added; 0: none."""
-        return (snapshot.txn(self.app_id) or 0) if snapshot is not None else 0
+        """Return the highest number that was ever added, or 0."""
+        if snapshot is None:
+            return 0
+        return snapshot.txn(self.app_id) or 0
 
     def add(self, snapshot: Snapshot | None, rows: pa.Table, stamp: CommitStamp) -> Committed | None:
-        """Add rows, all after `last(snapshot)`. Return None if others have added some meanwhile: look again."""
+        """Add rows, all after `last(snapshot)`. Return None if another writer was faster: the caller opens the table
+        again."""
         live = [*data_files(snapshot).values()] if snapshot is not None else []
         merged = to_merge(live, rows.num_rows)
         new = self._write([*merged, rows], stamp.attempt)
-        committed = self._commit(snapshot, new, merged, stamp)  # if it fails, perhaps it is in the log: the file stays
+        # If this raises, the commit may be in the log nevertheless, so the new file stays.
+        committed = self._commit(snapshot, new, merged, stamp)
         if committed is None:
             self.location.remove_files([new.path])
         else:
@@ -74,40 +79,41 @@ class Journal:
         return committed
 
     def read(self, columns: Sequence[str], only: int | None = None, after: int = 0) -> pa.Table:
-        """Return the rows of the newest version after `after`, ascending; `only`: that with this number."""
-        for race in range(_RACES):
+        """Return the newest version's rows after number `after`, ascending. only: return only the row with this
+        number."""
+        for attempt in range(_TRIES):
             snapshot = self.opened()
             try:
                 return self._read(snapshot, columns, only, after)
             except Corrupt:
-                if race == _RACES - 1:
+                if attempt == _TRIES - 1:
                     raise
         raise AssertionError("unreachable")
 
     def _read(self, snapshot: Snapshot | None, columns: Sequence[str], only: int | None, after: int) -> pa.Table:
-        """Return the rows of a version. Raise Corrupt if others have merged its files since."""
+        """Return the rows of a version. Raise Corrupt if its files have been merged and deleted since."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        spans = {path: _span(path) for path in data_files(snapshot)} if snapshot is not None else {}
-        chosen = [
-            path
-            for path, (low, high) in sorted(spans.items())
-            if high > after and (only is None or low <= only <= high)
-        ]
-        shape = arrow_schema(self.schema, list(columns))
-        merged_rows = pa.concat_tables([shape.empty_table(), *(self._rows(path, shape) for path in chosen)])
+        schema = arrow_schema(self.schema, list(columns))
+        tables = [schema.empty_table()]
+        paths = sorted(data_files(snapshot)) if snapshot is not None else []
+        for path in paths:
+            low, high = _span(path)
+            if high > after and (only is None or low <= only <= high):
+                tables.append(self._rows(path, schema))
+        rows = pa.concat_tables(tables)
         if only is not None:
-            return merged_rows.filter(pc.field(self.number) == only)
-        return merged_rows.filter(pc.field(self.number) > after) if after else merged_rows
+            return rows.filter(pc.field(self.number) == only)
+        return rows.filter(pc.field(self.number) > after) if after else rows
 
     def clean(self, snapshot: Snapshot) -> None:
-        """Remove files left by crashes, and the log's old part: nobody reads an older version."""
+        """Remove files left by crashes, and the old part of the log. Older versions are never read."""
         with contextlib.suppress(TidegateError):
             live = set(data_files(snapshot))
             spans = [_span(path) for path in live]
             old = [path for path, _ in self.location.walk("") if _NAME.fullmatch(path) and path not in live]
-            # Numbers that are there already are never committed again: whoever has written this file has lost.
+            # Numbers in the table are never added again, so the writer of such a file has lost its race.
             self.location.remove_files(path for path in old if any(_within(_span(path), span) for span in spans))
             forget_log(self.location, snapshot.version)
 
@@ -115,20 +121,20 @@ class Journal:
     def _names(self) -> list[str]:
         return [field["name"] for field in self.schema["fields"]]
 
-    def _rows(self, path: str, shape: pa.Schema) -> pa.Table:
+    def _rows(self, path: str, schema: pa.Schema) -> pa.Table:
         with open_parquet(self.location, path) as file:
             stored = set(file.schema_arrow.names)
-            rows = file.read(columns=[name for name in shape.names if name in stored])
-        return conform(rows, shape, rows.num_rows, {})
+            rows = file.read(columns=[name for name in schema.names if name in stored])
+        return conform(rows, schema, rows.num_rows, {})
 
     def _write(self, parts: Sequence[DataFile | pa.Table], attempt: str) -> StagedFile:
-        """Write one file with all of these rows, durably."""
+        """Write all rows to one file, durably."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        shape = arrow_schema(self.schema, self._names)
-        read = [self._rows(part.path, shape) if isinstance(part, DataFile) else part for part in parts]
-        rows = pa.concat_tables(read).sort_by(self.number)
+        schema = arrow_schema(self.schema, self._names)
+        tables = [self._rows(part.path, schema) if isinstance(part, DataFile) else part for part in parts]
+        rows = pa.concat_tables(tables).sort_by(self.number)
         low, high = rows[self.number][0].as_py(), rows[self.number][-1].as_py()
         path = f"{low:012d}-{high:012d}-{attempt}.parquet"
         with self.location.create(path) as out:
@@ -147,23 +153,25 @@ class Journal:
         existing = {field["name"] for field in snapshot.schema["fields"]}
         fields = [field for field in self.schema["fields"] if field["name"] not in existing]
         if fields:
-            step = dataclasses.replace(stamp, publishes=False)
-            if add_columns(snapshot, fields, step) is None or (now := self.opened()) is None:
+            if add_columns(snapshot, fields, dataclasses.replace(stamp, publishes=False)) is None:
                 return None
-            snapshot = now
+            snapshot = self.opened()
+            if snapshot is None:
+                return None
         return replace(snapshot, [new], merged, stamp)
 
 
 def to_merge(files: Sequence[DataFile], new: int) -> list[DataFile]:
-    """Return the files that are merged with this number of new rows."""
+    """Return the files to merge with this number of new rows."""
     remaining, chosen, rows = list(files), [], new
     while rows < MAX_ROWS:
-        same = [file for file in remaining if (file.rows or 0) < MAX_ROWS and _tier(file.rows or 0) <= _tier(rows)]
-        if len(same) < FAN_IN - 1:
+        mergeable = [file for file in remaining if (file.rows or 0) < MAX_ROWS]
+        tier = [file for file in mergeable if _tier(file.rows or 0) <= _tier(rows)]
+        if len(tier) < FAN_IN - 1:
             break
-        chosen += same
-        remaining = [file for file in remaining if file not in same]
-        rows += sum(file.rows or 0 for file in same)
+        chosen += tier
+        remaining = [file for file in remaining if file not in tier]
+        rows += sum(file.rows or 0 for file in tier)
     return chosen
 
 
@@ -175,9 +183,9 @@ def _span(path: str) -> tuple[int, int]:
     match = _NAME.fullmatch(path)
     if match is None:
         raise Corrupt(
-            f"the table has a file {path!r}, which tidegate has not written",
+            f"the table has a file {path!r}, which tidegate did not write",
             expected="files that are named by the numbers of their rows",
-            help="do not write to this table; move its folder away, and it begins anew",
+            help="do not write to this table; move its folder away, and it starts again empty",
             reason="NOT_OURS",
         )
     return int(match[1]), int(match[2])

@@ -66,7 +66,7 @@ def test_a_checkpoint_that_cannot_be_made_fails_no_commit_and_is_made_with_the_n
     real = os.replace
     monkeypatch.setattr(log_checkpoints.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "full")))
     location = five_versions(tmp_path)
-    assert "no checkpoint of its log was made at version 2" in caplog.text
+    assert "its log's checkpoint at version 2 failed" in caplog.text
     assert rows_of(location) == ROWS
     monkeypatch.setattr(log_checkpoints.os, "replace", real)
     append(head(location), [], stamp(6))

@@ -39,7 +39,7 @@ def test_everything_becomes_nullable_and_only_comments_stay():
         (schema(a="long"), ("b",), "'b' is not in the output"),
         (schema(a="long", b="binary"), ("b",), "cannot name a folder"),
         (schema(a="long", b={"type": "struct", "fields": schema(x="long")["fields"]}), ("b",), "cannot name"),
-        (schema(a="long"), ("a",), "nothing is left"),
+        (schema(a="long"), ("a",), "no column remains"),
         (schema(), (), "no columns"),
     ],
 )

@@ -1,9 +1,9 @@
-"""The files of a version, and what the log says about each, through delta-rs."""
+"""The live files of a version with their statistics, through delta-rs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -31,12 +31,12 @@ __all__ = [
 ]
 
 _TRUNCATED = timedelta(milliseconds=1)
-"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
+"""Delta's statistics truncate timestamps to milliseconds: the real maximum may be greater by this."""
 
 
 @dataclass(frozen=True)
 class LiveFile:
-    """One data file of a version. Values have Arrow's types; a value that the log does not have is None."""
+    """A data file of a version. Values have Arrow's types, and are None if the log lacks them."""
 
     path: str
     size: int
@@ -48,16 +48,21 @@ class LiveFile:
 
     def staged(self) -> StagedFile:
         """Return the file in the form in which it can be committed again, with its statistics."""
-        stats: Json = {"numRecords": self.rows} if self.rows is not None else {}
-        if stats:
-            stats |= {"minValues": _known(self.low), "maxValues": _known(self.high)}
-            stats["nullCount"] = _known(self.nulls)
+        stats = ""
+        if self.rows is not None:
+            fields = {
+                "numRecords": self.rows,
+                "minValues": _log_values(self.low),
+                "maxValues": _log_values(self.high),
+                "nullCount": _log_values(self.nulls),
+            }
+            stats = msgspec.json.encode(fields).decode()
         return StagedFile(
             path=self.path,
             size=self.size,
             rows=self.rows or 0,
             partition=self.partition_texts(),
-            stats=msgspec.json.encode(stats).decode() if stats else "",
+            stats=stats,
         )
 
     def partition_texts(self) -> dict[str, str | None]:
@@ -66,9 +71,9 @@ class LiveFile:
 
 
 def paths_outside(snapshot: Snapshot, column: str, low: datetime | date, high: datetime | date) -> pa.Array:
-    """Return the paths of the files in which, by the log, no value of the column is in low <= value < high.
+    """Return the paths, in the log's form, of the files that by the log have no value with low <= value < high.
 
-    Paths are in the log's form. There may be very many, so they are compared in bulk.
+    An Arrow array, because a table may have very many files.
     """
     import pyarrow as pa
 
@@ -77,14 +82,15 @@ def paths_outside(snapshot: Snapshot, column: str, low: datetime | date, high: d
 
 
 def _is_outside(table: pa.Table, column: str, low: datetime | date, high: datetime | date) -> pa.Array:
-    """Return a mask of the files in which the log rules out such values."""
+    """Return a mask of the files for which the log rules out such values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if (values := _of_column(table, "partition", column)) is not None:
+    values = _column_of(table, "partition", column)
+    if values is not None:
         inside = pc.and_(pc.greater_equal(values, _bound(low, values)), pc.less(values, _bound(high, values)))
         return pc.invert(pc.fill_null(inside, False))
-    smallest, greatest = _of_column(table, "min", column), _of_column(table, "max", column)
+    smallest, greatest = _column_of(table, "min", column), _column_of(table, "max", column)
     if smallest is None or greatest is None:
         return pa.array([False] * table.num_rows, pa.bool_())
     if pa.types.is_timestamp(greatest.type):
@@ -93,15 +99,17 @@ def _is_outside(table: pa.Table, column: str, low: datetime | date, high: dateti
     return pc.fill_null(outside, False)
 
 
-def _of_column(table: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
-    """Return a column's values in one of the log's structs; None: the log has none."""
+def _column_of(table: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
+    """Return a column's values in one of the log's structs, or None if the log has none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if part not in table.column_names or not pa.types.is_struct(table[part].type):
         return None
     names = [field.name for field in table[part].type]
-    return pc.struct_field(table[part], [names.index(column)]) if column in names else None
+    if column not in names:
+        return None
+    return pc.struct_field(table[part], [names.index(column)])
 
 
 def _bound(moment: datetime | date, values: pa.ChunkedArray) -> pa.Scalar:
@@ -113,10 +121,10 @@ def _bound(moment: datetime | date, values: pa.ChunkedArray) -> pa.Scalar:
 def live_files(
     snapshot: Snapshot, containing: str = "", within: tuple[str, datetime | date, datetime | date] | None = None
 ) -> list[LiveFile]:
-    """Return every file of the version.
+    """Return the files of a version.
 
-    containing: those whose path contains this text (plain letters, as in the log). within: a column and two bounds;
-    those that the log does not rule out to have a value low <= value < high.
+    containing: only files whose path contains this text (plain letters, as in the log).
+    within: a column and two bounds. Only files that by the log may have a value with low <= value < high.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -130,35 +138,37 @@ def live_files(
 
 
 def data_files(snapshot: Snapshot) -> Mapping[str, DataFile]:
-    """Return every file of the version by its path, without statistics of its columns: of a table without deletion
-    vectors, such as all of our own.
+    """Return the files of a version by path, without column statistics. Only for tables without deletion vectors, such
+    as all of tidegate's own.
 
-    After commits that this process has made or followed they are known without opening the table.
+    If this process has followed the table's commits, this needs no request.
     """
     if snapshot.listed:
         return snapshot.listed[0]
-    files = (DataFile(each.path, each.size, each.partition_texts(), rows=each.rows) for each in live_files(snapshot))
-    listed = {file.path: file for file in files}
+    listed = {}
+    for file in live_files(snapshot):
+        listed[file.path] = DataFile(file.path, file.size, file.partition_texts(), rows=file.rows)
     if len(listed) <= MAX_LISTED_FILES:
         snapshot.listed.append(listed)
     return listed
 
 
 def files_that_differ(before: Snapshot, after: Snapshot) -> tuple[list[LiveFile], list[LiveFile]]:
-    """Return the files of a table's version that a later one has no more, and those that it has in addition."""
+    """Return the files that a table has only in the first, and only in the second version."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    old, new = (pa.table(each.handle.get_add_actions(flatten=False)) for each in (before, after))
-    gone = old.filter(pc.invert(pc.is_in(old["path"], new["path"].combine_chunks())))
-    come = new.filter(pc.invert(pc.is_in(new["path"], old["path"].combine_chunks())))
-    return _files(gone), _files(come)
+    old = pa.table(before.handle.get_add_actions(flatten=False))
+    new = pa.table(after.handle.get_add_actions(flatten=False))
+    removed = old.filter(pc.invert(pc.is_in(old["path"], new["path"].combine_chunks())))
+    added = new.filter(pc.invert(pc.is_in(new["path"], old["path"].combine_chunks())))
+    return _files(removed), _files(added)
 
 
 def _files(table: pa.Table) -> list[LiveFile]:
     return [
         LiveFile(
-            path=unquote(row["path"]),  # The log's form, in which every path is percent-encoded once.
+            path=unquote(row["path"]),  # in the log, every path is percent-encoded once
             size=row["size_bytes"],
             rows=row["num_records"],
             partition=row.get("partition") or {},
@@ -170,26 +180,27 @@ def _files(table: pa.Table) -> list[LiveFile]:
     ]
 
 
-def _known(values: Json) -> Json:
-    """Return statistics in the log's form, without those that are unknown."""
-    return dict(_known_items(values))
-
-
-def _known_items(values: Json) -> Iterator[tuple[str, Any]]:
+def _log_values(values: Json) -> Json:
+    """Return statistics in the log's form, without unknown values."""
+    result: Json = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            if inner := _known(value):
-                yield name, inner
+            inner = _log_values(value)
+            if inner:
+                result[name] = inner
         elif isinstance(value, Decimal):
-            yield name, msgspec.Raw(decimal_text(value).encode())
+            result[name] = msgspec.Raw(decimal_text(value).encode())
         elif isinstance(value, float) and not math.isfinite(value):
-            yield name, float_text(value)
-        elif isinstance(value, date | str | int | float) and not isinstance(value, bool):
-            yield name, _text(value) if isinstance(value, date) else value
+            result[name] = float_text(value)
+        elif isinstance(value, date):
+            result[name] = _text(value)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            result[name] = value
+    return result
 
 
 def _text(value: Any) -> str:
-    """Return a value as the log writes it: timestamps in UTC, or without any zone."""
+    """Return a value as text in the log's form. Timestamps are in UTC, or without a zone."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")[:26] + ("Z" if value.tzinfo else "")
     if isinstance(value, bool):

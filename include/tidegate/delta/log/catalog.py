@@ -1,4 +1,4 @@
-"""Tables that a catalog manages, as Unity Catalog does: what is in them, their log alone does not tell."""
+"""Refuses tables managed by a catalog, such as Unity Catalog, because their log alone does not determine their rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from tidegate.errors import Invalid
 __all__ = ["CATALOG_TABLE", "refuse_catalog"]
 
 CATALOG_TABLE = "CATALOG_TABLE"
-"""The reason of a refusal."""
+"""Reason code of the refusal."""
 _CATALOG_FEATURES = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
 
 
 def refuse_catalog(url: str, features: Collection[str]) -> None:
-    """Raise Invalid for a table that a catalog manages, as Unity Catalog does."""
-    if managed := sorted(_CATALOG_FEATURES & set(features)):
+    """Raise Invalid for a table that a catalog manages."""
+    managed = sorted(_CATALOG_FEATURES & set(features))
+    if managed:
         raise Invalid(
-            f"{url} is managed by a catalog ({', '.join(managed)}): its log alone does not tell what is in it",
-            expected="a table whose log is the truth",
-            help="to read it, use a stage with Spark's catalog, or copy it to a table of its own; to publish, use a "
+            f"{url} is managed by a catalog ({', '.join(managed)}): its log alone does not determine its rows",
+            expected="a table whose log alone determines its rows",
+            help="to read it, use a stage with Spark's catalog, or copy it to a separate table; to publish, use a "
             "table that no catalog manages",
             reason=CATALOG_TABLE,
         )

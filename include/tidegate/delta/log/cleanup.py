@@ -1,15 +1,13 @@
-"""Forget the old part of a log: commit files that no version needs which anybody may still ask for.
+"""Delete the old part of a log: commit files that no version in use needs.
 
-Two things must hold. Nothing below a version is asked for any more: that is told by reference. And the file is a day
-older than the newest commit, by the store's own times: for a commit is a put-if-absent of the next version's file, so
-a process that woke up where that has been deleted would find it free.
+Two conditions must hold. The caller guarantees that no version below `below` is needed any more. And a file must be
+a day older than the newest commit, by the store's clock: a commit is a put-if-absent of the next version's file, so a
+process that wakes up after a long pause could otherwise commit a version whose file has been deleted.
 
-Delta's own checkpoint of a version that stays replaces all before it. It is looked at first, and made durable.
+Delta's own checkpoint of a remaining version replaces all earlier commits. It is first checked and made durable.
 """
 
 from __future__ import annotations
-
-import itertools
 
 from tidegate.delta.files.access import Location
 from tidegate.delta.files.footers import open_parquet
@@ -19,32 +17,40 @@ from tidegate.errors import Corrupt
 __all__ = ["YOUNG_S", "forget_log"]
 
 YOUNG_S = 86_400.0
-"""How much older than the newest commit a file must be. No process sleeps that long and then continues."""
+"""How much older than the newest commit a file must be. No process pauses that long and then continues."""
 
 
 def forget_log(location: Location, below: int) -> list[str]:
     """Delete the log files that no version from `below` on needs, oldest first, and return their paths.
 
-    A crash at any point leaves a log without holes.
+    A crash at any point leaves a log without gaps.
     """
     modified = location.modified(LOG)
-    files = [file for path in modified if (file := parse_log_name(path.removeprefix(f"{LOG}/"))) is not None]
-    commits = {file.version: (file.path, modified[file.path]) for file in files if file.kind == "commit"}
-    checkpoints = {file.version: file.path for file in files if file.is_classic_checkpoint}
-    stays = max((version for version in checkpoints if version <= below and version in commits), default=0)
-    if not stays or not _whole(location, checkpoints[stays]):
+    commits: dict[int, str] = {}
+    checkpoints: dict[int, str] = {}
+    for path in modified:
+        file = parse_log_name(path.removeprefix(f"{LOG}/"))
+        if file is not None and file.kind == "commit":
+            commits[file.version] = path
+        elif file is not None and file.is_classic_checkpoint:
+            checkpoints[file.version] = path
+    first = max((version for version in checkpoints if version <= below and version in commits), default=0)
+    if not first or not _is_usable(location, checkpoints[first]):
         return []
-    newest = commits[max(commits)][1]
-    old = itertools.takewhile(lambda item: item[1][1] < newest - YOUNG_S, sorted(commits.items()))
-    old_commits = {version: path for version, (path, _) in old if version < stays}
-    old_checkpoints = [path for version, path in sorted(checkpoints.items()) if version in old_commits]
-    paths = [*old_checkpoints, *old_commits.values()]
+    keep_since = modified[commits[max(commits)]] - YOUNG_S
+    old_versions = []
+    for version, path in sorted(commits.items()):
+        if version >= first or modified[path] >= keep_since:
+            break
+        old_versions.append(version)
+    paths = [checkpoints[version] for version in old_versions if version in checkpoints]
+    paths += [commits[version] for version in old_versions]
     location.remove_files(paths)
     return paths
 
 
-def _whole(location: Location, checkpoint: str) -> bool:
-    """Return true if Delta's checkpoint is readable and durable."""
+def _is_usable(location: Location, checkpoint: str) -> bool:
+    """Make a Delta log checkpoint durable, and return whether it is readable."""
     try:
         with open_parquet(location, checkpoint) as file:
             rows = file.metadata.num_rows

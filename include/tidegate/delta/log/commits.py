@@ -6,7 +6,7 @@ A commit to version v has one of three outcomes, even if an error occurs on the 
     None          version v + 1 is another writer's commit
     Unavailable   storage failed and version v + 1 does not exist, as far as is known
 
-Commits that only add and remove files are written directly (commit_file.py), all others by delta-rs. delta-rs neither
+Commits that only add and remove files are written directly (commit_file.py), the rest by delta-rs. delta-rs neither
 syncs the files that it writes nor detects an empty commit file, so both are done here.
 
 No I/O happens at import, because delta-rs does not survive a fork.
@@ -219,7 +219,7 @@ def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], sta
     """Replace the table's schema and all its files, in the version directly after `snapshot`."""
 
     def attempt() -> None:
-        snapshot.own_handle().create_write_transaction(
+        snapshot.new_handle().create_write_transaction(
             [add_action(file) for file in files],
             mode="overwrite",
             schema=delta_schema(schema),
@@ -240,7 +240,7 @@ def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) 
     from deltalake import Field
 
     def attempt() -> None:
-        snapshot.own_handle().alter.add_columns(
+        snapshot.new_handle().alter.add_columns(
             [Field.from_json(msgspec.json.encode(field).decode()) for field in fields],
             commit_properties=commit_properties(stamp),
             post_commithook_properties=hooks(snapshot.location),

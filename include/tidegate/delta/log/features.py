@@ -1,9 +1,9 @@
-"""Which tables delta-rs may commit to, and which need delta-spark to keep their own rules.
+"""Decides which tables delta-rs can commit to, and which need delta-spark to enforce their rules.
 
-Found by trying delta-rs 1.6.6 (tests/spark/test_features.py repeats it). It refuses row tracking, identity
-columns, in-commit timestamps, column defaults, clustering, type widening and features that it does not know.
-But it silently commits to tables with rules that it does not check: constraints, generated columns, char and varchar
-lengths; and to column-mapped tables, where Spark then reads our columns as null.
+Based on tests of delta-rs 1.6.6, which tests/spark/test_features.py repeats. It refuses row tracking, identity columns,
+in-commit timestamps, column defaults, clustering, type widening and unknown features. But it silently commits to tables
+with rules that it does not enforce: constraints, generated columns, lengths of char and varchar. It also commits to
+column-mapped tables, in which Spark then reads the new columns as null.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HARMLESS = {
     "timestampNtz",
     "v2Checkpoint",
 }
-"""Features that a table may have: its settings and its schema show whether it uses those that matter."""
+"""Features that a table may have. Its properties and its schema show whether it uses the problematic ones."""
 
 _FIELD_RULES = {
     "delta.invariants": "an invariant",
@@ -48,7 +48,7 @@ _FIELD_RULES = {
 
 
 def spark_reasons(snapshot: Snapshot) -> list[str]:
-    """Return why appends to this table must go through delta-spark; empty: delta-rs commits them."""
+    """Return the reasons why appends to this table must go through delta-spark. If empty, delta-rs commits them."""
     reasons = [f"the table feature {feature}" for feature in sorted(snapshot.protocol.features - _HARMLESS)]
     for key, value in sorted(snapshot.configuration.items()):
         if key.startswith("delta.constraints."):
@@ -60,17 +60,17 @@ def spark_reasons(snapshot: Snapshot) -> list[str]:
 
 
 def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
-    """Return why upserts into this table must go through delta-spark."""
+    """Return the reasons why upserts into this table must go through delta-spark."""
     reasons = spark_reasons(snapshot)
     if snapshot.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
-        reasons.append("the change data feed, which wants every changed row written once more")
+        reasons.append("the change data feed, for which every changed row must be written again")
     if snapshot.has_deletion_vectors:
         reasons.append("deletion vectors, whose files delta-rs cannot name when it removes them")
     return reasons
 
 
 def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
-    """Raise Invalid for a target that no engine could publish to safely."""
+    """Raise Invalid for a target to which no engine can publish safely."""
     refuse_catalog(snapshot.location.url, snapshot.protocol.features)
     key = "delta.setTransactionRetentionDuration"
     if key in snapshot.configuration:

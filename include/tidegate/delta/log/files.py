@@ -1,6 +1,6 @@
-"""The files of a Delta log, read as they are: their names, and the actions of each commit.
+"""Parses the files of a Delta log: their names, and the actions of each commit.
 
-Every reader of a log starts here: nothing else parses the name of a log file or the lines of a commit.
+No other module parses the name of a log file or the lines of a commit.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _NAME = re.compile(
     r"([0-9]{20})\.(?:json|(checkpoint)(?:\.[0-9]{10}\.([0-9]{10})|\.[0-9a-fA-F-]{36})?\.(?:parquet|json))"
 )
 _TAIL = 200
-"""How many versions back empty commit files are looked for; delta-rs writes a checkpoint every 100."""
+"""The number of versions to search for empty commit files. delta-rs writes a checkpoint every 100 versions."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of the log, and what its name says about it."""
+    """A file of the log, as its name describes it."""
 
     name: str
     version: int
     kind: Literal["commit", "checkpoint"]
     parts: int | None = None
-    """Of one part of a checkpoint: the number of its parts."""
+    """For one part of a multi-part checkpoint: the number of parts."""
 
     @property
     def path(self) -> str:
@@ -64,13 +64,13 @@ class LogFile:
 
     @property
     def is_classic_checkpoint(self) -> bool:
-        """Return true if it is a whole checkpoint in one file of the first format, the only one that delta-rs
+        """Whether it is a complete checkpoint in a single file of the first format, the only one that delta-rs
         writes."""
         return self.name == f"{self.version:020d}.checkpoint.parquet"
 
 
 MAX_LISTED_FILES = 1000
-"""Which files a table has is remembered up to this number."""
+"""The list of a table's files is cached up to this number."""
 
 
 @dataclass(frozen=True)
@@ -81,23 +81,25 @@ class DataFile:
     """Relative to the table, or absolute; not encoded."""
     size: int
     values: dict[str, str | None]
-    """Partition values, as the log has them."""
+    """Partition values in the log's form."""
     has_deletions: bool = False
     rows: int | None = None
-    """The number of rows, without deleted ones; None if the log does not say."""
+    """The number of rows, without deleted ones. None if the log does not contain it."""
 
     @classmethod
     def of(cls, action: Json) -> DataFile:
-        """The file that an `add`, `remove` or `cdc` action names."""
+        """Return the file that an `add`, `remove` or `cdc` action names."""
         deletions = action.get("deletionVector") or {}
-        count = record_count(action.get("stats"))
-        deleted = deletions.get("cardinality", None if deletions else 0)
+        rows = record_count(action.get("stats"))
+        if deletions and rows is not None:
+            deleted = deletions.get("cardinality")
+            rows = rows - deleted if isinstance(deleted, int) else None
         return cls(
             path=re.sub("^file:/+", "/", unquote(action["path"])),
             size=int(action.get("size") or 0),
             values=dict(action.get("partitionValues") or {}),
             has_deletions=action.get("deletionVector") is not None,
-            rows=count - deleted if count is not None and isinstance(deleted, int) else None,
+            rows=rows,
         )
 
     def partition_texts(self) -> dict[str, str | None]:
@@ -107,7 +109,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """One version's commit file, byte for byte."""
+    """The commit file of one version."""
 
     location: Location
     version: int
@@ -115,21 +117,21 @@ class Commit:
 
     @cached_property
     def sha(self) -> str:
-        """The version's log hash: a table that was dropped and created again has a different one at this version."""
+        """The version's log hash. If the table is dropped and created again, the same version has a different one."""
         return sha256(self.data)
 
     def actions(self) -> list[Json]:
-        """Return the actions, or raise Corrupt if the file is empty or ends in the middle of one."""
+        """Return the actions. Raise Corrupt if the file is empty or truncated."""
         return self._actions
 
     @cached_property
     def _actions(self) -> list[Json]:
         if not self.data.strip():
-            raise _torn(self.location, self.version, "is empty")
+            raise _torn_error(self.location, self.version, "is empty")
         try:
             return [msgspec.json.decode(line, type=dict[str, Any]) for line in self.data.splitlines() if line]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _torn(self.location, self.version, f"cannot be read ({error})") from error
+            raise _torn_error(self.location, self.version, f"cannot be read ({error})") from error
 
     def actions_of(self, kind: str) -> list[Json]:
         """Return the contents of all actions of this kind, such as "add"."""
@@ -138,36 +140,41 @@ class Commit:
     # -- who made it, and when ---------------------------------------------------------------------------
 
     def info(self) -> Json:
-        """Return the commitInfo action; empty if there is none."""
-        return next(iter(self.actions_of("commitInfo")), {})
+        """Return the commitInfo action, or {} if the commit has none."""
+        infos = self.actions_of("commitInfo")
+        return infos[0] if infos else {}
 
     def tags(self) -> Json:
-        """Return tidegate's tags; empty for another writer's commit."""
+        """Return tidegate's tags. Empty for another writer's commit."""
         return {name: value for name, value in self.info().items() if name.startswith("tidegate.")}
 
     def txn(self, app_id: str) -> int | None:
-        """Return the transaction version of `app_id` that this very commit carries."""
-        return next((txn["version"] for txn in self.actions_of("txn") if txn["appId"] == app_id), None)
+        """Return the transaction version of `app_id` in this commit, or None."""
+        for txn in self.actions_of("txn"):
+            if txn["appId"] == app_id:
+                version: int = txn["version"]
+                return version
+        return None
 
     @property
     def operation(self) -> str:
-        """The name of the operation, for display; empty if the commit has none."""
+        """The name of the operation, for display. Empty if the commit has none."""
         return str(self.info().get("operation", ""))
 
     @property
     def millis(self) -> int | None:
-        """When it was made, if it says so."""
+        """The commit time in milliseconds since 1970, if the commit contains it."""
         millis = self.info().get("inCommitTimestamp", self.info().get("timestamp"))
         return millis if isinstance(millis, int) else None
 
     # -- what it changes -----------------------------------------------------------------------------------
 
     def added_paths(self) -> set[str]:
-        """Return the paths of all files that it adds, also of those that only move rows."""
+        """Return the paths of all files that it adds, including rewritten files without new rows."""
         return {unquote(add["path"]) for add in self.actions_of("add")}
 
     def removed_paths(self) -> set[str]:
-        """Return the paths of all files that it removes, also of those whose rows it only moves."""
+        """Return the paths of all files that it removes, including files whose rows it only moves."""
         return {unquote(remove["path"]) for remove in self.actions_of("remove")}
 
     @cached_property
@@ -182,27 +189,28 @@ class Commit:
 
     @cached_property
     def change_files(self) -> list[DataFile]:
-        """The files that the change feed of this version is read from."""
-        return [DataFile.of(cdc) for cdc in self.actions_of("cdc")] or [*self.added_files, *self.removed_files]
+        """The files from which the change feed of this version is read."""
+        files = [DataFile.of(cdc) for cdc in self.actions_of("cdc")]
+        return files or [*self.added_files, *self.removed_files]
 
     @property
     def changes_layout(self) -> bool:
-        """Return true if schema, properties or features change."""
+        """Whether schema, properties or features change."""
         return any("metaData" in action or "protocol" in action for action in self.actions())
 
     def changes_rows(self) -> bool:
-        """Return whether a reader sees other rows or columns: not after VACUUM, OPTIMIZE, or a bare transaction."""
-        moved = [*self.actions_of("add"), *self.actions_of("remove")]
-        return self.changes_layout or any(file.get("dataChange", False) for file in moved)
+        """Return whether rows or columns change: not for VACUUM, OPTIMIZE, or a transaction alone."""
+        file_actions = [*self.actions_of("add"), *self.actions_of("remove")]
+        return self.changes_layout or any(action.get("dataChange", False) for action in file_actions)
 
     def make_durable(self) -> None:
-        """Sync the commit and its folder on local disks: delta-rs does not."""
+        """Sync the commit file and its folder on a local disk, since delta-rs does not."""
         self.location.sync([log_path(self.version)])
 
 
 @dataclass(frozen=True)
 class CommitMark:
-    """Who made a commit: what is remembered of it, since it is looked at again and again."""
+    """The part of a commit that identifies its writer, which is cached because it is needed often."""
 
     version: int
     sha: str
@@ -212,27 +220,29 @@ class CommitMark:
 
     @classmethod
     def of(cls, commit: Commit) -> CommitMark:
-        """What is remembered of this commit."""
+        """Return the mark of a commit."""
         transactions = {txn["appId"]: txn["version"] for txn in reversed(commit.actions_of("txn"))}
         return cls(commit.version, commit.sha, commit.tags(), transactions)
 
 
 def log_path(version: int) -> str:
-    """Return where a version's commit is, relative to the table."""
+    """Return the path of a version's commit file, relative to the table."""
     return f"{LOG}/{version:020d}.json"
 
 
 def parse_log_name(name: str) -> LogFile | None:
-    """Return what a name in the log's folder stands for; None: neither a commit nor a checkpoint."""
+    """Parse a name in the log's folder. Return None if it is neither a commit nor a checkpoint."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    kind: Literal["commit", "checkpoint"] = "checkpoint" if match[2] else "commit"
-    return LogFile(name, int(match[1]), kind, int(match[3]) if match[3] else None)
+    version = int(match[1])
+    if not match[2]:
+        return LogFile(name, version, "commit")
+    return LogFile(name, version, "checkpoint", parts=int(match[3]) if match[3] else None)
 
 
 def list_log(location: Location) -> list[LogFile]:
-    """Return the commits and checkpoints in the log's folder, by name; empty if there is no such folder."""
+    """Return the commits and checkpoints in the log's folder, sorted by name. Empty if the folder does not exist."""
     try:
         if location.is_local:
             names = os.listdir(location.local(LOG))
@@ -246,35 +256,38 @@ def list_log(location: Location) -> list[LogFile]:
 
 
 class _Stats(msgspec.Struct):
-    """The part of a file's statistics that is used here."""
+    """The part of a file's statistics that `record_count` needs."""
 
     numRecords: int | None = None
 
 
 def record_count(stats: object) -> int | None:
-    """Return the number of rows in a file's statistics, deleted ones included; None if they do not say."""
+    """Return the number of rows in a file's statistics, including deleted ones, or None if they lack it."""
+    if not isinstance(stats, str) or not stats:
+        return None
     try:
-        return typed.decode(stats, _Stats).numRecords if isinstance(stats, str) and stats else None
+        return typed.decode(stats, _Stats).numRecords
     except msgspec.MsgspecError:
         return None
 
 
 def read_commit(location: Location, version: int) -> Commit | None:
-    """Return a version's commit file, or None."""
+    """Return a version's commit file, or None if it does not exist."""
     data = location.read(log_path(version))
     return None if data is None else Commit(location, version, data)
 
 
 def check_tail(location: Location, version: int) -> Commit:
-    """Return the head's commit, readable and durable; on local disks, check that no version before it is empty.
+    """Return the head's commit after making it durable. Raise Corrupt if it is unreadable, or, on a local disk, if an
+    earlier commit file is empty.
 
-    A power loss can leave a commit file without content, and both engines take it for a version without changes. The
-    head is synced before anyone builds on it: its writer may have died before it did so.
+    A power loss can leave an empty commit file, which both engines read as a version without changes. The head is
+    synced before anything builds on it, because its writer may have crashed before syncing it.
     """
     head = read_commit(location, version)
     if head is None:
         raise Corrupt(
-            f"{location.url}: the commit file of version {version} is gone, which is the table's head",
+            f"{location.url}: the commit file of version {version}, the table's head, is missing",
             expected=log_path(version),
             help="restore it from a copy of the storage; run `tidegate doctor`",
             reason="LOG_MISSING",
@@ -284,36 +297,36 @@ def check_tail(location: Location, version: int) -> Commit:
     if location.is_local:
         for older in range(max(last_checkpoint(location), version - _TAIL) + 1, version):
             if location.size(log_path(older)) == 0:
-                raise _torn(location, older, "is empty")
+                raise _torn_error(location, older, "is empty")
     return head
 
 
 def has_log(location: Location) -> bool:
-    """Return whether there is any part of a log; the unfinished file of somebody who is creating one does not count."""
+    """Return whether any part of a log exists, apart from temporary files of a process that is creating one."""
     return any(not path.endswith(".tmp") for path, _ in location.walk(LOG))
 
 
 def half_a_log(location: Location, error: Exception) -> Corrupt:
-    """Return the error for a table that delta-rs does not find although there is a part of its log."""
+    """Return the error for a table that delta-rs does not find although a part of its log exists."""
     return Corrupt(
         f"{location.url} has a {LOG} folder with {len(location.walk(LOG))} files, but no readable table: "
         f"{error_text(error)}",
-        expected="a complete log, or none at all",
+        expected="a complete log, or no log",
         help="restore the log from a copy of the storage, or move the folder away",
         reason="LOG_BROKEN",
     )
 
 
 def refuse_unreadable(location: Location, version: int | None, error: Exception) -> TidegateError:
-    """Return why delta-rs cannot read the table, as precisely as the log's files show it."""
+    """Return an error that says, as precisely as the log's files show, why delta-rs cannot read the table."""
     versions = [file.version for file in list_log(location) if file.kind == "commit"]
     if not versions:
         return unavailable(location.url, error)
     if version is not None and version > versions[-1]:
         return Corrupt(
-            f"{location.url} ends at version {versions[-1]}; version {version} is gone",
+            f"{location.url} ends at version {versions[-1]}, so version {version} is gone",
             expected=f"at least version {version}, which was published",
-            help="the table was dropped, made again or put back from a copy: roll back, or restore the table",
+            help="the table was dropped, created again or restored from a copy: roll back, or restore the newer table",
             reason="VERSION_GONE",
         )
     for candidate in reversed(versions[-_TAIL:]):
@@ -331,17 +344,17 @@ def refuse_unreadable(location: Location, version: int | None, error: Exception)
 
 
 def last_checkpoint(location: Location) -> int:
-    """Return the version of the last Delta log checkpoint, or 0; only a hint."""
+    """Return the version of the last Delta log checkpoint according to the log's hint, or 0."""
     data = location.read(f"{LOG}/_last_checkpoint")
     try:
         return int(msgspec.json.decode(data or b"{}", type=dict[str, Any]).get("version", 0))
     except (msgspec.DecodeError, ValueError, TypeError):
-        return 0  # Only a hint, to engines as well.
+        return 0  # Delta engines, too, treat it only as a hint.
 
 
-def _torn(location: Location, version: int, how: str) -> Corrupt:
+def _torn_error(location: Location, version: int, problem: str) -> Corrupt:
     return Corrupt(
-        f"{location.url}: the commit file of version {version} {how}; a crash or a full disk tore it",
+        f"{location.url}: the commit file of version {version} {problem}; a crash or a full disk tore it",
         expected="the commit as it was written",
         help=f"restore {log_path(version)} from a copy; remove it only if it was never acknowledged",
         reason="LOG_TORN",

@@ -1,4 +1,4 @@
-"""Restore a table to an older version, as one more commit; and delete files that no retained version needs."""
+"""Restore a table to an older version by a new commit, and delete files that no retained version needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.delta.files.access import Location, unavailable
 from tidegate.delta.files.footers import StagedFile, missing_files
 from tidegate.delta.log.active_files import LiveFile, live_files
 from tidegate.delta.log.commits import CommitStamp, Committed, replace
-from tidegate.delta.log.files import read_commit
+from tidegate.delta.log.files import Commit, read_commit
 from tidegate.delta.log.snapshot import Snapshot, open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 
@@ -18,28 +18,35 @@ __all__ = ["Foreign", "foreign_commits", "restore", "vacuum", "version_of"]
 
 @dataclass(frozen=True)
 class Foreign:
-    """A commit that another writer made on the table."""
+    """Another writer's commit to the table."""
 
     version: int
     operation: str
 
 
 def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, int | None]) -> list[Foreign]:
-    """Return commits after version `since` that change rows or columns and carry none of our transactions.
+    """Return the commits after version `since` that change rows or columns and carry none of the transactions.
 
-    transactions: app id → version, None: any.
+    transactions: by app id, the version. None: any version.
     """
     foreign = []
     for version in range(since + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None:
-            foreign.append(Foreign(version, "unknown: its commit file is gone"))
+            foreign.append(Foreign(version, "unknown: its commit file is missing"))
             continue
-        numbers = ((commit.txn(app_id), number) for app_id, number in transactions.items())
-        is_ours = any(actual is not None and number in (None, actual) for actual, number in numbers)
-        if commit.changes_rows() and not is_ours:
+        if commit.changes_rows() and not _has_any(commit, transactions):
             foreign.append(Foreign(version, commit.operation or "unknown"))
     return foreign
+
+
+def _has_any(commit: Commit, transactions: Mapping[str, int | None]) -> bool:
+    """Return whether the commit carries any of the transactions."""
+    for app_id, version in transactions.items():
+        actual = commit.txn(app_id)
+        if actual is not None and version in (None, actual):
+            return True
+    return False
 
 
 def restore(
@@ -51,12 +58,12 @@ def restore(
     added: Sequence[StagedFile] = (),
     without: Collection[str] = (),
 ) -> Committed | None:
-    """Make the rows those of `version` again (None: no rows), as the commit right after `snapshot`; the schema stays.
+    """Restore the rows of `version` (None: no rows) in the commit directly after `snapshot`. The schema stays.
 
-    added, without: files that come besides, and files of that version that do not come back.
+    Return None if another commit came first. It commits even if nothing changes, to fence publishers that have read the
+    table before. Raise Rejected if that would drop other writers' commits, unless `discard_foreign` is set.
 
-    It is committed even when nothing changes: that commit fences publishers that read the table before.
-    None: somebody else committed first. Refuses to drop others' later commits unless `discard_foreign` is set.
+    added, without: files to add in addition, and files of that version to leave out.
     """
     location = snapshot.location
     target = version_of(snapshot, version) if version is not None else None
@@ -65,49 +72,52 @@ def restore(
     if foreign and not discard_foreign:
         listed = ", ".join(f"{commit.version} ({commit.operation})" for commit in foreign[:10])
         raise Rejected(
-            f"{location.url}: others have committed since version {version}: {listed}",
-            expected="nobody else's rows to be lost by a rollback without a choice",
-            help="roll back once more, and choose for this table: --discard their commits, --retract only this "
-            "pipeline's rows, or --keep it as it is",
+            f"{location.url}: another writer has committed since version {version}: {listed}",
+            expected="a choice before a rollback drops another writer's rows",
+            help="roll back again, and choose for this table: --discard these commits, --retract only this pipeline's "
+            "rows, or --keep it unchanged",
             reason="FOREIGN_COMMITS",
         )
-    current, former = _by_path(live_files(snapshot)), _by_path(live_files(target) if target is not None else ())
-    former = {path: file for path, file in former.items() if path not in without}
+    current = _by_path(live_files(snapshot))
+    former: dict[str, LiveFile] = {}
+    if target is not None:
+        former = {path: file for path, file in _by_path(live_files(target)).items() if path not in without}
     restored = [file.staged() for path, file in former.items() if path not in current]
-    if lost := missing_files(location, restored):
+    missing = missing_files(location, restored)
+    if missing:
         raise Corrupt(
-            f"{location.url}: {len(lost)} files of version {version} are gone, first {lost[0]!r}",
-            expected="every file of a version that a retained checkpoint rests on",
+            f"{location.url}: {len(missing)} files of version {version} are gone, first {missing[0]!r}",
+            expected="every file of a version that a retained checkpoint needs",
             help="a VACUUM removed them: roll back to a newer checkpoint, or restore the files from a copy",
             reason="VERSION_FILES_GONE",
         )
-    gone = [file for path, file in current.items() if path not in former]
-    return replace(snapshot, [*restored, *added], gone, stamp)
+    removed = [file for path, file in current.items() if path not in former]
+    return replace(snapshot, [*restored, *added], removed, stamp)
 
 
 def version_of(snapshot: Snapshot, version: int) -> Snapshot:
-    """Return an older version of the same table; raise Corrupt if the table was another one then."""
+    """Return an older version of the same table. Raise Corrupt if that version belongs to another table."""
     target = open_table(snapshot.location, version)
     if target is None or target.table_id != snapshot.table_id:
         raise Corrupt(
-            f"{snapshot.location.url}: version {version} belongs to a table that is not there any more",
+            f"{snapshot.location.url}: version {version} belongs to a table that no longer exists",
             expected=f"the table {snapshot.table_id}",
-            help="the table was dropped and made again: there is nothing to put back",
+            help="the table was dropped and created again, so older versions cannot be restored",
             reason="OTHER_TABLE",
         )
     return target
 
 
 def vacuum(location: Location, keep: Iterable[int], *, retention_hours: int = 0, dry_run: bool = True) -> Sequence[str]:
-    """Delete files that the log has removed, except those that a version in `keep` needs.
+    """Delete files that the log has removed, except those that a version in `keep` needs. Return their paths.
 
-    Only files with a tombstone: what is staged for a later commit is in no log, and never touched.
+    Staged files are never deleted, because the log has no tombstones for them.
     """
     snapshot = open_table(location)
     if snapshot is None:
-        raise Invalid(f"{location.url} is no Delta table", help="check the path", reason="NO_TABLE")
+        raise Invalid(f"{location.url} is not a Delta table", help="check the path", reason="NO_TABLE")
     try:
-        return snapshot.own_handle().vacuum(
+        return snapshot.new_handle().vacuum(
             retention_hours=retention_hours,
             dry_run=dry_run,
             enforce_retention_duration=False,

@@ -1,4 +1,4 @@
-"""Schemas in the form of Delta's log: convert Spark's, refuse what Delta cannot have, and compare two."""
+"""Schemas in the form of Delta's log: convert them from Spark's, check that Delta supports them, and compare them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.records.records import Json
 __all__ = ["Difference", "collations", "columns", "differences", "from_spark", "render", "schema_problems"]
 
 _COLLATIONS = "__COLLATIONS"
-"""Where Spark's JSON notes them: in the metadata of the field that holds the text, however deep."""
+"""The metadata key for collations in Spark's JSON. It is in the field that contains the text, at any depth."""
 
 _PRIMITIVES = {
     "string", "long", "integer", "short", "byte", "float", "double", "boolean",
@@ -23,10 +23,10 @@ _PARTITIONABLE = _PRIMITIVES - {"binary"}
 
 
 def from_spark(schema: Json) -> Json:
-    """Return a new table's schema for a DataFrame's (`json.loads(frame.schema.json())`).
+    """Return the schema of a new table for a DataFrame's schema (`json.loads(frame.schema.json())`).
 
-    Everything becomes nullable, as in Delta's own writer: that a column happens to hold no nulls today is no
-    promise for tomorrow. Only comments are kept of the columns' metadata; the rest is Spark's own business.
+    All columns become nullable, as in Delta's writer, because Spark infers that a column has no nulls from the query,
+    which may change. Only comments are copied from the columns' metadata; the rest is internal to Spark.
     """
     return {"type": "struct", "fields": [_field(field) for field in schema["fields"]]}
 
@@ -37,15 +37,16 @@ def columns(schema: Json) -> dict[str, Json]:
 
 
 def collations(schema: Json) -> dict[str, str]:
-    """Return the columns of a schema in Spark's JSON form that hold texts with a collation, each with its name.
+    """Return the collation of each column that contains texts with one, by name. schema: in Spark's JSON form.
 
-    By a collation, texts are equal that differ. Spark keeps to it, and nothing else does: not Arrow, no file, no index.
+    With a collation, different texts may be equal. Only Spark supports that: not Arrow, and no file or index.
     """
-    found = {}
+    by_column = {}
     for field in schema["fields"]:
-        if names := list(_collations_in(field)):
-            found[field["name"]] = names[0]
-    return found
+        names = list(_collations_in(field))
+        if names:
+            by_column[field["name"]] = names[0]
+    return by_column
 
 
 def _collations_in(kind: Any) -> Iterator[str]:
@@ -69,21 +70,23 @@ class Difference:
 
 def differences(output: Json, table: Json) -> list[Difference]:
     """List the differences between an output and its table. Order, comments and nullability do not count."""
-    ours, theirs = columns(output), columns(table)
-    folded = {name.casefold(): name for name in theirs}
+    output_columns, table_columns = columns(output), columns(table)
+    table_names = {name.casefold(): name for name in table_columns}
     differing = []
-    for name, field in ours.items():
-        if name in theirs:
-            our_type, their_type = render(field["type"]), render(theirs[name]["type"])
-            if our_type != their_type:
-                differing.append(Difference("type", name, f"{name!r} is {our_type}; the table has {their_type}"))
-        elif twin := folded.get(name.casefold()):
-            differing.append(Difference("case", name, f"{name!r} is written {twin!r} in the table"))
+    for name, field in output_columns.items():
+        output_type = render(field["type"])
+        if name in table_columns:
+            table_type = render(table_columns[name]["type"])
+            if output_type != table_type:
+                differing.append(Difference("type", name, f"{name!r} is {output_type}; the table has {table_type}"))
+        elif name.casefold() in table_names:
+            table_name = table_names[name.casefold()]
+            differing.append(Difference("case", name, f"{name!r} is written {table_name!r} in the table"))
         else:
-            differing.append(Difference("new", name, f"{name!r} ({render(field['type'])}) is not in the table"))
-    written = {name.casefold() for name in ours}
-    for name, field in theirs.items():
-        if name.casefold() not in written:
+            differing.append(Difference("new", name, f"{name!r} ({output_type}) is not in the table"))
+    output_names = {name.casefold() for name in output_columns}
+    for name, field in table_columns.items():
+        if name.casefold() not in output_names:
             text = f"{name!r} ({render(field['type'])}) is in the table, but not in the output"
             differing.append(Difference("missing", name, text))
     return differing
@@ -96,10 +99,12 @@ def schema_problems(schema: Json, partition_by: tuple[str, ...]) -> list[str]:
     for name in partition_by:
         if name not in by_name:
             problems.append(f"partition column {name!r} is not in the output ({', '.join(by_name)})")
-        elif not isinstance(kind := by_name[name]["type"], str) or not _simple(kind, _PARTITIONABLE):
+            continue
+        kind = by_name[name]["type"]
+        if not isinstance(kind, str) or not _is_supported(kind, _PARTITIONABLE):
             problems.append(f"partition column {name!r} is {render(kind)}, which cannot name a folder")
     if by_name and set(by_name) <= set(partition_by):
-        problems.append("every column is a partition column: nothing is left for the files")
+        problems.append("every column is a partition column: no column remains for the files")
     if not by_name:
         problems.append("the output has no columns")
     return problems
@@ -135,15 +140,16 @@ def _nullable(kind: Any) -> Any:
     return from_spark(kind)
 
 
-def _simple(kind: str, allowed: set[str]) -> bool:
-    if match := _DECIMAL.fullmatch(kind):
+def _is_supported(kind: str, allowed: set[str]) -> bool:
+    match = _DECIMAL.fullmatch(kind)
+    if match:
         return 1 <= int(match[1]) <= 38 and 0 <= int(match[2]) <= int(match[1])
     return kind in allowed
 
 
 def _type_problems(kind: Any, path: str) -> Iterator[str]:
     if isinstance(kind, str):
-        if not _simple(kind, _PRIMITIVES):
+        if not _is_supported(kind, _PRIMITIVES):
             hint = "cast it to the type it should have" if kind == "void" else "cast it to one that Delta has"
             yield f"column {path!r} has the type {kind}: {hint}"
     elif kind["type"] == "array":
@@ -162,14 +168,15 @@ def _type_problems(kind: Any, path: str) -> Iterator[str]:
 
 
 def _clashes(kind: Any, path: str) -> Iterator[str]:
-    """Yield names that differ in case only, or not at all: Spark cannot tell them apart when it reads the table."""
+    """Yield a problem for each two names that are equal or differ only in case, which Spark cannot distinguish."""
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
         names: dict[str, str] = {}
         for field in kind["fields"]:
             name = field["name"]
-            if twin := names.get(name.casefold()):
+            twin = names.get(name.casefold())
+            if twin:
                 yield f"columns {path + twin!r} and {path + name!r} differ in upper and lower case only"
             names[name.casefold()] = name
             yield from _clashes(field["type"], f"{path}{name}.")

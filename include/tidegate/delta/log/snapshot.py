@@ -277,7 +277,7 @@ def _cache_snapshot(cached: _Cached) -> None:
 
 
 def _name(version: int) -> str:
-    """Return the name of a version's commit file. For -1, return a name that sorts before all others."""
+    """Return the name of a version's commit file. For -1, return a name that sorts first."""
     return log_path(version).rpartition("/")[2] if version >= 0 else ""
 
 
@@ -344,7 +344,7 @@ class Snapshot:
         commit = read_commit(self.location, self.version)
         return commit is not None and commit.sha == self.log_hash
 
-    def own_handle(self) -> DeltaTable:
+    def new_handle(self) -> DeltaTable:
         """Return a handle that is not shared, for an operation that advances it."""
         return handle(self.location, self.version)
 

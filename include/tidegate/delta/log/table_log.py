@@ -1,7 +1,7 @@
-"""A table's versions, layouts and snapshots, replayed from the log's files instead of by delta-rs.
+"""A table's versions, layouts and snapshots, replayed from the log's files without delta-rs.
 
-For why, and for who should use which, see the docstring of this package. Checkpoints are read with pyarrow, and their
-rows become objects only when they are needed.
+The docstring of this package says why, and when to use which. Checkpoints are read with pyarrow, and their rows become
+Python objects only when they are needed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tidegate.records.records import Json
 __all__ = ["TableFiles", "TableLayout", "TableLog"]
 
 _PLAIN_FEATURES: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
-"""Reader features under which a data file without a deletion vector is just a Parquet file."""
+"""Reader features with which a data file without a deletion vector is a plain Parquet file."""
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The schema, partitions and features by which a version of the table is read."""
+    """The schema, partitions and features that a reader of one version of the table needs."""
 
     table: str
     schema: Json
@@ -39,17 +39,18 @@ class TableLayout:
 
     @property
     def is_plain(self) -> bool:
-        """True if Spark's Parquet reader gives the rows as they are, if there are no deletion vectors."""
-        return self.features <= _PLAIN_FEATURES and self.configuration.get("delta.columnMapping.mode", "none") == "none"
+        """Whether Spark's Parquet reader returns the right rows for files without deletion vectors."""
+        has_column_mapping = self.configuration.get("delta.columnMapping.mode", "none") != "none"
+        return self.features <= _PLAIN_FEATURES and not has_column_mapping
 
     @property
     def has_change_feed(self) -> bool:
-        """True if row changes are recorded."""
+        """Whether row changes are recorded."""
         return self.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
 class TableLog:
-    """The log of one table. Each call reads what it needs; only the listing of the folder is kept."""
+    """The log of one table. Each call reads the files that it needs; only the listing of the folder is cached."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -60,17 +61,19 @@ class TableLog:
 
     @cached_property
     def commits(self) -> list[int]:
-        """The versions whose commit files are still there."""
+        """The versions whose commit files still exist."""
         return [file.version for file in self._files if file.kind == "commit"]
 
     @property
     def head(self) -> int | None:
-        """The last version, or None: there is no table."""
+        """The last version, or None if the table does not exist."""
         return max([*self.commits, *self._checkpoints], default=None)
 
     def commit(self, version: int) -> Commit | None:
-        """Return a version's commit, or None if its file is not there; raise Corrupt if it is torn."""
-        commit = read_commit(self.location, version) if version >= 0 else None
+        """Return a version's commit, or None if its file does not exist. Raise Corrupt if it is truncated."""
+        if version < 0:
+            return None
+        commit = read_commit(self.location, version)
         if commit is not None:
             commit.actions()
         return commit
@@ -116,7 +119,7 @@ class TableLog:
 
     @cached_property
     def _checkpoints(self) -> dict[int, list[str]]:
-        """Complete checkpoints: version → file names."""
+        """The file names of complete checkpoints, by version."""
         files = [file for file in self._files if file.kind == "checkpoint"]
         checkpoints = {file.version: [file.name] for file in files if file.parts is None}
         parts: dict[tuple[int, int], list[str]] = {}
@@ -129,35 +132,39 @@ class TableLog:
         return checkpoints
 
     def _checkpoint(self, version: int) -> int:
-        """Return the last checkpoint up to `version`; -1: the log begins at version 0."""
+        """Return the last checkpoint up to `version`, or -1 if the log begins at version 0."""
         return max((number for number in self._checkpoints if number <= version), default=-1)
 
     def _checkpoint_rows(self, version: int, kinds: tuple[str, ...]) -> Iterator[Json]:
-        """Yield the actions of some kinds (not add: there may be many)."""
+        """Yield a checkpoint's actions of some kinds. Not for `add`, of which a checkpoint may have very many."""
         for name in self._checkpoints[version]:
             if name.endswith(".json"):
                 lines = (self.location.read(f"{LOG}/{name}") or b"").splitlines()
                 rows = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line]
             else:
-                rows = _present(self._table(f"{LOG}/{name}", kinds)).to_pylist(maps_as_pydicts="strict")
+                rows = _rows_with_values(self._table(f"{LOG}/{name}", kinds)).to_pylist(maps_as_pydicts="strict")
             for row in rows:
-                if actions := {kind: row[kind] for kind in kinds if row.get(kind) is not None}:
+                actions = {kind: row[kind] for kind in kinds if row.get(kind) is not None}
+                if actions:
                     yield actions
 
     def _checkpoint_adds(self, version: int) -> list[Any]:
-        """Return tables with a column `add`, from the checkpoint's files and its sidecars."""
+        """Return tables with a column `add`, from the checkpoint's files and sidecars."""
         names = [f"{LOG}/{name}" for name in self._checkpoints[version] if name.endswith(".parquet")]
         sidecars = [row["sidecar"]["path"] for row in self._checkpoint_rows(version, ("sidecar",))]
-        names += [path if "/" in path else f"{LOG}/_sidecars/{path}" for path in map(unquote, sidecars)]
+        for path in map(unquote, sidecars):
+            names.append(path if "/" in path else f"{LOG}/_sidecars/{path}")
         return [self._table(name, ("add",)) for name in names]
 
     def _table(self, path: str, columns: tuple[str, ...]) -> Any:
-        """Read some columns of a Parquet file of the log; columns that it lacks are left out."""
+        """Read columns of a Parquet file of the log, as far as it has them."""
         import pyarrow.parquet
 
-        system = None if self.location.is_local else file_system(self.location)
         try:
-            source = str(self.location.local(path)) if system is None else system.open_input_file(path)
+            if self.location.is_local:
+                source = str(self.location.local(path))
+            else:
+                source = file_system(self.location).open_input_file(path)
             with pyarrow.parquet.ParquetFile(source) as file:
                 return file.read(columns=[name for name in columns if name in file.schema_arrow.names])
         except (OSError, pyarrow.ArrowException) as error:
@@ -165,15 +172,15 @@ class TableLog:
 
     def _cleaned(self, version: int, missing: int) -> Invalid:
         return Invalid(
-            f"{self.location.url}: version {version} cannot be read any more: the log has no version {missing}",
-            expected="the commit files from the last checkpoint on, which delta.logRetentionDuration keeps",
-            help="restore them from a copy; or give the source another name, and it starts from the table as it is now",
+            f"{self.location.url}: version {version} can no longer be read: the log lacks version {missing}",
+            expected="the commit files since the last checkpoint, which delta.logRetentionDuration keeps",
+            help="restore them from a copy; or give the source another name, so that it starts from the current table",
             reason="LOG_CLEANED",
         )
 
 
-def _present(table: Any) -> Any:
-    """Return the rows that have a value in one of the columns: of a checkpoint's many rows, hardly any."""
+def _rows_with_values(table: Any) -> Any:
+    """Return the rows that have a value in any of the columns, which are few of a checkpoint's many rows."""
     import pyarrow.compute as pc
 
     if not table.num_columns:
@@ -183,7 +190,11 @@ def _present(table: Any) -> Any:
 
 
 class TableFiles(Sequence[DataFile]):
-    """The files of a checkpoint and of the commits after it, sorted by path. Rows become objects on access."""
+    """The files of a checkpoint and of the commits after it, sorted by path. They become Python objects on access.
+
+    tables: the checkpoint's `add` actions. replaced: paths in later commits, which override the checkpoint. later: the
+    `add` actions of later commits.
+    """
 
     def __init__(self, tables: list[Any], replaced: Any, later: list[Json]) -> None:
         import pyarrow as pa
@@ -195,15 +206,19 @@ class TableFiles(Sequence[DataFile]):
             if "add" not in table.column_names:
                 continue
             adds = table.filter(pc.is_valid(table["add"]))["add"].combine_chunks()
-            fields = [adds.type.field(i).name for i in range(adds.type.num_fields)]
-            deletions = pc.struct_field(adds, "deletionVector") if "deletionVector" in fields else None
-            path, nulls = pc.cast(pc.struct_field(adds, "path"), pa.string()), pa.nulls(len(adds), pa.string())
+            fields = [adds.type.field(index).name for index in range(adds.type.num_fields)]
+            path = pc.cast(pc.struct_field(adds, "path"), pa.string())
+            has_deletions, stats = pa.array([False] * len(adds)), pa.nulls(len(adds), pa.string())
+            if "deletionVector" in fields:
+                has_deletions = pc.is_valid(pc.struct_field(adds, "deletionVector"))
+            if "stats" in fields:
+                stats = pc.cast(pc.struct_field(adds, "stats"), pa.string())
             columns = {
                 "path": path,
                 "size": pc.cast(pc.struct_field(adds, "size"), pa.int64()),
                 "values": pc.struct_field(adds, "partitionValues"),
-                "deletions": pc.is_valid(deletions) if deletions is not None else pa.array([False] * len(adds)),
-                "stats": pc.cast(pc.struct_field(adds, "stats"), pa.string()) if "stats" in fields else nulls,
+                "deletions": has_deletions,
+                "stats": stats,
             }
             rows.append(pa.table(columns).filter(pc.invert(pc.is_in(path, replaced_paths))))
         self._rows = rows
@@ -218,17 +233,19 @@ class TableFiles(Sequence[DataFile]):
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
-            return [self[i] for i in range(*position.indices(len(self)))]
+            return [self[index] for index in range(*position.indices(len(self)))]
         return self._file(self._order[position].as_py())
 
     def without_paths(self, paths: Any) -> list[DataFile]:
-        """Return the files but those with these paths (an Arrow array, in the log's form), without making objects of
-        these."""
+        """Return all files except those with these paths, for which no Python objects are created.
+
+        paths: an Arrow array, in the log's form.
+        """
         import pyarrow.compute as pc
 
-        left_out = pc.is_in(self._paths, value_set=paths)
-        kept = pc.filter(self._order, pc.invert(pc.take(left_out, self._order)))
-        return [self._file(index) for index in kept.to_pylist()]
+        is_excluded = pc.is_in(self._paths, value_set=paths)
+        remaining = pc.filter(self._order, pc.invert(pc.take(is_excluded, self._order)))
+        return [self._file(index) for index in remaining.to_pylist()]
 
     def _file(self, index: int) -> DataFile:
         for rows in self._rows:

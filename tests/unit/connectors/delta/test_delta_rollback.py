@@ -132,7 +132,7 @@ def test_rows_of_a_predecessor_that_was_taken_over_stay(tmp_path):
 def test_others_commits_are_told_and_restore_never_goes_over_them(appends):
     by_foreigner(appends.location, (9, "theirs"))
     assert appends.look(1).foreign_commits == ("version 3 (WRITE)",)
-    with pytest.raises(Rejected, match="others have committed since version 0: 3"):
+    with pytest.raises(Rejected, match="another writer has committed since version 0: 3"):
         appends.back(4, 1)
     assert appends.back(4, 1, "discard") is not None
     assert appends.rows() == [(1, "row 1")]
