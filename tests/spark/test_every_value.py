@@ -176,8 +176,8 @@ FAR_AWAY = "'p' is outside of the years 1 to 9999"
         (DeltaAppend, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (FileExport, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (DeltaAppend, "cast(unhex('61FF') AS string)", "'p' is not valid UTF-8"),
-        (DeltaAppend, "cast(-0.5 AS decimal(9,2))", "'p' is below zero, and no whole number: -0.50"),
-        (DeltaUpsert, "cast(-0.000000001 AS decimal(38,9))", "'p' is below zero, and no whole number: -0.000000001"),
+        (DeltaAppend, "cast(-0.5 AS decimal(9,2))", "'p' is below zero, and not a whole number: -0.50"),
+        (DeltaUpsert, "cast(-0.000000001 AS decimal(38,9))", "'p' is below zero, and not a whole number: -0.000000001"),
         (DeltaUpsert, "''", "is empty text, which is stored as null where it names a folder"),
     ],
 )

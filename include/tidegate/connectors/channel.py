@@ -1,4 +1,5 @@
-"""A channel carries rows from one job of a checkpoint to others. They are staged like a sink's rows, never published.
+"""A channel carries rows from one job of a checkpoint to other jobs. They are staged like a sink's rows, never
+published.
 
 The ack of the producing job names the channel's files, so every attempt of every consuming job reads the same rows. The
 files stay next to the pipeline's ledger until their checkpoint is retired.

@@ -210,7 +210,7 @@ class RestorePlan:
     problems: tuple[str, ...] = ()
     """The reasons why it cannot be restored."""
     not_separable_reason: str = ""
-    """The reason why this pipeline's rows cannot be told apart from those of other writers. Empty if they can."""
+    """The reason why this pipeline's rows cannot be distinguished from those of other writers. Empty if they can."""
     rows_stay_reason: str = ""
     """The reason why rows published since then remain in the target. Empty if they can be removed."""
 
@@ -254,7 +254,7 @@ class Sink(ABC):
     def promote_shadow(
         self, shadow: Sink, since: PublishedTable | None, context: SinkContext, shadow_context: SinkContext
     ) -> Json | None:
-        """Return the committable with which `restore` to `since` also gives the target the shadow's rows.
+        """Return the committable with which `restore` to `since` also adds the shadow's rows to the target.
 
         It refers to the shadow's files, without copying them. None: no rows are to be added or removed.
         """
@@ -479,7 +479,7 @@ class Sink(ABC):
 
         Checks all that a rollback relies on: versions, hashes and files.
 
-        reported: the version that readers were given at that time. committables: for a state, its content then.
+        reported: the version that was reported to readers at that time. committables: for a state, its content then.
         """
         return RestorePlan(problems=(f"a sink of kind {self.kind} cannot undo what it has published",))
 

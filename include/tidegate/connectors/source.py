@@ -68,8 +68,8 @@ class SourceContext:
     interval: Interval | None = None
     """The data interval to plan, for a source that reads by interval."""
     at_most: int | None = None
-    """For a source with a `unit`: a bound in that unit, on top of its own bounds. A source that cannot stay within it
-    plans the smallest range it can."""
+    """For a source with a `unit`: a bound in that unit, in addition to the source's. A source that cannot stay within
+    it plans the smallest range it can."""
     bound_factor: int = 1
     """Multiplies all bounds. A backfill reads in larger ranges than live checkpoints."""
     stop_position: Json | None = None

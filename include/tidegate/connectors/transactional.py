@@ -86,7 +86,7 @@ class StagedRows:
 
     @property
     def columns(self) -> Json | None:
-        """The schema of the rows in Spark's JSON form. None if there are no rows."""
+        """The schema of the rows in Spark's JSON form. None without rows."""
         return self.parts[0].columns if self.parts else None
 
     def split_by_part(self) -> Iterator[StagedRows]:

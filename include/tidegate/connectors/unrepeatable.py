@@ -82,7 +82,7 @@ def _codes(function: object, seen: set[int]) -> Iterator[CodeType]:
     calls."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    function = getattr(function, "func", function)  # of a partial
+    function = getattr(function, "func", function)  # unwraps a partial
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
     seen.add(id(function))

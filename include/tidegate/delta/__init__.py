@@ -1,4 +1,4 @@
-"""The Delta log without a JVM: stage, commit by compare-and-swap, restore, read a version."""
+"""Delta tables without a JVM: stage files, commit by compare-and-swap, restore, read a version."""
 
 from tidegate.delta.files.access import Location, locate, redact_path
 from tidegate.delta.files.footers import (

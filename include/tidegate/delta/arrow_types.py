@@ -1,4 +1,4 @@
-"""Delta's types in Arrow: rows of older files brought into the form that the table has now."""
+"""Delta's types in Arrow, and the conversion of rows from older files to the table's current schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAMPLE = 10_000
 
 
 def arrow_schema(schema: Json, names: Sequence[str]) -> pa.Schema:
-    """Return some top-level columns of a Delta schema, in this order."""
+    """Return the Arrow schema of some top-level columns of a Delta schema, in this order."""
     import pyarrow as pa
     from deltalake import Schema
 
@@ -36,18 +36,19 @@ def arrow_schema(schema: Json, names: Sequence[str]) -> pa.Schema:
 
 
 def conform(rows: pa.Table, schema: pa.Schema, count: int, fixed: Mapping[str, Any]) -> pa.Table:
-    """Return `rows` with exactly the columns and types of `schema`: absent ones are `fixed`, or null."""
+    """Return `rows` with exactly the columns and types of `schema`. Columns in `fixed` are taken from there; other
+    missing columns are null."""
     import pyarrow as pa
 
     present = set(rows.column_names)
-    columns = [
-        fixed[field.name]
-        if field.name in fixed
-        else _cast(rows[field.name], field.type)
-        if field.name in present
-        else pa.nulls(count, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        if field.name in fixed:
+            columns.append(fixed[field.name])
+        elif field.name in present:
+            columns.append(_cast(rows[field.name], field.type))
+        else:
+            columns.append(pa.nulls(count, field.type))
     return pa.table(columns, schema=schema)
 
 
@@ -56,27 +57,27 @@ def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     import pyarrow as pa
 
     coded = pa.dictionary(pa.int32(), pa.string())
-    named = [field for field in schema if field.name in names and field.type == pa.string()]
-    for field in named:
-        schema = schema.set(schema.get_field_index(field.name), field.with_type(coded))
+    for index, field in enumerate(schema):
+        if field.name in names and field.type == pa.string():
+            schema = schema.set(index, field.with_type(coded))
     return schema
 
 
 def dictionaries_of(schema: pa.Schema) -> list[str]:
-    """Return its dictionary-encoded columns."""
+    """Return the dictionary-encoded columns of a schema."""
     import pyarrow as pa
 
     return [field.name for field in schema if pa.types.is_dictionary(field.type)]
 
 
 def without_unused(rows: pa.Table) -> pa.Table:
-    """Return the rows without unused dictionary entries: a file and its bounds would otherwise show them."""
+    """Return the rows without unused dictionary entries, which a file and its statistics would otherwise contain."""
     import pyarrow as pa
 
     for name in dictionaries_of(rows.schema):
-        place = rows.schema.get_field_index(name)
+        index = rows.schema.get_field_index(name)
         column = pa.chunked_array(map(_without_unused, rows[name].chunks), rows[name].type)
-        rows = rows.set_column(place, rows.schema.field(place), column)
+        rows = rows.set_column(index, rows.schema.field(index), column)
     return rows
 
 
@@ -88,35 +89,35 @@ def _without_unused(chunk: Any) -> Any:
     used[chunk.indices.drop_null().to_numpy(zero_copy_only=False)] = True
     if used.all():
         return chunk
-    places = pa.array(np.cumsum(used) - 1, chunk.indices.type)
-    return pa.DictionaryArray.from_arrays(places.take(chunk.indices), chunk.dictionary.filter(pa.array(used)))
+    new_indexes = pa.array(np.cumsum(used) - 1, chunk.indices.type)
+    return pa.DictionaryArray.from_arrays(new_indexes.take(chunk.indices), chunk.dictionary.filter(pa.array(used)))
 
 
 def typed_partition(partition: Mapping[str, str | None], schema: pa.Schema, count: int) -> dict[str, Any]:
     """Return a file's partition values as columns of `count` equal values."""
     import pyarrow as pa
 
-    return {
-        name: pa.repeat(_typed(value, schema.field(name).type), count)
-        for name, value in partition.items()
-        if name in schema.names
-    }
+    columns = {}
+    for name, value in partition.items():
+        if name in schema.names:
+            columns[name] = pa.repeat(_typed(value, schema.field(name).type), count)
+    return columns
 
 
 def dictionary_columns(rows: pa.Table) -> list[str] | bool:
-    """Return the columns with few distinct values: for others, building a dictionary costs time and saves nothing."""
+    """Return the columns with few distinct values, or False if none has. For all other columns, a dictionary costs time
+    and saves no space."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     sample = rows.slice(0, _SAMPLE)
-    chosen = [
-        field.name
-        for field in sample.schema
-        if not pa.types.is_nested(field.type)
-        and not pa.types.is_boolean(field.type)
-        and len(pc.unique(sample[field.name])) < sample.num_rows // 4
-    ]
-    return chosen or False
+    names = []
+    for field in sample.schema:
+        if pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
+            continue
+        if len(pc.unique(sample[field.name])) < sample.num_rows // 4:
+            names.append(field.name)
+    return names or False
 
 
 def _typed(value: str | None, kind: Any) -> Any:
@@ -125,13 +126,13 @@ def _typed(value: str | None, kind: Any) -> Any:
     if value is None:
         return pa.scalar(None, kind)
     if pa.types.is_timestamp(kind):
-        bare = pa.scalar(value.removesuffix("Z").replace("T", " "), pa.string()).cast(pa.timestamp("us"))
-        return pa.scalar(bare.value, kind)
+        without_zone = pa.scalar(value.removesuffix("Z").replace("T", " "), pa.string()).cast(pa.timestamp("us"))
+        return pa.scalar(without_zone.value, kind)
     return pa.scalar(value, pa.string()).cast(kind)
 
 
 def _cast(column: Any, kind: Any) -> Any:
-    """Cast a column to `kind`. Fields of structs are matched by name; absent ones become null."""
+    """Cast a column to `kind`. Fields of structs are matched by name; missing fields become null."""
     import pyarrow as pa
 
     if column.type == kind:
@@ -139,10 +140,12 @@ def _cast(column: Any, kind: Any) -> Any:
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         stored = {field.name for field in array.type}
-        parts = [
-            _cast(array.field(field.name), field.type) if field.name in stored else pa.nulls(len(array), field.type)
-            for field in kind
-        ]
+        parts = []
+        for field in kind:
+            if field.name in stored:
+                parts.append(_cast(array.field(field.name), field.type))
+            else:
+                parts.append(pa.nulls(len(array), field.type))
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(column.type) and column.type.tz is None and kind.tz:
         return column.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)  # INT96 has no zone and means UTC.

@@ -1,8 +1,8 @@
-"""Rows of a table as Python objects, whatever is in them.
+"""Converts rows of a table to Python objects, even values for which Arrow's conversion raises.
 
-Spark checks no text that it writes, so a table may hold bytes that are not UTF-8; and it has years that Python has not.
-Arrow raises at the first of either. Such bytes are written as `readable_text` writes them, and a moment outside of the
-years 1 to 9999 as text like Spark's, such as "+10000-01-01T00:00:00+00:00".
+Spark does not validate texts, so a table may contain bytes that are not UTF-8; it also supports years that Python does
+not. Such bytes are converted by `readable_text`, and times outside of the years 1 to 9999 to text like Spark's, such as
+"+10000-01-01T00:00:00+00:00".
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ __all__ = ["python_rows", "python_value", "python_values"]
 
 _DAY_ZERO = date(1970, 1, 1)
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
-"""After so many days the calendar repeats itself."""
+"""The period after which the Gregorian calendar repeats."""
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Microseconds."""
+"""The units of timestamps, in microseconds."""
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as `to_pylist` does, also where that fails."""
+    """Like `to_pylist`, but also for values for which that raises."""
     try:
         return list(rows.to_pylist())
     except (OverflowError, ValueError):
-        columns = [python_values(rows.column(place)) for place in range(rows.num_columns)]
+        columns = [python_values(column) for column in rows.columns]
         names = rows.schema.names
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as `to_pylist` does, also where that fails."""
+    """Like `to_pylist` of a column, but also for values for which that raises."""
     try:
         return list(values.to_pylist())
     except (OverflowError, ValueError):
@@ -43,14 +43,14 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """Return one value as `as_py` does, also where that fails."""
+    """Like `as_py`, but also for values for which that raises."""
     import pyarrow.types as types
 
     kind = value.type
     if not value.is_valid:
         return None
     if types.is_struct(kind):
-        return {field.name: python_value(value[place]) for place, field in enumerate(kind)}
+        return {field.name: python_value(value[index]) for index, field in enumerate(kind)}
     if types.is_map(kind):
         entries = value.values
         pairs = zip(entries.field(0), entries.field(1), strict=True)
@@ -78,14 +78,22 @@ def _text(value: pa.Scalar) -> str:
         minutes, part = divmod(micros, 60_000_000)
         seconds, part = divmod(part, 1_000_000)
         text = f"{_day_text(days)}T{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
-        return text + (f".{part:06d}" if part else "") + ("+00:00" if kind.tz is not None else "")
+        if part:
+            text += f".{part:06d}"
+        if kind.tz is not None:
+            text += "+00:00"
+        return text
     return str(value)
 
 
 def _day_text(days: int) -> str:
-    """Return a day since 1970, in the calendar of today for all times."""
-    cycles, rest = divmod(days, _CYCLE_DAYS)
-    day = _DAY_ZERO + timedelta(days=rest)
+    """Return a date, given in days since 1970, in the proleptic Gregorian calendar."""
+    cycles, days_in_cycle = divmod(days, _CYCLE_DAYS)
+    day = _DAY_ZERO + timedelta(days=days_in_cycle)
     year = day.year + _CYCLE_YEARS * cycles
-    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    sign = ""
+    if year > 9999:
+        sign = "+"
+    elif year < 0:
+        sign = "-"
     return f"{sign}{abs(year):04d}-{day.month:02d}-{day.day:02d}"

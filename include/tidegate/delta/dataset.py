@@ -1,4 +1,4 @@
-"""A table's files as a pyarrow dataset: to look at rows without a JVM."""
+"""A table's files as a pyarrow dataset, to read rows without a JVM."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ __all__ = ["dataset"]
 
 
 def dataset(snapshot: Snapshot) -> Any:
-    """Return the table's files as a pyarrow dataset. On local disks without delta-rs' storage in between."""
+    """Return the table's files as a pyarrow dataset. Local files are read directly, not through delta-rs' storage."""
     import pyarrow.fs
     from deltalake.exceptions import DeltaError
 
     location = snapshot.location
-    system = pyarrow.fs.SubTreeFileSystem(location.url, pyarrow.fs.LocalFileSystem()) if location.is_local else None
+    system = None
+    if location.is_local:
+        system = pyarrow.fs.SubTreeFileSystem(location.url, pyarrow.fs.LocalFileSystem())
     try:
         return snapshot.handle.to_pyarrow_dataset(filesystem=system)
     except DeltaError as error:

@@ -1,4 +1,4 @@
-"""Rows of one batch that have the same key: an order settles which one counts, or the batch is refused."""
+"""Finds rows of a batch with the same key. An order decides which of them counts, or the batch is refused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _SAMPLE_WIDTH = 120
 def outdated_rows(
     table: Table, sources: Sequence[InputFile], keys: Sequence[str], order_by: Sequence[str], marks: Sequence[object]
 ) -> dict[str, Any]:
-    """Return, for each file that holds some, a mask of the rows that are not the last one of their key.
+    """Return masks of the rows that another row of their key overrides, by path of the files that hold any.
 
-    The greatest `order_by` values win, null is least. Rows that share them must be equal in every column
-    (and in their file's mark, which tells deletes from changes): a copy does no harm, a contradiction is
-    refused.
+    The greatest `order_by` values win; null is smallest. Rows with the same values must be equal in every column, and
+    in their file's mark, which distinguishes deletes from changes. Copies are harmless, contradictions are refused.
     """
     import numpy as np
     import pyarrow as pa
@@ -35,35 +34,37 @@ def outdated_rows(
 
     names = list(dict.fromkeys([*keys, *order_by]))
     parts = [key_rows(table, source, names) for source in sources]
-    rows = pa.concat_tables(parts) if parts else None
-    batch_keys = Keys(rows.select(list(keys))) if rows is not None else None
-    if rows is None or batch_keys is None or len(batch_keys) == rows.num_rows:
+    if not parts:
         return {}
-    ordered = pa.table(
-        [batch_keys.codes(rows.select(list(keys))), *(sortable(rows[name]) for name in order_by)],
-        names=["code", *(f"order {place}" for place in range(len(order_by)))],
-    )
-    sort_keys: list[tuple[str, str]] = [(name, "descending") for name in ordered.column_names[1:]]
-    places = pc.sort_indices(ordered, sort_keys=[("code", "ascending"), *sort_keys])  # nulls last, that is least
-    ordered = ordered.take(places)
-    follows = _same_as_before(ordered, ["code"])
-    tied = follows & _same_as_before(ordered, ordered.column_names)
-    # Only rows that tie with the winner contradict anything: a run of ties that starts at a first row.
-    starts = np.maximum.accumulate(np.where(~tied, np.arange(len(tied)), 0))
-    contested = tied & ~follows[starts]
-    if contested.any():
-        pairs = [
-            (int(places[int(starts[place])].as_py()), int(places[int(place)].as_py()))
-            for place in np.flatnonzero(contested)
-        ]
+    rows = pa.concat_tables(parts)
+    key_columns = rows.select(list(keys))
+    batch_keys = Keys(key_columns)
+    if len(batch_keys) == rows.num_rows:
+        return {}
+    order_names = [f"order {number}" for number in range(len(order_by))]
+    order_columns = [sortable(rows[name]) for name in order_by]
+    unordered = pa.table([batch_keys.codes(key_columns), *order_columns], names=["code", *order_names])
+    descending = [(name, "descending") for name in order_names]
+    indexes = pc.sort_indices(unordered, sort_keys=[("code", "ascending"), *descending])  # nulls last, as smallest
+    ordered = unordered.take(indexes)
+    has_same_key = _equals_previous(ordered, ["code"])
+    is_tied = has_same_key & _equals_previous(ordered, ordered.column_names)
+    # Only rows that tie with the winner can contradict: those in a run of ties that starts at the key's first row.
+    starts = np.maximum.accumulate(np.where(~is_tied, np.arange(len(is_tied)), 0))
+    is_contested = is_tied & ~has_same_key[starts]
+    if is_contested.any():
+        pairs = []
+        for position in np.flatnonzero(is_contested):
+            winner = indexes[int(starts[position])].as_py()
+            pairs.append((int(winner), int(indexes[int(position)].as_py())))
         _refuse_contradictions(table, sources, parts, rows, list(keys), pairs, order_by, marks)
-    superseded = np.zeros(rows.num_rows, dtype=bool)
-    superseded[places.to_numpy()[follows]] = True
-    return _by_file(sources, parts, superseded)
+    is_outdated = np.zeros(rows.num_rows, dtype=bool)
+    is_outdated[indexes.to_numpy()[has_same_key]] = True
+    return _split_by_file(sources, parts, is_outdated)
 
 
-def _same_as_before(rows: pa.Table, names: Sequence[str]) -> Any:
-    """Return for each row whether it equals the one before it in these columns; null equals null."""
+def _equals_previous(rows: pa.Table, names: Sequence[str]) -> Any:
+    """Return for each row whether it equals the previous one in these columns. Null equals null."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -71,19 +72,19 @@ def _same_as_before(rows: pa.Table, names: Sequence[str]) -> Any:
     same[0] = False
     for name in names:
         column = rows[name].combine_chunks()
-        this, before = column.slice(1), column.slice(0, len(column) - 1)
-        equal = pc.fill_null(pc.equal(this, before), False)
-        equal = pc.or_(equal, pc.and_(pc.is_null(this), pc.is_null(before)))
+        current, previous = column.slice(1), column.slice(0, len(column) - 1)
+        equal = pc.fill_null(pc.equal(current, previous), False)
+        equal = pc.or_(equal, pc.and_(pc.is_null(current), pc.is_null(previous)))
         same[1:] &= equal.to_numpy(zero_copy_only=False)
     return same
 
 
-def _by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], superseded: Any) -> dict[str, Any]:
+def _split_by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], is_outdated: Any) -> dict[str, Any]:
     import pyarrow as pa
 
     masks, start = {}, 0
     for source, part in zip(sources, parts, strict=True):
-        mask = superseded[start : start + part.num_rows]
+        mask = is_outdated[start : start + part.num_rows]
         start += part.num_rows
         if mask.any():
             masks[source.path] = pa.array(mask)
@@ -100,31 +101,37 @@ def _refuse_contradictions(
     order_by: Sequence[str],
     marks: Sequence[object],
 ) -> None:
-    """Raise Invalid, with sample keys, if the rows of a pair differ in anything."""
+    """Raise Invalid, with sample keys, if the rows of any pair differ."""
     import numpy as np
 
     ends = np.cumsum([part.num_rows for part in parts])
     names = [field["name"] for field in table.schema["fields"]]
     loaded: dict[int, pa.Table] = {}
 
-    def whole(row: int) -> str:
-        place = int(np.searchsorted(ends, row, side="right"))
-        if place not in loaded:
-            loaded[place] = key_rows(table, sources[place], names)
-        within = row - int(ends[place] - parts[place].num_rows)
-        return f"{marks[place]} {python_rows(loaded[place].slice(within, 1))}"
+    def full_row(row: int) -> str:
+        """Return the mark of the row's file and all values of the row, as text."""
+        number = int(np.searchsorted(ends, row, side="right"))  # the file's number
+        if number not in loaded:
+            loaded[number] = key_rows(table, sources[number], names)
+        index = row - int(ends[number] - parts[number].num_rows)
+        return f"{marks[number]} {python_rows(loaded[number].slice(index, 1))}"
 
-    different = [first for first, second in pairs if whole(first) != whole(second)]
+    different = [first for first, second in pairs if full_row(first) != full_row(second)]
     if not different:
         return
-    samples = [str(python_rows(rows.select(keys).slice(row, 1))[0])[:_SAMPLE_WIDTH] for row in different[:_SAMPLES]]
+    samples = []
+    for row in different[:_SAMPLES]:
+        key = python_rows(rows.select(keys).slice(row, 1))[0]
+        samples.append(str(key)[:_SAMPLE_WIDTH])
+    expected = "one row for each key in a checkpoint"
+    remedy = "give the sink order_by=[…], or let a stage before it keep one row for each key"
+    if order_by:
+        expected += f", or different values of {', '.join(order_by)}"
+        remedy = "name more columns in order_by, so that they determine the last row of a key"
     raise Invalid(
         f"{len(different)} rows contradict another row with the same key",
-        expected="one row for each key in a checkpoint"
-        + (f", or different values of {', '.join(order_by)}" if order_by else ""),
-        help="name more columns in order_by, so that the last row of a key is known"
-        if order_by
-        else "give the sink order_by=[…], or let a stage before it keep one row for each key",
+        expected=expected,
+        help=remedy,
         reason="DUPLICATE_KEYS",
         quoted=f"such as {', '.join(samples)}",
     )

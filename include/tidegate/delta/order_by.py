@@ -1,7 +1,7 @@
-"""Decides by an order which rows count: those of the batch, or those that the table holds already.
+"""Decides by an order which row of a key counts: one of the batch, or the one in the table.
 
-Without this, a row that comes late, in a later checkpoint, would replace a newer one; and the table would
-depend on how the input was cut into checkpoints.
+Otherwise a late row in a later checkpoint would replace a newer one, and the table's content would depend on how the
+input was divided into checkpoints.
 """
 
 from __future__ import annotations
@@ -24,52 +24,53 @@ _RANK = "rank"
 
 @dataclass(frozen=True)
 class Newest:
-    """The rows that a merge keeps and drops."""
+    """The outcome of a merge: which rows it keeps and drops."""
 
     won: Keys
-    """Keys whose row comes from the batches: the table's rows with these keys are dropped."""
+    """Keys whose winning row is in the batches: the table's rows with these keys are dropped."""
     late: dict[str, Any]
-    """By file of the batches: a mask of the rows that do not count."""
+    """By path of a batch's file, a mask of the rows that lose."""
 
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The keys and orders of the rows that some batches of a merge change or remove."""
+    """The key and order columns of the rows in the batches of a merge."""
 
     table: Table
     keys: tuple[str, ...]
     order: tuple[str, ...]
     parts: list[tuple[int, InputFile, pa.Table]] = field(repr=False)
-    """The number of the batch, from 1; the file; its rows."""
+    """For each file: the number of its batch, from 1; the file; its rows."""
 
     @classmethod
     def read(
         cls, table: Table, batches: Sequence[Sequence[InputFile]], keys: Sequence[str], order: Sequence[str]
     ) -> BatchRows:
-        """Read them from the batches' files."""
+        """Read the rows from the batches' files."""
         names = list(dict.fromkeys([*keys, *order]))
-        parts = [
-            (rank, source, key_rows(table, source, names)) for rank, batch in enumerate(batches, 1) for source in batch
-        ]
+        parts = []
+        for number, batch in enumerate(batches, 1):
+            for source in batch:
+                parts.append((number, source, key_rows(table, source, names)))
         return cls(table, tuple(keys), tuple(order), parts)
 
     @property
     def names(self) -> list[str]:
-        """The columns that decide."""
+        """The key and order columns."""
         return list(dict.fromkeys([*self.keys, *self.order]))
 
     @property
     def nbytes(self) -> int:
-        """What the rows take in memory."""
+        """The size of the rows in memory."""
         return sum(rows.nbytes for _, _, rows in self.parts)
 
     @cached_property
     def distinct_keys(self) -> Keys:
-        """Their keys."""
+        """The distinct keys of all rows."""
         return Keys(_joined([rows for _, _, rows in self.parts], self.names, self.table).select(list(self.keys)))
 
     def settle(self, stored: Sequence[pa.Table]) -> Newest:
-        """Settle each key: the greatest order counts, null is least, and of equals the last batch.
+        """Choose the row of each key: the greatest order wins (null is smallest), then the last batch.
 
         stored: the table's rows with one of the keys.
         """
@@ -77,10 +78,10 @@ class BatchRows:
         import pyarrow as pa
 
         rows = _joined([*stored, *(rows for _, _, rows in self.parts)], self.names, self.table)
-        ranks = np.repeat(
-            [0] * len(stored) + [rank for rank, _, _ in self.parts],
-            [*map(len, stored), *(len(rows) for _, _, rows in self.parts)],
-        )
+        # The number of the batch, and 0 for the table.
+        rank_of_part = [0] * len(stored) + [rank for rank, _, _ in self.parts]
+        rows_of_part = [*map(len, stored), *(len(rows) for _, _, rows in self.parts)]
+        ranks = np.repeat(rank_of_part, rows_of_part)
         first = _first_of_each(
             self.distinct_keys.codes(rows.select(list(self.keys))),
             rows.select(list(self.order)),
@@ -89,10 +90,10 @@ class BatchRows:
         won = rows.filter(pa.array(first & (ranks > 0))).select(list(self.keys))
         late, start = {}, sum(map(len, stored))
         for _, source, part in self.parts:
-            superseded = ~first[start : start + len(part)]
+            is_late = ~first[start : start + len(part)]
             start += len(part)
-            if superseded.any():
-                late[source.path] = pa.array(superseded)
+            if is_late.any():
+                late[source.path] = pa.array(is_late)
         return Newest(Keys(won), late)
 
 
@@ -103,9 +104,11 @@ def newest(
     keys: Sequence[str],
     order: Sequence[str],
 ) -> Newest:
-    """Settle each key of the batches against the rows of the table.
+    """Choose the row of each key of the batches, among their rows and the table's.
 
-    live: the table's files that may hold one of the keys. Only rows with such a key are held in memory.
+    Only rows with one of the keys are held in memory.
+
+    live: the table's files that may hold one of the keys.
     """
     staged = BatchRows.read(table, batches, keys, order)
     return staged.settle([rows_with_keys(table, source, staged.names, keys, staged.distinct_keys) for source in live])
@@ -114,7 +117,7 @@ def newest(
 def rows_with_keys(
     table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted: Keys
 ) -> pa.Table:
-    """Return some columns of a file's rows that have one of the wanted keys."""
+    """Return columns of those rows of a file that have one of the wanted keys."""
     rows = key_rows(table, source, names)
     return rows.filter(wanted.contains(rows.select(list(keys))))
 
@@ -128,23 +131,25 @@ def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa
 
 
 def _first_of_each(codes: Any, order: pa.Table, ranks: Any) -> Any:
-    """Return a mask of the first row for each code: greatest order, then highest rank."""
+    """Return a mask of one row for each code: the one with the greatest order, then with the highest rank."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = [f"order {place}" for place in range(order.num_columns)]
+    columns = [f"order {number}" for number in range(order.num_columns)]
     rows = pa.table([codes, *map(sortable, order.columns), ranks], names=["code", *columns, _RANK])
     descending = [(name, "descending") for name in (*columns, _RANK)]
-    places = pc.sort_indices(rows, sort_keys=[("code", "ascending"), *descending]).to_numpy()  # nulls last: least
-    ordered = rows["code"].to_numpy()[places]
-    mask = np.zeros(len(places), dtype=bool)
-    mask[places[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(places) else places] = True
+    indexes = pc.sort_indices(rows, sort_keys=[("code", "ascending"), *descending]).to_numpy()  # nulls last: smallest
+    mask = np.zeros(len(indexes), dtype=bool)
+    if len(indexes):
+        ordered = rows["code"].to_numpy()[indexes]
+        is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        mask[indexes[is_first]] = True
     return mask
 
 
 def sortable(column: Any) -> Any:
-    """Return values whose order is Spark's. There, NaN is the greatest of all numbers, and -0 is 0."""
+    """Return values that Arrow sorts in Spark's order, in which NaN is the greatest number and -0 equals 0."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

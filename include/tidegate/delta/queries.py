@@ -1,7 +1,7 @@
-"""SQL over versions of tables, through delta-rs: for people who investigate.
+"""SQL queries over versions of tables, through delta-rs, for people who investigate.
 
-Its engine refuses to read a file with a text that is not valid UTF-8, which Spark writes. The rows are then copied,
-with such texts as `readable_text` writes them.
+Its engine refuses to read files with texts that are not valid UTF-8, which Spark can write. The rows are then copied,
+with such texts converted by `readable_text`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ if TYPE_CHECKING:
 
 __all__ = ["query", "read_table", "sql_name"]
 
-_NO_UTF8 = re.compile(r"(non|invalid) utf-?8", re.IGNORECASE)
+_INVALID_UTF8 = re.compile(r"(non|invalid) utf-?8", re.IGNORECASE)
 
 
 def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int | None = None) -> pa.Table:
-    """Return the rows of the version, for display; pipelines let Spark read the files."""
-    selected = ", ".join(sql_name(name) for name in columns) if columns else "*"
-    return query(
-        {"version": snapshot}, f"SELECT {selected} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
-    )
+    """Return the rows of the version, for display. In pipelines, Spark reads the files."""
+    selected = ", ".join(map(sql_name, columns)) if columns else "*"
+    sql = f"SELECT {selected} FROM version"
+    if limit is not None:
+        sql += f" LIMIT {int(limit)}"
+    return query({"version": snapshot}, sql)
 
 
 def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
-    """Run an SQL query over some versions, under these names."""
+    """Run an SQL query over versions of tables, by the names that the query uses."""
     try:
-        return _ask({name: snapshot.handle for name, snapshot in tables.items()}, sql)
+        return _run({name: snapshot.handle for name, snapshot in tables.items()}, sql)
     except Exception as error:
-        if not _NO_UTF8.search(str(error)):
+        if not _INVALID_UTF8.search(str(error)):
             raise
     with tempfile.TemporaryDirectory(prefix="tidegate-readable-") as folder:
         copies = {name: _readable_copy(snapshot, f"{folder}/{name}") for name, snapshot in tables.items()}
-        return _ask(copies, sql)
+        return _run(copies, sql)
 
 
 def sql_name(name: str) -> str:
-    """Return a column's name as `query` takes it."""
+    """Return a column's name as it is quoted in SQL for `query`."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _ask(tables: Mapping[str, DeltaTable], sql: str) -> pa.Table:
+def _run(tables: Mapping[str, DeltaTable], sql: str) -> pa.Table:
     import pyarrow as pa
     from deltalake import QueryBuilder
 
@@ -61,16 +62,16 @@ def _ask(tables: Mapping[str, DeltaTable], sql: str) -> pa.Table:
 
 
 def _readable_copy(snapshot: Snapshot, path: str) -> DeltaTable:
-    """Return a table of the same rows, in which all texts are valid."""
+    """Write a copy of the rows in which all texts are valid."""
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
     rows = dataset(snapshot).to_table()
-    for place, field in enumerate(rows.schema):
-        column = rows.column(place)
+    for index, field in enumerate(rows.schema):
+        column = rows.column(index)
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            rows = rows.set_column(place, field, pa.array(python_values(column), field.type))
+            rows = rows.set_column(index, field, pa.array(python_values(column), field.type))
     write_deltalake(path, rows)
     return DeltaTable(path)

@@ -154,7 +154,7 @@ def grouped(files: Iterable[Sequence[RowGroup]], writers: int) -> list[list[list
     """Divide files into groups, and the parts of each group into new files, so that all writers have work.
 
     As in `rewrite`, small files are combined and large ones divided. But the new files of a group hold only rows of its
-    own input files, which are of one partition, so that each group can be used without the others.
+    own input files, which are of one partition, so that each group can be used alone.
 
     files: the parts of each file.
     """

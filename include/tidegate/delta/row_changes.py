@@ -1,7 +1,7 @@
-"""Which rows differ between two versions of a table: for a look, in memory, and so bounded.
+"""Compares the rows of two versions of a table, for display. Works in memory, so the size is limited.
 
-Files that both versions have are not read. Of the others, rows that were only copied from one file to another cancel
-each other out.
+Files that both versions have are not read. In the other files, rows that were only copied from one file to another
+cancel each other out.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["RowChanges", "RowPair", "row_changes"]
 
 MOST_ROWS, MOST_BYTES = 200_000, 64 << 20
-"""In the files that differ, of both versions together."""
+"""Limits for the files that differ, of both versions together."""
 _MAX_MEMORY_BYTES = 512 << 20
-"""Their rows, once they are read: a file may be much smaller than what it holds."""
+"""Limit for their rows in memory: a file may be much smaller than its uncompressed content."""
 _BATCH = 16_384
-_SIGN, _PLACE = "_tidegate_sign", "_tidegate_place"
+_SIGN, _INDEX = "_tidegate_sign", "_tidegate_place"
 
 
 @dataclass(frozen=True)
 class RowPair:
-    """One row before and after; None: there was none, or there is none any more."""
+    """A row before and after. None on either side if the row was added or removed."""
 
     before: Json | None
     after: Json | None
@@ -42,11 +42,11 @@ class RowPair:
 
 @dataclass(frozen=True)
 class RowChanges:
-    """How many rows differ, and some of them."""
+    """The numbers of rows that differ, and some of these rows."""
 
     columns: list[str]
     keys: list[str]
-    """The columns by which rows were matched. Without any, a row that has changed is one removed and one added."""
+    """The columns by which rows were matched. Without keys, a changed row counts as one removed and one added."""
     added: int
     removed: int
     changed: int
@@ -57,35 +57,38 @@ def row_changes(before: Snapshot, after: Snapshot, keys: Sequence[str], limit: i
     """Compare two versions of one table by key, and return up to `limit` of the rows that differ."""
     import pyarrow as pa
 
-    gone, come = files_that_differ(before, after)
-    _refuse_much(before, [*gone, *come])
-    columns = list(dict.fromkeys(name for each in (after, before) for name in dataset(each).schema.names))
-    matched = [name for key in keys for name in columns if name.lower() == key.lower()]
-    matched = matched if len(matched) == len(keys) else []
-    parts = [*_signed(before, gone, -1), *_signed(after, come, 1)]
+    removed_files, added_files = files_that_differ(before, after)
+    _refuse_too_much(before, [*removed_files, *added_files])
+    columns = list(dict.fromkeys([*dataset(after).schema.names, *dataset(before).schema.names]))
+    key_columns: list[str] = []
+    for key in keys:
+        key_columns += [name for name in columns if name.lower() == key.lower()]
+    if len(key_columns) != len(keys):
+        key_columns = []
+    parts = [*_signed(before, removed_files, -1), *_signed(after, added_files, 1)]
     if not parts:
-        return RowChanges(columns, matched, 0, 0, 0, [])
+        return RowChanges(columns, key_columns, 0, 0, 0, [])
     rows = _comparable(pa.concat_tables(parts, promote_options="permissive"))
-    return _as_text(rows, columns, matched, limit)
+    return _compare(rows, columns, key_columns, limit)
 
 
-def _refuse_much(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
+def _refuse_too_much(snapshot: Snapshot, files: Sequence[LiveFile]) -> None:
     rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
     if rows > MOST_ROWS or size > MOST_BYTES:
-        raise _too_much(snapshot, f"{len(files):,} files with {rows:,} rows and {size / 1e6:,.0f} MB differ")
+        raise _too_much_error(snapshot, f"{len(files):,} files with {rows:,} rows and {size / 1e6:,.0f} MB differ")
 
 
-def _too_much(snapshot: Snapshot, what: str) -> Invalid:
+def _too_much_error(snapshot: Snapshot, problem: str) -> Invalid:
     return Invalid(
-        f"{what} in {snapshot.location.url}: too much to be compared here",
+        f"{problem} in {snapshot.location.url}: too much to be compared here",
         expected=f"at most {MOST_ROWS:,} rows and {MOST_BYTES >> 20} MB in files that differ",
-        help="compare checkpoints that are closer together, or read both elsewhere: `tidegate read … --checkpoint N`",
+        help="compare checkpoints that are closer together, or read both: `tidegate read … --checkpoint N`",
         reason="TOO_MUCH_CHANGED",
     )
 
 
 def _signed(snapshot: Snapshot, files: Sequence[LiveFile], sign: int) -> Iterator[pa.Table]:
-    """Yield the rows of files, with what each counts."""
+    """Yield the rows of files, with a column that holds `sign`."""
     import pyarrow as pa
 
     size = 0
@@ -96,7 +99,7 @@ def _signed(snapshot: Snapshot, files: Sequence[LiveFile], sign: int) -> Iterato
             for batch in parquet.iter_batches(batch_size=_BATCH):
                 size += batch.nbytes
                 if size > _MAX_MEMORY_BYTES:
-                    raise _too_much(snapshot, f"more than {_MAX_MEMORY_BYTES >> 20} MB of rows differ")
+                    raise _too_much_error(snapshot, f"more than {_MAX_MEMORY_BYTES >> 20} MB of rows differ")
                 table = pa.Table.from_batches([batch])
                 for name, value in partition.items():
                     table = table.append_column(name, pa.repeat(value, table.num_rows))
@@ -104,42 +107,45 @@ def _signed(snapshot: Snapshot, files: Sequence[LiveFile], sign: int) -> Iterato
 
 
 def _comparable(rows: pa.Table) -> pa.Table:
-    """Turn lists and structs into texts: Arrow does not group by them."""
+    """Convert lists and structs to texts, because Arrow cannot group by them."""
     import pyarrow as pa
 
-    for place, field in enumerate(rows.schema):
+    for index, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             texts = [None if value is None else str(value) for value in python_values(rows[field.name])]
-            rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
+            rows = rows.set_column(index, field.name, pa.array(texts, pa.string()))
     return rows
 
 
-def _as_text(rows: pa.Table, columns: list[str], keys: list[str], limit: int) -> RowChanges:
+def _compare(rows: pa.Table, columns: list[str], keys: list[str], limit: int) -> RowChanges:
+    """Return the net changes of rows with a sign, matched by key if the table has keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     names = [name for name in rows.column_names if name != _SIGN]
     net = rows.group_by(names).aggregate([(_SIGN, "sum")]).rename_columns([*names, _SIGN])
     net = net.filter(pc.not_equal(net[_SIGN], 0))
-    net = net.append_column(_PLACE, pa.array(range(net.num_rows), pa.int64()))
-    by = keys or names
-    found = net.group_by(by).aggregate([(_SIGN, "min"), (_SIGN, "max"), (_PLACE, "list")])
-    came, went = pc.greater(found[f"{_SIGN}_max"], 0), pc.less(found[f"{_SIGN}_min"], 0)
-    added, removed = found.filter(pc.invert(went)), found.filter(pc.invert(came))
+    net = net.append_column(_INDEX, pa.array(range(net.num_rows), pa.int64()))
+    groups = net.group_by(keys or names).aggregate([(_SIGN, "min"), (_SIGN, "max"), (_INDEX, "list")])
+    has_new, has_old = pc.greater(groups[f"{_SIGN}_max"], 0), pc.less(groups[f"{_SIGN}_min"], 0)
+    added, removed = groups.filter(pc.invert(has_old)), groups.filter(pc.invert(has_new))
     if keys:
-        counts = (added.num_rows, removed.num_rows, found.num_rows - added.num_rows - removed.num_rows)
-        shown = found.sort_by([(name, "ascending") for name in keys]).slice(0, limit)
+        counts = (added.num_rows, removed.num_rows, groups.num_rows - added.num_rows - removed.num_rows)
+        shown = groups.sort_by([(name, "ascending") for name in keys]).slice(0, limit)
     else:
         counts = (pc.sum(added[f"{_SIGN}_max"]).as_py() or 0, -(pc.sum(removed[f"{_SIGN}_min"]).as_py() or 0), 0)
-        half = max(limit // 2, limit - added.num_rows)  # of both, if there are both
-        first = removed.slice(0, half)
-        shown = pa.concat_tables([first, added.slice(0, limit - first.num_rows)])
-    pairs = [pair for places in shown[f"{_PLACE}_list"].to_pylist() for pair in _pairs(python_rows(net.take(places)))]
-    changes = [RowPair(_row(old, columns), _row(new, columns)) for old, new in pairs[:limit]]
-    return RowChanges(columns, keys, *counts, changes)
+        half = max(limit // 2, limit - added.num_rows)  # show some removed and some added rows
+        shown_removed = removed.slice(0, half)
+        shown = pa.concat_tables([shown_removed, added.slice(0, limit - shown_removed.num_rows)])
+    changes: list[RowPair] = []
+    for indexes in shown[f"{_INDEX}_list"].to_pylist():
+        for old, new in _pairs(python_rows(net.take(indexes))):
+            changes.append(RowPair(_row(old, columns), _row(new, columns)))
+    return RowChanges(columns, keys, *counts, changes[:limit])
 
 
 def _pairs(rows: Sequence[Json]) -> Iterator[tuple[Json | None, Json | None]]:
+    """Pair the removed and the added rows of a group. A row with the sign n counts n times."""
     old = [row for row in rows for _ in range(-row[_SIGN])]
     new = [row for row in rows for _ in range(row[_SIGN])]
     yield from zip_longest(old, new)

@@ -1,4 +1,4 @@
-"""Copies files from one folder to another under the same names, whole and durable, with their hashes."""
+"""Copies files from one folder to another under the same names, durably, and returns their hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _CHUNK = 1 << 20
 
 
 def copy_files(source: Location, target: Location, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """Copy these files; return the size and sha256 of each. Repeatable: nobody ever sees half of one."""
+    """Copy files, and return the size and sha256 of each. A partly copied file is never visible, so it can be
+    repeated."""
     copies = {path: _copy(source, target, path) for path in paths}
     target.sync(copies)
     return copies
@@ -26,7 +27,7 @@ def hash_of(location: Location, path: str) -> tuple[int, str]:
     """Return the size and sha256 of a file."""
     try:
         with location.open(path) as stream:
-            return _through(stream, None)
+            return _read_and_copy(stream, None)
     except OSError as error:
         raise unavailable(location.full(path), error) from error
 
@@ -35,7 +36,7 @@ def _copy(source: Location, target: Location, path: str) -> tuple[int, str]:
     temporary = f"{path}.{seams.new_id()}.tmp" if target.is_local else path
     try:
         with source.open(path) as stream, target.create(temporary) as copy:
-            size_and_hash = _through(stream, copy)
+            size_and_hash = _read_and_copy(stream, copy)
         if target.is_local:
             os.replace(target.local(temporary), target.local(path))
     except OSError as error:
@@ -45,7 +46,8 @@ def _copy(source: Location, target: Location, path: str) -> tuple[int, str]:
     return size_and_hash
 
 
-def _through(stream: Any, copy: IO[bytes] | None) -> tuple[int, str]:
+def _read_and_copy(stream: Any, copy: IO[bytes] | None) -> tuple[int, str]:
+    """Return size and sha256 of a stream's data, and write it to `copy`."""
     sha, size = hashlib.sha256(), 0
     while data := stream.read(_CHUNK):
         sha.update(data)

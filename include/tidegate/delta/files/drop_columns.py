@@ -1,6 +1,6 @@
-"""Drops the last columns of a Parquet file without rewriting it: only the footer is changed.
+"""Drops the last columns of a Parquet file without rewriting it, by editing the footer.
 
-What they take up stays in the file, where nobody looks. They are to be short: bits that are nearly always the same.
+Their data remains in the file, unreferenced, so they should be small, such as bits that are nearly always the same.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tidegate.errors import Corrupt
 __all__ = ["drop_columns"]
 
 _MAGIC = b"PAR1"
-_SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
-"""The key under which Spark stores the schema that it has written, and by which it reads."""
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark stores the schema of the rows, and looks it up when it reads."""
 
-# Fields of Parquet's footer, by their numbers in its format.
-_SCHEMA, _GROUPS, _NOTES, _ORDERS = 2, 4, 5, 7
+# The numbers of fields in the format of Parquet's footer.
+_SCHEMA, _GROUPS, _METADATA, _ORDERS = 2, 4, 5, 7
 _NAME, _CHILDREN = 4, 5
 _CHUNKS, _BYTES, _PACKED = 1, 2, 6
-_ABOUT, _CHUNK_BYTES, _CHUNK_PACKED = 3, 6, 7
+_CHUNK_METADATA, _CHUNK_BYTES, _CHUNK_PACKED = 3, 6, 7
 _KEY, _VALUE = 1, 2
 
 
@@ -37,10 +37,10 @@ def drop_columns(path: Path, names: Sequence[str]) -> None:
             file.seek(max(size - 8, 0))
             length = int.from_bytes(file.read(4), "little")
             if file.read(4) != _MAGIC or length > size - 12:
-                raise ValueError("it does not end as a Parquet file does")
+                raise ValueError("it does not end like a Parquet file")
             start = file.seek(-8 - length, 2)
             footer = decode(file.read(length))
-            _forget(footer, names)
+            _drop_from_footer(footer, names)
             encoded = encode(footer)
             file.seek(start)
             file.write(encoded + len(encoded).to_bytes(4, "little") + _MAGIC)
@@ -56,7 +56,7 @@ def drop_columns(path: Path, names: Sequence[str]) -> None:
         raise unavailable(str(path), error) from error
 
 
-def _forget(footer: ThriftStruct, names: Sequence[str]) -> None:
+def _drop_from_footer(footer: ThriftStruct, names: Sequence[str]) -> None:
     schema, dropped = footer.get(_SCHEMA).values, len(names)
     last_names = [element.get(_NAME).decode() for element in schema[-dropped:]]
     if last_names != list(names):
@@ -64,20 +64,21 @@ def _forget(footer: ThriftStruct, names: Sequence[str]) -> None:
     del schema[-dropped:]
     schema[0].put(_CHILDREN, schema[0].get(_CHILDREN) - dropped)
     for group in footer.get(_GROUPS).values:
-        _forget_chunks(group, dropped)
-    if (orders := footer.get(_ORDERS)) is not None:
+        _drop_from_group(group, dropped)
+    orders = footer.get(_ORDERS)
+    if orders is not None:
         del orders.values[-dropped:]
-    for note in (footer.get(_NOTES) or Items(0, [])).values:
-        if note.get(_KEY) == _SPARKS:
-            row_schema: Any = msgspec.json.decode(note.get(_VALUE))
+    for entry in (footer.get(_METADATA) or Items(0, [])).values:
+        if entry.get(_KEY) == _SPARK_SCHEMA:
+            row_schema: Any = msgspec.json.decode(entry.get(_VALUE))
             row_schema["fields"] = [field for field in row_schema["fields"] if field["name"] not in names]
-            note.put(_VALUE, msgspec.json.encode(row_schema))
+            entry.put(_VALUE, msgspec.json.encode(row_schema))
 
 
-def _forget_chunks(group: ThriftStruct, dropped: int) -> None:
+def _drop_from_group(group: ThriftStruct, dropped: int) -> None:
     chunks = group.get(_CHUNKS).values
-    about = [chunk.get(_ABOUT) for chunk in chunks[-dropped:]]
+    dropped_metadata = [chunk.get(_CHUNK_METADATA) for chunk in chunks[-dropped:]]
     del chunks[-dropped:]
-    group.put(_BYTES, group.get(_BYTES) - sum(chunk.get(_CHUNK_BYTES) for chunk in about))
+    group.put(_BYTES, group.get(_BYTES) - sum(metadata.get(_CHUNK_BYTES) for metadata in dropped_metadata))
     if group.get(_PACKED) is not None:
-        group.put(_PACKED, group.get(_PACKED) - sum(chunk.get(_CHUNK_PACKED) for chunk in about))
+        group.put(_PACKED, group.get(_PACKED) - sum(metadata.get(_CHUNK_PACKED) for metadata in dropped_metadata))

@@ -1,8 +1,9 @@
-"""Turns the files that Spark wrote into a folder of a table into Delta's add actions, from their footers."""
+"""Describes the files that Spark wrote into a table's folder, from their footers, as Delta's add actions need it."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,21 +35,21 @@ __all__ = [
 
 T = TypeVar("T")
 
-_LOOKS = 4
-"""How many files are looked into at the same time: no more than these, on a disk, one by one."""
+_READERS = 4
+"""The number of footers read concurrently. On a disk, up to this many are read without threads."""
 _REQUESTS = 16
-"""How many files of an object store are looked at at the same time."""
+"""The number of concurrent requests to an object store."""
 
 STAGED = "tidegate"
-"""The folder of a table in which everything is staged: below it a sink's, a checkpoint's, and an attempt's."""
-_ATTEMPT = 4
+"""The folder of a table in which everything is staged. Below it are folders for sink, checkpoint and attempt."""
+_ATTEMPT_DEPTH = 4
 
 _TEXT_BYTES = 32 << 20
-"""Columns with longer texts get no bounds: reading them would cost more than a skipped file saves."""
+"""Columns with more text than this get no bounds: reading them would cost more than skipping the file saves."""
 
 
 class StagedFile(Struct, frozen=True, kw_only=True):
-    """One data file inside a table that no log names yet."""
+    """A data file inside a table's folder that the log does not name yet."""
 
     path: str
     """Raw and relative to the table's root: delta-rs percent-encodes it itself."""
@@ -63,21 +64,22 @@ class StagedFile(Struct, frozen=True, kw_only=True):
         return self.partition
 
     def without_partition(self, name: str) -> StagedFile:
-        """Return the file without a folder level that has no meaning for the table."""
+        """Return the file without a partition column that is only used for staging."""
         remaining = {key: value for key, value in self.partition.items() if key != name}
         return msgspec.structs.replace(self, partition=remaining)
 
 
 class WrittenFile(NamedTuple):
-    """What the task that wrote a file says of it."""
+    """A file as the Spark task that wrote it reports it."""
 
     rows: int
     size: int
-    """Bytes."""
+    """The size in bytes."""
 
 
 Written = int | Mapping[str, WrittenFile] | None
-"""What the tasks of a write say: each file by its path in the folder, or the number of rows in all. None: nothing."""
+"""The report of a write's tasks: the files by their paths in the folder, or only the total number of rows. None: no
+report."""
 
 
 def sync_and_list(
@@ -89,22 +91,23 @@ def sync_and_list(
     *,
     written: Written,
 ) -> list[StagedFile]:
-    """List everything that Spark wrote below `folder`, and make it durable. Files without rows are deleted, not listed.
+    """Return the files that Spark wrote below `folder`, and make them durable. Files without rows are deleted instead.
 
-    sync: makes files durable instead of `location.sync`, if something else can be done meanwhile.
-    written: what the tasks that wrote them say. Unavailable if the files are others, or hold another number of rows.
-        Files that no task has named are removed: they are of attempts at a task that failed or came too late.
+    Raise Unavailable if the files differ from the tasks' report. Files that no task reports are removed: failed or late
+    task attempts wrote them. If tasks do not report their files, the result is correct only if the Spark job succeeded
+    with Hadoop's committer v1 or without task retries, since the folder then has exactly the files of successful tasks.
 
-    If tasks do not name their files, it is correct only after the writing job succeeded with Hadoop's committer v1, or
-    without task retries: then the folder holds exactly what successful tasks reported.
+    sync: makes files durable instead of `location.sync`, in parallel with other work.
+    written: the report of the tasks that wrote the files.
     """
     if isinstance(written, Mapping):
         refuse_other_files(location, folder, written)
         paths = sorted(f"{folder}/{name}" for name in written)
         rows: int | None = sum(file.rows for file in written.values())
     else:
-        paths, rows = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])], written
-    files = _of_each(location, paths, lambda path: _staged(location, folder, path, schema, partition_by))
+        paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
+        rows = written
+    files = _read_each(location, paths, lambda path: _staged(location, folder, path, schema, partition_by))
     refuse_difference(location.full(folder), rows, sum(file.rows for file in files))
     location.remove_files(file.path for file in files if not file.rows)
     with_rows = [file for file in files if file.rows]
@@ -113,7 +116,7 @@ def sync_and_list(
 
 
 def rows_written(location: Location, folder: str, written: Written) -> int:
-    """Return the number of rows in the folder. Unavailable if the tasks that wrote them say something else."""
+    """Return the number of rows in the folder. Raise Unavailable if it differs from the tasks' report."""
     if isinstance(written, Mapping):
         refuse_other_files(location, folder, written)
         return sum(file.rows for file in written.values())
@@ -123,57 +126,63 @@ def rows_written(location: Location, folder: str, written: Written) -> int:
 
 
 def refuse_other_files(location: Location, folder: str, written: Mapping[str, WrittenFile]) -> None:
-    """Raise Unavailable unless each file that a task has named is there, with its size. Remove the others."""
-    found = {path[len(folder) + 1 :]: size for path, size in location.walk(folder)}
-    location.remove_files(f"{folder}/{name}" for name in sorted(found.keys() - written.keys()))
-    unlisted = [name for name in written if name not in found and not location.is_local]
-    if unlisted:  # a listing may lag
+    """Raise Unavailable unless each reported file exists with its size. Remove all other files."""
+    sizes = {path[len(folder) + 1 :]: size for path, size in location.walk(folder)}
+    location.remove_files(f"{folder}/{name}" for name in sorted(sizes.keys() - written.keys()))
+    unlisted = [name for name in written if name not in sizes and not location.is_local]
+    if unlisted:  # a listing may lag behind writes
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            sizes = pool.map(lambda name: location.size(f"{folder}/{name}"), unlisted)
-            found |= {name: size for name, size in zip(unlisted, sizes, strict=True) if size is not None}
-    right = sum(file.rows for name, file in written.items() if found.get(name) == file.size)
+            unlisted_sizes = pool.map(lambda name: location.size(f"{folder}/{name}"), unlisted)
+            for name, size in zip(unlisted, unlisted_sizes, strict=True):
+                if size is not None:
+                    sizes[name] = size
+    rows_found = sum(file.rows for name, file in written.items() if sizes.get(name) == file.size)
     for name, file in sorted(written.items()):
-        if found.get(name) != file.size:
-            is_there = f"has {found[name]:,} bytes instead of {file.size:,}" if name in found else "is not there"
+        if sizes.get(name) != file.size:
+            problem = f"has {sizes[name]:,} bytes instead of {file.size:,}" if name in sizes else "does not exist"
             all_rows = sum(file.rows for file in written.values())
-            refuse_difference(location.full(folder), all_rows, right, f": {name} {is_there}")
+            refuse_difference(location.full(folder), all_rows, rows_found, f": {name} {problem}")
 
 
-def refuse_difference(location: str, written: int | None, counted: int, why: str = "") -> None:
-    """Raise Unavailable if the files do not hold the number of rows written: a folder cannot show what is missing."""
-    if written is None or (written == counted and not why):
+def refuse_difference(location: str, written: int | None, counted: int, detail: str = "") -> None:
+    """Raise Unavailable if the files do not hold the number of rows written. A listing alone cannot show missing
+    files."""
+    if written is None or (written == counted and not detail):
         return
-    what = f"{written:,} rows were written into {location}, and the files there hold {counted:,}{why}"
+    problem = f"{written:,} rows were written into {location}, and the files there hold {counted:,}{detail}"
     if is_url(location):
         raise Unavailable(
-            what,
-            expected="that the store has, and lists, what was put there",
-            help="it is tried again, with new files; if it stays, look for something that deletes objects there, such "
-            "as a rule of the bucket",
+            problem,
+            expected="a store that has, and lists, every object that was written",
+            help="it is retried with new files; if it happens again, look for something that deletes objects there, "
+            "such as a lifecycle rule of the bucket",
             reason="ROWS_MISSING",
         )
     raise Unavailable(
-        what,
-        expected="that the machines of Spark and this process see the same files under this path",
+        problem,
+        expected="that Spark's machines and this process see the same files under this path",
         help="mount the folder on every machine that Spark's tasks run on, under the same path as here, or use a path "
-        "that all of them see, such as an object store; then it is tried again",
+        "that all of them see, such as an object store; then it is retried",
         reason="ROWS_MISSING",
     )
 
 
 def rows_below(location: Location, folder: str, names: Collection[str] | None = None) -> int:
-    """Return the number of rows in the data files below `folder`. names: of these files only."""
-    paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
-    paths = [path for path in paths if names is None or path.rsplit("/", 1)[1] in names]
-    return sum(_of_each(location, paths, lambda path: _rows_in(location, path)))
+    """Return the number of rows in the data files below `folder`. names: count only files with these names."""
+    paths = []
+    for path, _ in location.walk(folder):
+        is_counted = names is None or path.rsplit("/", 1)[1] in names
+        if is_counted and _is_data(path[len(folder) + 1 :]):
+            paths.append(path)
+    return sum(_read_each(location, paths, lambda path: _rows_in(location, path)))
 
 
-def _of_each(location: Location, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
-    """Return what looking into each file gives. To start a thread takes longer than to look into a file on a disk."""
-    if location.is_local and len(paths) <= _LOOKS:
-        return [look(path) for path in paths]
-    with ThreadPoolExecutor(_LOOKS) as pool:
-        return list(pool.map(look, paths))
+def _read_each(location: Location, paths: Sequence[str], read: Callable[[str], T]) -> list[T]:
+    """Apply `read` to each file, concurrently unless starting threads would take longer than reading."""
+    if location.is_local and len(paths) <= _READERS:
+        return [read(path) for path in paths]
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(read, paths))
 
 
 def _rows_in(location: Location, path: str) -> int:
@@ -182,28 +191,30 @@ def _rows_in(location: Location, path: str) -> int:
 
 
 def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
-    """Return those of `files` that are gone or have another size: their paths as everybody may read them."""
-    wanted = list(files)
+    """Return the redacted paths of the files that are missing or have another size."""
+    expected = list(files)
 
     def is_missing(file: StagedFile) -> bool:
         return location.size(file.path) != file.size
 
     if location.is_local:
-        return [redact_path(file.path) for file in wanted if is_missing(file)]
-    folders = Counter(filter(None, map(_attempt_folder, wanted)))
+        return [redact_path(file.path) for file in expected if is_missing(file)]
+    folders = Counter(filter(None, map(_attempt_folder, expected)))
     with ThreadPoolExecutor(_REQUESTS) as pool:
+        # For a single file, its size costs no more than a listing.
         listings = pool.map(location.walk, [folder for folder, count in folders.items() if count > 1])
-        listed = {found for listing in listings for found in listing}
-        unlisted = [file for file in wanted if (file.path, file.size) not in listed]  # a listing may lag
-        looked_at = zip(unlisted, pool.map(is_missing, unlisted), strict=True)
-        return [redact_path(file.path) for file, missing in looked_at if missing]
+        listed = set(itertools.chain.from_iterable(listings))
+        unlisted = [file for file in expected if (file.path, file.size) not in listed]  # a listing may lag
+        checked = zip(unlisted, pool.map(is_missing, unlisted), strict=True)
+        return [redact_path(file.path) for file, missing in checked if missing]
 
 
 def _attempt_folder(file: StagedFile) -> str:
-    """Return the folder that one attempt staged the file in, with no other attempt's files; empty: it was not
-    staged."""
+    """Return the folder of the attempt that staged the file, or "" if it was not staged."""
     parts = file.path.split("/")
-    return "/".join(parts[:_ATTEMPT]) if parts[0] == STAGED and len(parts) > _ATTEMPT else ""
+    if parts[0] != STAGED or len(parts) <= _ATTEMPT_DEPTH:
+        return ""
+    return "/".join(parts[:_ATTEMPT_DEPTH])
 
 
 def _staged(location: Location, folder: str, path: str, schema: Json, partition_by: Sequence[str]) -> StagedFile:
@@ -212,7 +223,7 @@ def _staged(location: Location, folder: str, path: str, schema: Json, partition_
 
 
 def describe(location: Location, path: str, schema: Json, partition: dict[str, str | None]) -> StagedFile:
-    """Describe one file from its footer, whoever wrote it."""
+    """Describe one file from its footer."""
     with open_parquet(location, path) as file:
         stats = file_stats(file.metadata, schema, tuple(partition), lambda name: _text_bounds(file, name))
     size = location.size(path)
@@ -228,9 +239,9 @@ def describe(location: Location, path: str, schema: Json, partition: dict[str, s
 
 @contextlib.contextmanager
 def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> Iterator[Any]:
-    """Open a Parquet file. Spark's old INT96 timestamps are microseconds, as everywhere in Delta.
+    """Open a Parquet file. Spark's old INT96 timestamps are read as microseconds, as everywhere in Delta.
 
-    coded: columns of texts to be read as numbers of few different ones.
+    coded: text columns to read in dictionary-encoded form.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -245,7 +256,7 @@ def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> It
         raise Corrupt(
             f"{redact_path(location.full(path))} is not a readable Parquet file: {error_text(error)}",
             expected="the file exactly as it was written",
-            help="a VACUUM removed it, or the disk damaged it: restore it, or roll back to an older checkpoint",
+            help="a VACUUM removed it or the disk damaged it: restore it, or roll back to an older checkpoint",
             reason="BAD_PARQUET",
         ) from error
     except OSError as error:
@@ -253,11 +264,11 @@ def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> It
 
 
 def _text_bounds(file: Any, name: str) -> tuple[str | None, str | None]:
-    """Return the least and the greatest text of a column whose values are too long for the footer."""
+    """Return the smallest and the greatest text of a column whose values are too long for the footer."""
     import pyarrow.compute as pc
 
-    place = file.schema_arrow.get_field_index(name)
-    if place < 0 or "." in name or _bytes_of(file.metadata, name) > _TEXT_BYTES:
+    index = file.schema_arrow.get_field_index(name)
+    if index < 0 or "." in name or _bytes_of(file.metadata, name) > _TEXT_BYTES:
         return None, None
     bounds = pc.min_max(file.read(columns=[name])[name])
     try:
@@ -267,11 +278,16 @@ def _text_bounds(file: Any, name: str) -> tuple[str | None, str | None]:
 
 
 def _bytes_of(footer: Any, name: str) -> int:
-    groups = (footer.row_group(place) for place in range(footer.num_row_groups))
-    chunks = (group.column(place) for group in groups for place in range(group.num_columns))
-    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == name)
+    size = 0
+    for group_index in range(footer.num_row_groups):
+        group = footer.row_group(group_index)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            if chunk.path_in_schema == name:
+                size += chunk.total_uncompressed_size
+    return size
 
 
 def _is_data(path: str) -> bool:
-    """Apply Spark's own rule: names with a leading '_' or '.' are not data (but a partition's folder `_a=1` is)."""
+    """Apply Spark's rule: names that begin with '_' or '.' are not data, except a partition's folder such as `_a=1`."""
     return not any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in path.split("/"))

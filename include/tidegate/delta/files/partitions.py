@@ -1,7 +1,7 @@
-"""Partition values: the folder names that Spark is made to write, and their form in Delta's log.
+"""Converts partition values between the folder names that Spark writes and the form in Delta's log.
 
-A folder's name goes through Spark's cast to string, in which a timestamp depends on the session's zone and
-means two instants in one night each autumn. Timestamps are therefore written as microseconds.
+Spark casts a value to a string for the folder's name. For a timestamp, that depends on the session's time zone, and is
+ambiguous in one night each autumn. So timestamps are written as microseconds.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-"""What Spark escapes (ExternalCatalogUtils)."""
+"""The characters that Spark escapes (ExternalCatalogUtils)."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _YEARS = re.compile(r"(?!0000)[0-9]{4}-")
 _REFUSED = "tidegate refuses to write a row"
 
 
 def with_plain_partition_text(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> DataFrame:
-    """Return the frame with partition columns whose text means the same everywhere. A text that cannot name a folder
-    fails the write."""
+    """Return the frame with partition columns whose texts do not depend on the session. A text that cannot be a
+    folder's name fails the write."""
     from pyspark.sql import functions as F
 
     by_name = columns(schema)
@@ -49,35 +49,36 @@ def with_plain_partition_text(frame: DataFrame, schema: Json, partition_by: Sequ
         if by_name[name]["type"] == "timestamp":
             plain[name] = F.unix_micros(value)
         elif by_name[name]["type"] == "string":
-            stands_for_null = f"partition column {name!r} is {_NULL}, which stands for null in the name of a folder"
-            invalid = f"partition column {name!r} is not valid UTF-8, and so cannot name a folder"
-            text = refuse_rows(value, value == F.lit(_NULL), stands_for_null)
-            plain[name] = refuse_rows(text, ~F.is_valid_utf8(value), invalid)
+            is_null_name = f"partition column {name!r} is {_NULL}, which stands for null in the name of a folder"
+            is_invalid = f"partition column {name!r} is not valid UTF-8, so it cannot name a folder"
+            text = refuse_rows(value, value == F.lit(_NULL), is_null_name)
+            plain[name] = refuse_rows(text, ~F.is_valid_utf8(value), is_invalid)
     if not plain:
         return frame
-    return frame.select(*(plain[name].alias(name) if name in plain else quoted(name) for name in frame.columns))
+    columns_to_write = [plain[name].alias(name) if name in plain else quoted(name) for name in frame.columns]
+    return frame.select(*columns_to_write)
 
 
-def refuse_rows(value: Column, refused: Column, why: str) -> Column:
-    """Return the values of a column. A row for which `refused` holds fails the write, with `refused_row` as its
+def refuse_rows(value: Column, refused: Column, problem: str) -> Column:
+    """Return the values of a column. A row for which `refused` is true fails the write. `refused_row` recognizes the
     error."""
     from pyspark.sql import functions as F
 
-    return F.when(refused, F.raise_error(F.lit(f"{_REFUSED}: {why}."))).otherwise(value)
+    return F.when(refused, F.raise_error(F.lit(f"{_REFUSED}: {problem}."))).otherwise(value)
 
 
 def refused_row(error: BaseException) -> Invalid | None:
-    """Return tidegate's error if a write has failed because of a row that `refuse_rows` does not let pass."""
-    found = re.search(rf"{_REFUSED}: (.*?)\.(\s|$|'|\")", str(error))
-    return _unfit(found[1]) if found else None
+    """Return tidegate's error if a write failed because of `refuse_rows`, else None."""
+    match = re.search(rf"{_REFUSED}: (.*?)\.(\s|$|'|\")", str(error))
+    return _bad_row_error(match[1]) if match else None
 
 
-def _unfit(what: str, quoted: str = "") -> Invalid:
+def _bad_row_error(problem: str, quoted: str = "") -> Invalid:
     return Invalid(
-        f"a row cannot be written: {what}",
-        expected="values that every reader of the files takes for what they are",
-        help="change such values in a stage before the sink, quarantine the rows with a gate, or declare the sink in "
-        "another way",
+        f"a row cannot be written: {problem}",
+        expected="values that every reader of the files reads correctly",
+        help="change such values in a stage before the sink, quarantine the rows with a gate, or declare the sink "
+        "differently",
         reason="BAD_ROWS",
         quoted=quoted,
     )
@@ -86,12 +87,12 @@ def _unfit(what: str, quoted: str = "") -> Invalid:
 def partition_values(path: str, schema: Json, partition_by: Sequence[str]) -> dict[str, str | None]:
     """Return each partition column's value from the folders of `path` (relative to the attempt's folder).
 
-    An empty string and null share a folder, as in Delta's own writer: Delta has no empty partition value. Raise Invalid
-    for a moment or a day outside of the years 1 to 9999, which would make the table unreadable for delta-rs.
+    As in Delta's own writer, empty strings and nulls share a folder: Delta has no empty partition value. Raise Invalid
+    for a time outside of the years 1 to 9999, with which delta-rs could not read the table any more.
     """
     texts = dict(_split(folder, path) for folder in path.split("/")[:-1])
     if list(texts) != list(partition_by):
-        raise _strange(path)
+        raise _bad_folder_error(path)
     by_name = columns(schema)
     return {name: _value(name, text, by_name[name]["type"]) for name, text in texts.items()}
 
@@ -104,31 +105,34 @@ def folder_of(name: str, text: str | None) -> str:
 def _split(folder: str, path: str) -> tuple[str, str]:
     name, equals, value = folder.partition("=")
     if not equals:
-        raise _strange(path)
+        raise _bad_folder_error(path)
     return _unescape(name), _unescape(value)
 
 
 def _value(name: str, text: str, kind: str) -> str | None:
     if text == _NULL:
         return None
-    if kind == "timestamp" and (moment_text := micros_text(int(text))) is not None:
-        return moment_text + "Z"
-    if kind == "timestamp" or (kind in ("date", "timestamp_ntz") and not _YEARS.match(text)):
-        moment = f"{text} microseconds since 1970" if kind == "timestamp" else text
-        raise _unfit(f"partition column {name!r} is outside of the years 1 to 9999", quoted=moment)
+    outside = f"partition column {name!r} is outside of the years 1 to 9999"
+    if kind == "timestamp":
+        moment = micros_text(int(text))
+        if moment is None:
+            raise _bad_row_error(outside, quoted=f"{text} microseconds since 1970")
+        return moment + "Z"
+    if kind in ("date", "timestamp_ntz") and not _YEARS.match(text):
+        raise _bad_row_error(outside, quoted=text)
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
 
 
 def refuse_unreadable(partitions: Iterable[Mapping[str, str | None]], schema: Json) -> None:
-    """Raise Invalid for a decimal such as -0.5 in the partition values of a Delta table: delta-rs 1.6 takes it for
-    "0.-5", and then no longer reads the table."""
+    """Raise Invalid for a decimal such as -0.5 in a Delta table's partition values: delta-rs 1.6 converts it to "0.-5",
+    and can then no longer read the table."""
     kinds = {name: field["type"] for name, field in columns(schema).items()}
     for partition in partitions:
         for name, text in partition.items():
             if text is None or not str(kinds.get(name)).startswith("decimal"):
                 continue
             if text.startswith("-") and Decimal(text) % 1 != 0:
-                raise _unfit(f"partition column {name!r} is below zero, and no whole number", quoted=text)
+                raise _bad_row_error(f"partition column {name!r} is below zero, and not a whole number", quoted=text)
 
 
 def _escape(text: str) -> str:
@@ -140,9 +144,9 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
-def _strange(path: str) -> Corrupt:
+def _bad_folder_error(path: str) -> Corrupt:
     return Corrupt(
-        "the folder of a file that was staged does not name the partition values that Spark should have written",
+        "the folder of a staged file does not name the partition values that Spark should have written",
         expected="one folder <column>=<value> for each partition column",
         help="does another program write into this folder? If not, please report it",
         reason="BAD_PARTITION",

@@ -1,10 +1,10 @@
-"""Delta's file statistics from Parquet footers: bounds that data skipping may rely on, or nothing.
+"""Delta's file statistics from Parquet footers: bounds that data skipping can rely on.
 
-Every value given is a true bound: minValues at or below, maxValues at or above every non-null value, in
-the order that the engines compare by; NaN is above everything. What cannot be stated that way is left out:
-binary, booleans, text that is no UTF-8, years that a date cannot show. Engines then read the file, except
-delta-rs' `to_pyarrow_dataset`, which loses the rows of a file without bounds for a column that other files
-have bounds for. So floats always get bounds, and text too long for a footer is looked at once more.
+Every value is a true bound, in the order by which the engines compare: minValues is at or below every non-null value,
+maxValues at or above it, and NaN is greater than everything. Values for which that is impossible are left out: binary,
+booleans, text that is not UTF-8, years that a date cannot represent. Engines then read the file, except delta-rs'
+`to_pyarrow_dataset`, which loses the rows of a file without bounds for a column if other files have them. So floats
+always get bounds, and bounds of text that is too long for a footer are computed from the file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidegate.records.records import Json
 
 __all__ = ["COLUMNS", "decimal_text", "file_stats", "float_text", "micros_text"]
 
-Look = Callable[[str], tuple[str | None, str | None]]
+ReadBounds = Callable[[str], tuple[str | None, str | None]]
 
 COLUMNS = 32
-"""The number of leaf columns that Delta itself indexes by default."""
+"""The number of leaf columns that Delta indexes by default."""
 
-_TEXT = 32
-"""The number of characters of a string that Delta itself keeps."""
+_MAX_CHARS = 32
+"""The number of characters of a string to which Delta truncates bounds."""
 
 _EXACT = Context(prec=76)
 _LAST = "\U0010ffff"
@@ -39,16 +39,16 @@ _DAY_ZERO = date(1970, 1, 1)
 
 @dataclass(frozen=True)
 class _Leaf:
-    """One leaf column of a Parquet file, in schema order. Bounds and null counts exist outside of lists only."""
+    """A leaf column of a Parquet file. Bounds and null counts exist only outside of lists and maps."""
 
     path: tuple[str, ...]
     kind: str
-    listed: bool
+    in_list: bool
 
 
 @dataclass
 class _Bounds:
-    """The merged bounds of one leaf over the row groups."""
+    """The bounds of a leaf column, merged over the row groups."""
 
     low: Any = None
     high: Any = None
@@ -56,33 +56,34 @@ class _Bounds:
     are_known: bool = field(default=True)
 
 
-def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], look: Look | None = None) -> Json:
-    """Return one file's statistics in Delta's form, from its Parquet metadata.
+def file_stats(footer: Any, schema: Json, partition_by: Sequence[str], read_bounds: ReadBounds | None = None) -> Json:
+    """Return a file's statistics in Delta's form, from its Parquet metadata.
 
-    look: the least and the greatest value of a top-level column, for those few that the metadata lacks.
+    read_bounds: returns the smallest and the greatest value of a top-level column, if the metadata lacks them.
     """
     stats: Json = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     leaves = list(_leaves(schema, set(partition_by)))
     if len(leaves) != footer.num_columns:
         return {"numRecords": footer.num_rows}
-    # Spark's writer lets a NaN become the maximum; Arrow's leaves it out, and engines order it above all.
-    tells_nan = footer.created_by.startswith("parquet-mr")
+    # Engines order NaN above everything. Spark's writer includes NaN in the maximum, Arrow's ignores it.
+    includes_nan = footer.created_by.startswith("parquet-mr")
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    indexed = [(place, leaf) for place, leaf in enumerate(leaves) if not leaf.listed][:COLUMNS]
-    for place, leaf in indexed:
-        bounds = _merge([group.column(place) for group in groups], leaf, tells_nan)
+    indexed = [(index, leaf) for index, leaf in enumerate(leaves) if not leaf.in_list][:COLUMNS]
+    for index, leaf in indexed:
+        bounds = _merge([group.column(index) for group in groups], leaf, includes_nan)
         _put(stats["nullCount"], leaf.path, bounds.nulls)
-        if not bounds.are_known and look and leaf.kind == "string" and len(leaf.path) == 1:
-            bounds.low, bounds.high = look(leaf.path[0])
+        if not bounds.are_known and read_bounds and leaf.kind == "string" and len(leaf.path) == 1:
+            bounds.low, bounds.high = read_bounds(leaf.path[0])
             bounds.are_known = True
         if bounds.are_known and bounds.low is not None:
-            _put(stats["minValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.low, leaf.kind, False))
-            _put(stats["maxValues"], leaf.path, _BOUNDS[_family(leaf.kind)](bounds.high, leaf.kind, True))
+            as_bound = _BOUNDS[_family(leaf.kind)]
+            _put(stats["minValues"], leaf.path, as_bound(bounds.low, leaf.kind, False))
+            _put(stats["maxValues"], leaf.path, as_bound(bounds.high, leaf.kind, True))
     return stats
 
 
 def micros_text(micros: int) -> str | None:
-    """Return microseconds since 1970 as ISO text without zone; None outside of the years 1 to 9999."""
+    """Return microseconds since 1970 as ISO text without a zone, or None outside of the years 1 to 9999."""
     try:
         return (EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")[:26]
     except OverflowError:
@@ -90,43 +91,49 @@ def micros_text(micros: int) -> str | None:
 
 
 def float_text(value: float) -> str:
-    """Return the text for a float that JSON has no number for, as both engines write and read it."""
+    """Return a float as text. For floats that are not JSON numbers, it is the text that both engines use."""
     return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(str(value), str(value))
 
 
 def decimal_text(value: Decimal) -> str:
-    """Return a decimal in plain digits: neither engine reads every exponent that Python or Java may print."""
+    """Return a decimal in plain digits. Neither engine reads every exponent that Python or Java may print."""
     return f"{value:f}"
 
 
 def _leaves(schema: Json, skipped: set[str]) -> Iterator[_Leaf]:
     for column in schema["fields"]:
         if column["name"] not in skipped:
-            yield from _below(column["type"], (column["name"],), False)
+            yield from _leaves_of(column["type"], (column["name"],), False)
 
 
-def _below(kind: Any, path: tuple[str, ...], listed: bool) -> Iterator[_Leaf]:
+def _leaves_of(kind: Any, path: tuple[str, ...], in_list: bool) -> Iterator[_Leaf]:
     if isinstance(kind, str):
-        yield _Leaf(path, kind, listed)
+        yield _Leaf(path, kind, in_list)
     elif kind["type"] == "struct":
         for member in kind["fields"]:
-            yield from _below(member["type"], (*path, member["name"]), listed)
+            yield from _leaves_of(member["type"], (*path, member["name"]), in_list)
     else:
         for part in ("elementType", "keyType", "valueType"):
             if part in kind:
-                yield from _below(kind[part], path, True)
+                yield from _leaves_of(kind[part], path, True)
 
 
-def _merge(chunks: Sequence[Any], leaf: _Leaf, tells_nan: bool) -> _Bounds:
-    """Merge the bounds of all row groups; one group without statistics makes the whole unknown."""
+def _merge(chunks: Sequence[Any], leaf: _Leaf, includes_nan: bool) -> _Bounds:
+    """Merge the bounds of all row groups. If one group lacks statistics, the result is unknown."""
     bounds = _Bounds()
     for chunk in chunks:
         stats = chunk.statistics
         nulls = stats.null_count if stats is not None and stats.has_null_count else None
-        bounds.nulls = None if bounds.nulls is None or nulls is None else bounds.nulls + nulls
+        if nulls is None:
+            bounds.nulls = None
+        elif bounds.nulls is not None:
+            bounds.nulls += nulls
         if nulls is not None and nulls == chunk.num_values:
-            continue  # Nulls only: bounds of the other groups hold.
-        low, high = _float_bounds(stats, tells_nan) if leaf.kind in _FLOATS else _raw_bounds(stats, leaf.kind)
+            continue  # a group of nulls does not affect the bounds
+        if leaf.kind in _FLOATS:
+            low, high = _float_bounds(stats, includes_nan)
+        else:
+            low, high = _raw_bounds(stats, leaf.kind)
         if low is None:
             bounds.are_known = False
         elif bounds.are_known:
@@ -136,7 +143,7 @@ def _merge(chunks: Sequence[Any], leaf: _Leaf, tells_nan: bool) -> _Bounds:
 
 
 def _raw_bounds(stats: Any, kind: str) -> tuple[Any, Any]:
-    """Return a row group's bounds in a form that compares as the engines do; (None, None): unknown."""
+    """Return a row group's bounds in a form that compares as the engines do, or (None, None) if they are unknown."""
     if stats is None or not stats.has_min_max or _family(kind) not in _BOUNDS:
         return None, None
     low, high = stats.min_raw, stats.max_raw
@@ -150,17 +157,20 @@ def _raw_bounds(stats: Any, kind: str) -> tuple[Any, Any]:
     return low, high
 
 
-def _float_bounds(stats: Any, tells_nan: bool) -> tuple[float, float]:
-    """Return bounds of floats, if need be those that always hold."""
+def _float_bounds(stats: Any, includes_nan: bool) -> tuple[float, float]:
+    """Return bounds of floats. If they are unknown, return bounds that hold for all floats."""
     if stats is None or not stats.has_min_max:
         return -math.inf, math.nan
-    return stats.min_raw, stats.max_raw if tells_nan else math.nan
+    if not includes_nan:
+        return stats.min_raw, math.nan
+    return stats.min_raw, stats.max_raw
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """Order NaN above everything."""
-    unordered = isinstance(value, float) and math.isnan(value)
-    return unordered, 0.0 if unordered else value
+    """Return a sort key by which NaN is greater than everything."""
+    if isinstance(value, float) and math.isnan(value):
+        return True, 0.0
+    return False, value
 
 
 def _family(kind: str) -> str:
@@ -175,7 +185,7 @@ def _float(value: Any, kind: str, upper: bool) -> Any:
     if not math.isfinite(value):
         return float_text(value)
     if value == 0:
-        return 0.0 if upper else -0.0  # Some engines order the zeros, and writers differ in which one they note.
+        return 0.0 if upper else -0.0  # some engines order the two zeros, and writers differ in which one they store
     return value
 
 
@@ -197,12 +207,12 @@ def _timestamp(value: Any, kind: str, upper: bool) -> Any:
 
 
 def _text(value: Any, kind: str, upper: bool) -> Any:
-    """Truncate to 32 characters: a prefix is a lower bound, a prefix and the last code point an upper one."""
-    if len(value) <= _TEXT:
+    """Truncate a text: a prefix is a lower bound, a prefix and the greatest code point an upper bound."""
+    if len(value) <= _MAX_CHARS:
         return value
     if not upper:
-        return value[:_TEXT]
-    end = _TEXT
+        return value[:_MAX_CHARS]
+    end = _MAX_CHARS
     while end < len(value) and value[end] == _LAST:
         end += 1
     return value if end == len(value) else value[:end] + _LAST
@@ -219,7 +229,7 @@ _BOUNDS: dict[str, Callable[[Any, str, bool], Any]] = {
 
 
 def _put(into: Json, path: tuple[str, ...], value: Any) -> None:
-    """Set a value below nested objects; an unknown one is left out."""
+    """Set a value in nested objects. None is unknown, and left out."""
     if value is not None:
         for part in path[:-1]:
             into = into.setdefault(part, {})

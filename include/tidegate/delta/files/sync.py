@@ -1,4 +1,4 @@
-"""Makes files durable in parallel with other work: Spark need not wait for the disk, only the ack."""
+"""Makes files durable in parallel with other work. Only the ack has to wait for the disk, not Spark."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ __all__ = ["Syncing", "overlapping_seconds"]
 
 
 class Syncing:
-    """Files that are being made durable."""
+    """Makes files of one location durable in the background."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._begun: list[Future[float]] = []
+        self._futures: list[Future[float]] = []
         self.waited = 0.0
-        """Seconds that callers waited without other work."""
+        """The seconds for which `finish` had to wait."""
         self.span: tuple[float, float] | None = None
-        """From when to when it took, once it is finished. None: there was nothing to do."""
-        self._since: float | None = None
+        """Start and end, once it is finished. None if there was no file."""
+        self._started: float | None = None
 
     def __call__(self, paths: list[str]) -> None:
-        """Start with these files."""
-        if self._since is None:
-            self._since = seams.monotonic()
+        """Start to make these files durable."""
+        if self._started is None:
+            self._started = seams.monotonic()
         pool = ThreadPoolExecutor(1, thread_name_prefix="sync")
-        self._begun.append(pool.submit(self._sync, paths))
+        self._futures.append(pool.submit(self._sync, paths))
         pool.shutdown(wait=False)
 
     def _sync(self, paths: list[str]) -> float:
@@ -36,19 +36,21 @@ class Syncing:
         return seams.monotonic()
 
     def finish(self) -> None:
-        """Return once all are durable; raise Unavailable if some could not be made so."""
-        began = seams.monotonic()
-        ends = [future.result() for future in self._begun]
-        self.waited += seams.monotonic() - began
-        if self._since is not None:
-            self.span = self._since, max(ends)
+        """Wait until all files are durable. Raise Unavailable if that fails for any."""
+        wait_start = seams.monotonic()
+        ends = [future.result() for future in self._futures]
+        self.waited += seams.monotonic() - wait_start
+        if self._started is not None:
+            self.span = self._started, max(ends)
 
     def wait(self) -> None:
-        """Return once nothing runs any more, whatever the result."""
-        wait(self._begun)
+        """Wait until nothing runs any more, even if it failed."""
+        wait(self._futures)
 
 
 def overlapping_seconds(several: Sequence[Syncing]) -> float:
     """Return the time from the start of the first to the end of the last of them."""
     spans = [sync.span for sync in several if sync.span is not None]
-    return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0.0
+    if not spans:
+        return 0.0
+    return max(end for _, end in spans) - min(start for start, _ in spans)

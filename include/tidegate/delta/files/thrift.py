@@ -1,6 +1,6 @@
-"""Thrift's compact encoding, used for a Parquet file's footer, as plain Python values and back.
+"""Decodes and encodes Thrift's compact protocol, in which a Parquet file's footer is written.
 
-Nothing is known here of what the fields mean: so whatever a footer says is said by its copy, too.
+It does not know the meaning of any field, so encoding a decoded footer preserves all of it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 __all__ = ["Items", "ThriftStruct", "decode", "encode"]
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BYTES, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_WHOLE = (_I16, _I32, _I64)
+_INTEGERS = (_I16, _I32, _I64)
 
 
 @dataclass
 class Items:
-    """A list or a set: the type of its items, and the items."""
+    """A list or a set. `kind` is the type of its items."""
 
     kind: int
     values: list[Any]
@@ -24,9 +24,10 @@ class Items:
 
 @dataclass
 class ThriftStruct:
-    """Values by the numbers of their fields, each with its type, in the order in which they were written."""
+    """A struct."""
 
     fields: dict[int, tuple[int, Any]]
+    """Type and value by number of the field, in the order in which they were written."""
 
     def get(self, number: int) -> Any:
         """Return a field's value, or None."""
@@ -38,12 +39,12 @@ class ThriftStruct:
 
 
 def decode(data: bytes) -> ThriftStruct:
-    """Decode `data`. Raise ValueError or IndexError if it is no such encoding."""
+    """Decode a struct. Raise ValueError or IndexError if the data is malformed."""
     return _Reader(data).struct()
 
 
 def encode(value: ThriftStruct) -> bytes:
-    """Encode a value."""
+    """Encode a struct."""
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
@@ -52,17 +53,17 @@ def encode(value: ThriftStruct) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
+        self.offset = 0
 
     def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
+        self.offset += 1
+        return self.data[self.offset - 1]
 
     def bytes(self, count: int) -> bytes:
-        self.at += count
-        if self.at > len(self.data):
+        self.offset += count
+        if self.offset > len(self.data):
             raise ValueError("it ends too early")
-        return self.data[self.at - count : self.at]
+        return self.data[self.offset - count : self.offset]
 
     def varint(self) -> int:
         number, shift = 0, 0
@@ -73,8 +74,8 @@ class _Reader:
                 return number
             shift += 7
 
-    def whole(self) -> int:
-        raw = self.varint()
+    def integer(self) -> int:
+        raw = self.varint()  # zigzag encoding
         return raw >> 1 ^ -(raw & 1)
 
     def struct(self) -> ThriftStruct:
@@ -82,13 +83,16 @@ class _Reader:
         number = 0
         while header := self.byte():
             kind, step = header & 0x0F, header >> 4
-            number = number + step if step else self.whole()
-            fields[number] = (kind, self.value(kind) if kind not in (_TRUE, _FALSE) else None)
+            number = number + step if step else self.integer()
+            value = None
+            if kind not in (_TRUE, _FALSE):  # a boolean field has its value in its type
+                value = self.value(kind)
+            fields[number] = (kind, value)
         return ThriftStruct(fields)
 
     def value(self, kind: int) -> Any:
-        if kind in _WHOLE:
-            return self.whole()
+        if kind in _INTEGERS:
+            return self.integer()
         if kind in (_TRUE, _FALSE, _BYTE):
             return self.byte()
         if kind == _DOUBLE:
@@ -97,11 +101,13 @@ class _Reader:
             return self.bytes(self.varint())
         if kind in (_LIST, _SET):
             header = self.byte()
-            count = header >> 4 if header >> 4 < 15 else self.varint()
-            return Items(header & 0x0F, [self.value(header & 0x0F) for _ in range(count)])
+            item_kind, count = header & 0x0F, header >> 4
+            if count == 15:
+                count = self.varint()
+            return Items(item_kind, [self.value(item_kind) for _ in range(count)])
         if kind == _STRUCT:
             return self.struct()
-        raise ValueError(f"type {kind} is in no Parquet footer")
+        raise ValueError(f"type {kind} does not occur in a Parquet footer")
 
 
 def _put_varint(out: bytearray, value: int) -> None:
@@ -111,8 +117,9 @@ def _put_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def _put_whole(out: bytearray, value: int) -> None:
-    _put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
+def _put_integer(out: bytearray, value: int) -> None:
+    zigzag = value << 1 if value >= 0 else (-value << 1) - 1
+    _put_varint(out, zigzag)
 
 
 def _put_struct(out: bytearray, value: ThriftStruct) -> None:
@@ -122,7 +129,7 @@ def _put_struct(out: bytearray, value: ThriftStruct) -> None:
             out.append(number - last << 4 | kind)
         else:
             out.append(kind)
-            _put_whole(out, number)
+            _put_integer(out, number)
         last = number
         if kind not in (_TRUE, _FALSE):
             _put(out, kind, field_value)
@@ -130,8 +137,8 @@ def _put_struct(out: bytearray, value: ThriftStruct) -> None:
 
 
 def _put(out: bytearray, kind: int, value: Any) -> None:
-    if kind in _WHOLE:
-        _put_whole(out, value)
+    if kind in _INTEGERS:
+        _put_integer(out, value)
     elif kind in (_TRUE, _FALSE, _BYTE):
         out.append(value)
     elif kind == _DOUBLE:
@@ -141,7 +148,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
         out += value
     elif kind in (_LIST, _SET):
         count = len(value.values)
-        out.append((count if count < 15 else 15) << 4 | value.kind)
+        out.append(min(count, 15) << 4 | value.kind)
         if count >= 15:
             _put_varint(out, count)
         for item in value.values:

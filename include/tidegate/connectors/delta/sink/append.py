@@ -13,7 +13,7 @@ from tidegate import seams
 from tidegate.connectors.delta.sink.disowned import disown
 from tidegate.connectors.delta.sink.interval import (
     column_problems,
-    found_by_column,
+    not_rewritten_error,
     refuse_outside,
     replace_by_column,
     replaced_files,
@@ -62,8 +62,8 @@ class DeltaAppend(DeltaSink):
     properties: table properties to set when this sink creates the table.
     take_over: publish to a table that another pipeline of this name has published to.
     interval_column: in an interval pipeline, a date or timestamp column that determines the interval of a row. An
-        interval then replaces all rows of its time, even those of other writers, and the table may be compacted by
-        others. Without it, an interval replaces only the files that it has written.
+        interval then replaces all rows of its time, even those of other writers, and other writers
+        may compact the table. Without it, an interval replaces only the files that it has written.
     changelog: for a stream with retractions, such as an aggregate: add each new row, and keep the earlier ones.
     """
 
@@ -214,7 +214,7 @@ class DeltaAppend(DeltaSink):
         dry_run: bool = False,
     ) -> Disowned | None:
         if self.interval_column is not None:
-            raise found_by_column(self.interval_column, context)
+            raise not_rewritten_error(self.interval_column, context)
         snapshot, attempt = self.open(context), seams.new_id()
         if snapshot is None or snapshot.version != head.version:
             return None

@@ -37,9 +37,9 @@ from tidegate.versions.python import UTC
 
 __all__ = [
     "column_problems",
-    "found_by_column",
     "interval_files",
     "is_published",
+    "not_rewritten_error",
     "publication_of",
     "refuse_features",
     "refuse_outside",
@@ -183,7 +183,7 @@ def refuse_outside(
             )
 
 
-def found_by_column(column: str, context: SinkContext) -> Rejected:
+def not_rewritten_error(column: str, context: SinkContext) -> Rejected:
     """Return the error for a request to disown an interval's rows: a column always finds them."""
     return Rejected(
         f"sink {context.sink!r} finds the rows of an interval by column {column!r}, in any file, so they need not be "
@@ -233,7 +233,7 @@ def _replaced_by_column(
 
 
 class _IntervalCondition:
-    """The condition low <= column < high, in the column's type. A date stands for midnight UTC."""
+    """The condition low <= column < high, in the column's type. A date is compared as midnight UTC."""
 
     def __init__(self, schema: Json, column: str, interval: Interval) -> None:
         self.column = column

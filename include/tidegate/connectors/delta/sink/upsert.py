@@ -19,7 +19,7 @@ from tidegate import seams
 from tidegate.connectors.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
 from tidegate.connectors.delta.sink.interval import (
     column_problems,
-    found_by_column,
+    not_rewritten_error,
     refuse_outside,
     replace_by_column,
 )
@@ -343,7 +343,7 @@ class DeltaUpsert(DeltaSink):
         dry_run: bool = False,
     ) -> Disowned | None:
         assert self.interval_column is not None
-        raise found_by_column(self.interval_column, context)
+        raise not_rewritten_error(self.interval_column, context)
 
     def replace_interval(
         self,

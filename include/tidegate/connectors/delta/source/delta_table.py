@@ -158,7 +158,7 @@ class DeltaTable(Source):
         )
 
     def _lag(self, cut: Cut, log: TableLog) -> Lag | None:
-        """Return how much input waits after the range, or None if the range must end at a given position."""
+        """Return how much input waits after the range, or None if a stop position is set."""
         if cut.until is not None:
             return None
         if not cut.has_more:
@@ -217,7 +217,7 @@ class DeltaTable(Source):
         if head is None:
             raise errors.no_table(source, log.location.url)
         if self.start == "beginning":
-            if until is not None:  # the rows that are in the table by then
+            if until is not None:  # the table at the stop position
                 version = until.version if until.is_snapshot or until.index is None else until.version - 1
                 head = min(head, max(version, 0))
             return TablePosition(log.layout(head).table, head, _commit_sha(log, head), 0, True)
@@ -429,6 +429,6 @@ def _check_same_table(log: TableLog, position: TablePosition, source: str) -> No
     if head is None:
         raise errors.table_dropped_error(source, url, position.version)
     if head < position.version:
-        raise errors.table_went_back_error(source, url, position, head, log.layout(head).table)
+        raise errors.table_shrank_error(source, url, position, head, log.layout(head).table)
     if head > position.version and position.version + 1 not in log.commits:
         raise errors.log_cleaned(source, url, position.version + 1, log.commits)

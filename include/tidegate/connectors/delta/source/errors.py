@@ -64,7 +64,7 @@ def rewritten(source: str, url: str, version: int) -> Invalid:
     )
 
 
-def table_went_back_error(source: str, url: str, position: TablePosition, head: int, table: str) -> Invalid:
+def table_shrank_error(source: str, url: str, position: TablePosition, head: int, table: str) -> Invalid:
     """Return the error for a table with fewer versions than were read."""
     if table != position.table:
         return recreated(source, url, position.table, table)
