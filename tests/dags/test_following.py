@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tidegate.backfill.choosing import checkpoint_of, nearest_start
+from tidegate.backfill.choosing import checkpoint_of, nearest_start, origin_of
 from tidegate.dag.tasks.following import refuse_too_early
 from tidegate.errors import Rejected
 
@@ -41,3 +41,17 @@ def test_without_any_checkpoint_there_is_no_date_to_name(world: ToyWorld):
     with pytest.raises(Rejected) as refused:
         refuse_too_early(world.ledger, "2026-01-01", "orders__backfill")
     assert "Airflow's backfill at" not in refused.value.help
+
+
+def test_a_first_date_before_the_first_checkpoint_is_the_beginning_as_long_as_that_is_retained(world: ToyWorld):
+    world.checkpoint("first", rows=1)
+    world.checkpoint("second", rows=1)
+    since = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    assert origin_of(world.ledger, since) == 0
+    refuse_too_early(world.ledger, since, "orders__backfill")
+    world.limit(num_retained=1)
+    world.coordinator().retire()
+    assert world.ledger.ids() == [2]
+    with pytest.raises(Rejected, match="has no checkpoint from before"):
+        refuse_too_early(world.ledger, since, "orders__backfill")
+    refuse_too_early(world.ledger, "beginning", "orders__backfill")

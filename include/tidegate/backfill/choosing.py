@@ -69,31 +69,53 @@ def no_backfill(ledger: Ledger, name: str | None) -> Invalid:
 
 def origin_of(ledger: Ledger, text: str) -> int:
     """Return the checkpoint to begin after: by its number, a savepoint's name, or the last one before a time; 0: the
-    beginning."""
-    return 0 if text == BEGINNING else checkpoint_of(ledger, text)
+    beginning. A time before the first checkpoint is the beginning, as long as that checkpoint is retained."""
+    if text == BEGINNING:
+        return 0
+    moment = _moment(text)
+    if moment is not None and ledger.ids()[:1] == [1] and _last_before(ledger, moment) is None:
+        return 0
+    return checkpoint_of(ledger, text)
 
 
 def checkpoint_of(ledger: Ledger, text: str) -> int:
     """Return the checkpoint of this number, of this savepoint, or the last one before this time."""
+    moment = _moment(text)
+    if moment is not None:
+        id = _last_before(ledger, moment)
+        if id is None:
+            raise _none_before(ledger, moment)
+        return id
     if text.isdecimal() and 0 < int(text[:20]) < 10**15:
         return int(text)
+    return savepoint.find(ledger, text).entry
+
+
+def _moment(text: str) -> datetime | None:
+    """Return the time that a text names. None: it names a checkpoint or a savepoint."""
+    if text.isdecimal() and 0 < int(text[:20]) < 10**15:
+        return None
     try:
         moment = parse_time(text)
     except ValueError:
-        return savepoint.find(ledger, text).entry
-    return _last_before(ledger, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _last_before(ledger: Ledger, moment: datetime) -> int:
-    """Return the last checkpoint that counts and was completed before a moment."""
+def _last_before(ledger: Ledger, moment: datetime) -> int | None:
+    """Return the last checkpoint that counts and was completed before a moment. None: none that is retained."""
     rollbacks = ledger.rollbacks()
     for id in reversed(ledger.ids()):
         completed = _completed(ledger, id, rollbacks)
         if completed is not None and completed < moment:
             return id
+    return None
+
+
+def _none_before(ledger: Ledger, moment: datetime) -> Invalid:
     nearest = nearest_start(ledger)
     since = f"; the first that is goes back to {nearest:%Y-%m-%d %H:%M:%S} UTC" if nearest is not None else ""
-    raise Invalid(
+    return Invalid(
         f"pipeline {ledger.pipeline!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",
         expected=f"one that is retained{since}",
         help=f"`tidegate list {ledger.pipeline}` shows the choices; --from {BEGINNING} computes everything again; the "

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from tidegate.dag.names import CONF_BACKFILL, TRIGGER
+from tidegate.dag.names import CONF_BACKFILL, CONF_FROM, TRIGGER
 from tidegate.errors import Invalid, Rejected
+from tidegate.ledger.refusals import NO_SUCH_CHECKPOINT
 from tidegate.records.names import backfill_dag
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 from tidegate.versions.python import parse_time
@@ -44,7 +45,8 @@ def follow(step: Follower, task: Task) -> NoReturn:
     """See to it that the replay runs, and wait until it has come as far as this run's date. Then skip the task."""
     from tidegate.history.backfill import backfill_status
 
-    told = (task.context["dag_run"].conf or {}).get(CONF_BACKFILL)
+    conf = task.context["dag_run"].conf or {}
+    told = conf.get(CONF_BACKFILL)
     if not isinstance(told, dict) or set(told) != {"id", "from"}:
         raise _refused(task)
     ledger, name, run_id = task.coordinator.ledger, f"airflow-{told['id']}", f"backfill__{told['id']}"
@@ -52,8 +54,9 @@ def follow(step: Follower, task: Task) -> NoReturn:
         raise task.skip(f"backfill {name} is over: it was swapped in, or discarded, by {discarded.by}")
     dag_id = backfill_dag(step.dag_id)
     if not _exists(dag_id, run_id):
-        refuse_too_early(ledger, str(told["from"]), dag_id)
-        _start(dag_id, run_id, {"name": name, "from": str(told["from"]), "note": "Airflow's backfill"})
+        begin_after = str(conf.get(CONF_FROM) or told["from"])
+        refuse_too_early(ledger, begin_after, dag_id)
+        _start(dag_id, run_id, {"name": name, "from": begin_after, "note": "Airflow's backfill"})
     record = ledger.line(name)
     status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
     wanted = _completed_by(task)
@@ -78,18 +81,21 @@ def follow(step: Follower, task: Task) -> NoReturn:
 def refuse_too_early(ledger: Ledger, since: str, dag_id: str) -> None:
     """Refuse a first date before which no checkpoint is retained, before there is a run that could not begin either.
 
-    dag_id: the DAG for backfills, whose form can begin at the beginning. Airflow's own can name dates only.
+    dag_id: the DAG for backfills.
     """
-    from tidegate.backfill.choosing import BEGINNING, checkpoint_of, nearest_start
+    from tidegate.backfill.choosing import BEGINNING, nearest_start, origin_of
 
     try:
-        checkpoint_of(ledger, since)
+        origin_of(ledger, since)
     except Invalid as error:
-        if error.reason != "NO_SUCH_CHECKPOINT":
+        if error.reason != NO_SUCH_CHECKPOINT:
             raise
         nearest = nearest_start(ledger)
         again = f"begin Airflow's backfill at {nearest:%Y-%m-%d %H:%M:%S} UTC or later" if nearest is not None else ""
-        whole = f"to compute everything again, trigger DAG {dag_id} with Begin after `{BEGINNING}`"
+        whole = (
+            f'to compute everything again, create it with the configuration {{"{CONF_FROM}": "{BEGINNING}"}}, '
+            f"or trigger DAG {dag_id} with Begin after `{BEGINNING}`"
+        )
         raise Rejected(
             f"{error.what}: a backfill from that date on has nothing to begin after",
             expected=error.expected,

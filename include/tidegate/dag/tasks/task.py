@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config import Settings
-from tidegate.dag.names import CONF_BACKFILL, job_task
+from tidegate.dag.names import CONF_BACKFILL, CONF_FROM, job_task
 from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
@@ -124,7 +124,11 @@ class Task:
     def refuse_unknown_conf(self) -> None:
         """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
         known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
-        ours = {REQUEST, CONF_BACKFILL} if self.backfill else {REQUEST}
+        ours = {REQUEST}
+        if self.backfill:
+            ours |= {CONF_BACKFILL}
+        if self.follows:
+            ours |= {CONF_FROM}
         unknown = sorted(set(self.context["dag_run"].conf or {}) - known - ours)
         if unknown:
             elsewhere = NEED_MORE & set(unknown)
