@@ -397,7 +397,7 @@ def test_what_was_rejected_is_set_aside_as_a_whole_if_somebody_chooses_so(spark,
     ack, outcome = checkpoint(played)
     verdict = ack.gates["checked"]
     assert (outcome.state, verdict.outcome, verdict.rows, verdict.quarantined) == ("completed", "quarantine", 5, 5)
-    assert verdict.why == "it would be held again: somebody chose to quarantine all of it"
+    assert verdict.why == "it would be held again, but a user chose to quarantine all of it"
     assert {each.policy for each in verdict.broken} == {"quarantine"}
     assert played.rows("tables/kept") == []
     aside = played.rows("ledger/play/quarantine/checked")

@@ -128,7 +128,7 @@ def _a_checkpoint_that_is_aborted_between_its_jobs(one: SmallPipeline, four: Sma
     for play in (one, four):
         feed(play, 3)
     id = planned(four)
-    with pytest.raises(Rejected, match="takes what job 'main' makes, which has not acked") as caught:
+    with pytest.raises(Rejected, match="reads from job 'main', which has not acked") as caught:
         run_job(four.coordinator(), id, "paying", four.spark)
     assert caught.value.reason == "UPSTREAM_MISSING"
     run_job(four.coordinator(), id, "main", four.spark)

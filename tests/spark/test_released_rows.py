@@ -111,7 +111,7 @@ def test_behind_deduplicate_a_join_and_a_window_each_row_is_in_every_table_or_in
     code, told = release("--all", "--dry-run")
     assert (code, told["rows"], told["expected"]["counts"], "request" in told) == (0, 3, 1, False)
     ((reason, rows),) = told["expected"]["not_released"].items()
-    assert (rows, reason) == (2, "too late for deduplicate 'once', which has come to 2026-03-01 11:40:00 UTC")
+    assert (rows, reason) == (2, "too late for deduplicate 'once', whose watermark is at 2026-03-01 11:40:00 UTC")
     assert told["expected"]["operators"] == [
         "deduplicate 'once' takes rows from 2026-03-01 11:40:00 UTC on, by at",
         "join 'near' takes rows from 2026-03-01 11:40:00 UTC on, by at",
@@ -219,7 +219,7 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
     discard(first, "ann")
     assert tables() == ([1, 2, 3, 4, 7, 9], [[1], [2, 3, 9]]), "the window had been closed and appended without it"
     assert waiting(pipeline) == {
-        5: "too late for deduplicate 'once', which has come to 2026-03-01 10:05:00 UTC",
+        5: "too late for deduplicate 'once', whose watermark is at 2026-03-01 10:05:00 UTC",
         6: None,
     }, "what came too late from the beginning stays, and what was let out later on is out"
     row = aside()[3]
@@ -252,7 +252,7 @@ def test_operators_in_other_jobs_lose_no_released_row_either(played: Any) -> Non
     feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
     feed(pipeline, order(3, "12:00"), order(4, "12:00", -1))
     assert len(pipeline.graph().jobs) > 1
-    reason = "too late for deduplicate 'once', which has come to 2026-03-01 12:00:00 UTC"
+    reason = "too late for deduplicate 'once', whose watermark is at 2026-03-01 12:00:00 UTC"
     assert release("--all")[1]["expected"]["not_released"] == {reason: 1}
     feed(pipeline, order(5, "12:10"))
     assert waiting(pipeline) == {2: reason}
@@ -280,9 +280,9 @@ def test_a_row_without_a_time_stays_until_somebody_gives_it_one(played: Any) -> 
 
     pipeline = played(build)
     feed(pipeline, order(1, "10:00"), order(2, None, -1))
-    assert release("--all")[1]["expected"]["not_released"] == {"no time in at, by which deduplicate 'once' goes": 1}
+    assert release("--all")[1]["expected"]["not_released"] == {"no time in at, which deduplicate 'once' needs": 1}
     feed(pipeline, order(3, "10:10"))
-    assert waiting(pipeline) == {2: "no time in at, by which deduplicate 'once' goes"}
+    assert waiting(pipeline) == {2: "no time in at, which deduplicate 'once' needs"}
     assert release("--all", "--set", "at=2026-03-01T10:20:00Z")[1]["expected"]["counts"] == 1
     feed(pipeline, order(4, "10:20"))
     assert waiting(pipeline) == {}
@@ -308,13 +308,13 @@ def test_a_row_whose_time_is_made_behind_the_gate_counts_or_stays_by_what_its_st
     feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
     feed(pipeline, order(3, "12:00"), order(4, "12:30", -1), order(5, "14:00", -1))
     assert release("--all")[1]["expected"]["operators"] == [
-        f"deduplicate {name!r} goes by {column} as stage {stage!r} makes it: the checkpoint finds out which rows it "
+        f"deduplicate {name!r} uses {column} as stage {stage!r} computes it: the checkpoint finds out which rows it "
         "takes, and all others stay in quarantine"
         for name, column, stage in (("once", "moment", "renamed"), ("before", "at", "earlier"))
     ]
     feed(pipeline, order(6, "14:10"))
-    too_late = "too late for deduplicate {!r}, which has come to 2026-03-01 14:00:00 UTC"
-    of_another = "; or that is so of another row of its request: release it alone"
+    too_late = "too late for deduplicate {!r}, whose watermark is at 2026-03-01 14:00:00 UTC"
+    of_another = "; or another row of its request is: release it alone"
     behind_earlier = too_late.format("before") + of_another
     late = too_late.format("once")
     assert waiting(pipeline) == {2: late, 4: late, 5: behind_earlier}

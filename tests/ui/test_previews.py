@@ -124,8 +124,8 @@ def test_a_release_tells_which_rows_an_operator_would_lose_and_how_they_count_ne
     orders.ledger.create_ack(ack)
     told = effects("release", gate="enough")
     assert "Deduplicate 'once' takes rows from 2026-03-01 12:00:00 UTC on, by at." in told
-    assert "1 row stays in quarantine: too late for deduplicate 'once', which has come to 2026-03-01 12:00:00" in told
-    assert "Window 'later' goes by moment as stage 'renamed' makes it: the checkpoint finds out which rows" in told
+    assert "1 row stays in quarantine: too late for deduplicate 'once', whose watermark is at 2026-03-01" in told
+    assert "Window 'later' uses moment as stage 'renamed' computes it: the checkpoint finds out which rows" in told
     assert "let out where they were held back: tidegate quarantine release orders enough --all --in-place" in told
     assert f"then a backfill from checkpoint {held_by - 1} with recorded cuts" in told
 

@@ -157,8 +157,8 @@ def once(column: str = "at", watermark: datetime | None = NOON, **words: Any) ->
     return LateLimit(LateBehind(**words), watermark)
 
 
-LATE = "too late for deduplicate 'once', which has come to 2026-03-01 12:00:00 UTC"
-TIMELESS = "no time in at, by which deduplicate 'once' goes"
+LATE = "too late for deduplicate 'once', whose watermark is at 2026-03-01 12:00:00 UTC"
+TIMELESS = "no time in at, which deduplicate 'once' needs"
 
 
 def test_rows_from_the_watermark_on_count_and_each_other_one_is_told_with_its_reason(
@@ -187,12 +187,12 @@ def test_a_row_that_two_operators_would_lose_is_told_once(quarantine: Quarantine
     hour = 3_600_000_000
     hours = once(operator="hours", what="window 'hours'", lasts=hour, slide=hour)
     assert told(quarantine, hours, once()).stays == {
-        "too late for window 'hours', which has come to 2026-03-01 12:00:00 UTC": 2,
-        "no time in at, by which window 'hours' goes": 1,
+        "too late for window 'hours', whose watermark is at 2026-03-01 12:00:00 UTC": 2,
+        "no time in at, which window 'hours' needs": 1,
     }
     assert told(quarantine, once(watermark=at("11:00")), hours).stays == {
         LATE.replace("12:00:00", "11:00:00"): 1,
-        "too late for window 'hours', which has come to 2026-03-01 12:00:00 UTC": 1,
+        "too late for window 'hours', whose watermark is at 2026-03-01 12:00:00 UTC": 1,
         TIMELESS: 1,
     }
 
@@ -201,7 +201,7 @@ def test_of_a_time_that_stages_make_it_is_said_that_the_checkpoint_finds_out(qua
     found = told(quarantine, once("moment", stages=["renamed"]))
     assert (found.counts, found.stays) == (4, {})
     assert list(found.lines()) == [
-        "deduplicate 'once' goes by moment as stage 'renamed' makes it: the checkpoint finds out which rows it takes, "
+        "deduplicate 'once' uses moment as stage 'renamed' computes it: the checkpoint finds out which rows it takes, "
         "and all others stay in quarantine"
     ]
 
@@ -210,7 +210,8 @@ def test_rows_whose_time_nobody_can_tell_are_not_called_released(quarantine: Qua
     found = told(quarantine, once("moment"))
     assert found.counts == 0
     assert found.stays == {
-        "maybe too late for deduplicate 'once': its time in moment is made behind the gate, not from it alone": 4
+        "maybe too late for deduplicate 'once': its time in moment is computed after the gate, "
+        "not from this row alone": 4
     }
 
 

@@ -1,5 +1,4 @@
-"""Runs the gates of a job: they judge, set bad rows aside, let released ones back in; keeps the verdicts for the
-ack."""
+"""Runs the gates of a job: judges rows, quarantines bad ones, lets released ones pass, and collects the verdicts."""
 
 from __future__ import annotations
 
@@ -52,9 +51,9 @@ def returning(
     fields: Sequence[StructField] = (),
     takers: Sequence[LateLimit] = (),
 ) -> ReleasedRows | None:
-    """Return the rows that the plan releases from a quarantine of this name; None: it lets out others, in place.
+    """Return the rows that the plan releases from the quarantine with this name, or None if it has no requests.
 
-    fields: the columns of the gate's stream. takers: the operators behind it that take no late rows.
+    fields: the columns of the gate's stream. takers: the downstream operators that drop late rows.
     """
     ledger = coordinator.ledger
     splits = ledger.unpack(plan.sources[name].splits)
@@ -68,44 +67,48 @@ def returning(
     repeated = splits.get(REPEATED)
     if repeated is None:
         return sink.returning(rows, requests, plan.id, fields, takers)
+    # A backfill repeats requests that were made about the pipeline's own quarantine.
     live = sink.source(repeated["home"])
     live.verify(repeated["table"], context)
-    asked = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
-    return sink.select_released_again(rows, asked, repeated["since"], fields, takers)
+    requested = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
+    return sink.select_released_again(rows, requested, repeated["since"], fields, takers)
 
 
-def _read_rows_to_let_out(
+def _read_rows_to_release_in_place(
     coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
 ) -> tuple[ReleasedRows, int] | None:
-    """Return the rows that the pipeline's checkpoint has held back which a line's plan repeats, as far as the line is
-    to let them out there; and the number of that checkpoint. None: none."""
+    """Return the rows that a backfill releases at once, and the checkpoint that it repeats.
+
+    The pipeline quarantined these rows in that checkpoint, and released them later. None: the plan has no such rows.
+    """
     splits = coordinator.ledger.unpack(plan.sources[name].splits)
     if IN_PLACE not in splits:
         return None
-    asked = splits[IN_PLACE]
+    in_place = splits[IN_PLACE]
+    checkpoint = in_place["checkpoint"]
     context = SourceContext(coordinator.graph.name, name, coordinator.place, coordinator.ledger)
-    live = sink.source(asked["home"])
-    live.verify(asked["table"], context)
-    rows = live.read(spark, asked["table"], context)
-    requests = [typed.convert(request, Request) for request in asked["requests"]]
-    return sink.returning(rows.where(f"{CHECKPOINT} = {asked['checkpoint']}"), requests, plan.id), asked["checkpoint"]
+    live = sink.source(in_place["home"])
+    live.verify(in_place["table"], context)
+    rows = live.read(spark, in_place["table"], context)
+    requests = [typed.convert(request, Request) for request in in_place["requests"]]
+    return sink.returning(rows.where(f"{CHECKPOINT} = {checkpoint}"), requests, plan.id), checkpoint
 
 
 RULES_SHOWN = 100
-"""The number of broken rules in a verdict itself; its results have all of them."""
+"""Maximum number of broken rules in a verdict itself. Its results have all of them."""
 
 FILES = 5
-"""The number of files that are named of each source whose rows a gate rejects."""
+"""Maximum number of input files of a source that a rejection names."""
 
 _warming: list[threading.Thread] = []
 
 
 def warm_gates(graph: Graph) -> None:
-    """Let the gates do slow preparations, such as importing Great Expectations, in parallel with Spark's work."""
+    """Start slow preparations of the gates, such as importing Great Expectations, in parallel with Spark's work."""
 
     def warm() -> None:
         for gated in graph.gates:
-            with contextlib.suppress(Exception):  # it is told when the gate judges
+            with contextlib.suppress(Exception):  # it is raised again when the gate judges
                 gated.gate.warm_up()
 
     if graph.gates and not any(thread.is_alive() for thread in _warming):
@@ -115,18 +118,18 @@ def warm_gates(graph: Graph) -> None:
 
 
 def _import_spark() -> None:
-    """Import what Great Expectations imports of Spark, before a thread does that beside this one.
+    """Import the parts of Spark that Great Expectations needs, before another thread imports them.
 
-    Two threads that import parts of one package at the same time may each find half of it: Python raises KeyError, or
-    Great Expectations takes Spark for missing.
+    Two threads that import parts of one package at the same time may each see half of it: Python raises KeyError, or
+    Great Expectations believes that Spark is not installed.
     """
-    with contextlib.suppress(ImportError):  # a part that is not installed is missing for both
+    with contextlib.suppress(ImportError):  # parts that are not installed are missing for the other thread, too
         import pyspark.ml.feature
         import pyspark.sql.connect.session  # noqa: F401
 
 
 class GateRunner:
-    """The gates' side of one attempt."""
+    """Runs the gates of one attempt."""
 
     def __init__(
         self,
@@ -134,12 +137,12 @@ class GateRunner:
         plan: Plan,
         staging: Staging,
         prev: BaseMemory | None,
-        held_rows: Callable[[str, DataFrame], DataFrame | None],
+        lookup_stored_rows: Callable[[str, DataFrame], DataFrame | None],
         event_times: EventTimes,
     ) -> None:
-        """held_rows: returns the rows that an operator holds for some keys, as of the base."""
+        """lookup_stored_rows: returns the rows that an operator has stored for some keys at the base."""
         self.coordinator = coordinator
-        self.held = held_rows
+        self.lookup_stored_rows = lookup_stored_rows
         self.event_times = event_times
         self.plan = plan
         self.staging = staging
@@ -149,23 +152,25 @@ class GateRunner:
         """The rows for quarantine, by the tables' names."""
         self.memory: dict[str, Json] = {}
         self.ahead: dict[str, PrestagedRows] = {}
-        """Rows that are staged already, by their stream."""
+        """Rows that were staged before they were judged, by stream."""
         self.persisted: list[DataFrame] = []
         self.small = False
         """Whether the job has little input."""
         self.judged: list[tuple[Location, str]] = []
-        """Folders with rows that were judged in files, and are read from there."""
+        """Temporary folders with rows that were judged in files."""
 
     @property
     def aborts(self) -> bool:
-        """True if the checkpoint cannot be completed any more, so that nothing need be staged for it."""
+        """Whether a verdict aborts the checkpoint, so that staging can stop."""
         return any(verdict.outcome == "abort" for verdict in self.verdicts.values())
 
     def run(self, stage: GateNode, frame: DataFrame, table: SinkNode | None = None) -> DataFrame:
-        """Return the rows that pass. They are computed once, so exactly the judged rows are staged, whatever the stages
-        do.
+        """Judge the rows, and return those that pass.
 
-        table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
+        They are computed once, so that exactly the judged rows are staged, even if stages are not deterministic.
+
+        table: the sink that is the only user of the rows, if any. They may be staged for it before they are judged, see
+            `ahead`.
         """
         if stage.gate.quarantines:
             refuse_reserved_columns(stage, frame.columns)
@@ -174,55 +179,67 @@ class GateRunner:
             frame = materialize(frame)
             self.persisted.append(frame)
         if warming:
-            frame.count()  # so Spark computes the rows meanwhile
+            frame.count()  # Spark computes the rows while the gates prepare
         seams.fault("S5.gate.before")
         judgement = stage.gate.judge(frame, self._context(stage, table))
         self.persisted += judgement.persisted
         if judgement.prestaged is not None:
-            return self._judge_prestaged(stage, judgement, judgement.prestaged)
-        frame = judgement.frame if judgement.frame is not None else frame
-        chosen = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
-        judgement = _quarantine_all(judgement, frame) if chosen else judgement
+            return self._finish_prestaged(stage, judgement, judgement.prestaged)
+        if judgement.frame is not None:
+            frame = judgement.frame
+        memory = judgement.memory
+        quarantines_all = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
+        if quarantines_all:
+            judgement = _quarantine_all(judgement, frame)
+            # As for rejected rows, the gate does not remember these.
+            memory = self.before.get(memory_key(stage.name), {})
         good, bad = judgement.split or (frame, None)
         released = self._released_rows(stage, frame)
         in_place = self._in_place(stage, bad, frame) if bad is not None else None
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
             self._quarantine(stage, bad, frame, released, in_place)
-        verdict = self._verdict(stage, judgement, released, in_place, chosen=chosen)
+        verdict = self._verdict(stage, judgement, released, in_place, quarantines_all=quarantines_all)
         if verdict.outcome == "hold":
             verdict = msgspec.structs.replace(verdict, rows_hash=_hash_of(judgement, frame))
         self.verdicts[stage.name] = verdict
-        # Rows that were quarantined as a whole do not update the gate's memory, nor do rejected ones.
-        self._remember(stage, self.before.get(memory_key(stage.name), {}) if chosen else judgement.memory)
+        self._remember(stage, memory)
         seams.fault("S5.gate.after")
-        for rows in (released, in_place.released if in_place is not None else None):
-            good = rows.joined(good) if rows is not None else good
+        if released is not None:
+            good = released.joined(good)
+        if in_place is not None:
+            good = in_place.released.joined(good)
         return good
 
-    def _judge_prestaged(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
-        """Return the rows that pass of staged rows: the bad ones are removed from the files, which then hold those that
-        pass."""
-        for name, sink in stage.quarantine.items() if judgement.quarantined is not None else ():
-            schema = msgspec.json.decode(ahead.frame.schema.json())
-            context = self.coordinator.context(name)
-            self.staged[name] = sink.prepare_in_process(
-                judgement.quarantined or (), schema, stage.input, context, self.staging
-            )
-        self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, chosen=False)
+    def _finish_prestaged(self, stage: GateNode, judgement: Judgement, prestaged: PrestagedRows) -> DataFrame:
+        """Return the rows that pass, of rows that were staged before they were judged.
+
+        The bad ones have been removed from the files, and go to quarantine from here.
+        """
+        if judgement.quarantined is not None:
+            for name, sink in stage.quarantine.items():
+                schema = msgspec.json.decode(prestaged.frame.schema.json())
+                context = self.coordinator.context(name)
+                self.staged[name] = sink.prepare_in_process(
+                    judgement.quarantined, schema, stage.input, context, self.staging
+                )
+        self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, quarantines_all=False)
         self._remember(stage, judgement.memory)
         seams.fault("S5.gate.after")
-        if not ahead.for_table:
-            return ahead.passed()
-        self.ahead[stage.name] = ahead
-        return ahead.frame
+        if not prestaged.for_table:
+            return prestaged.passed()
+        self.ahead[stage.name] = prestaged
+        return prestaged.frame
 
     def _remember(self, stage: GateNode, memory: Json) -> None:
-        """Replace a gate's memory for the next checkpoint, also by nothing."""
+        """Set a gate's memory for the next checkpoint. An empty one replaces what the base has."""
         if memory or memory_key(stage.name) in self.before:
             self.memory[memory_key(stage.name)] = memory
 
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
-        """Return how a gate may have its rows staged. None: others join those that pass, or all may be quarantined."""
+        """Return a function with which a gate can stage its rows before it judges them.
+
+        None if it must not: released rows will join those that pass, or all rows may be quarantined.
+        """
         if self._released_from(stage) or self.plan.quarantine_all:
             return None
         if table is not None:
@@ -230,24 +247,28 @@ class GateRunner:
             return self._capturing_event_time(
                 stage, partial(table.sink.prestage, context=context, staging=self.staging)
             )
-        for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
+        if self.staging.interval is not None:
+            return None
+        for name, sink in stage.quarantine.items():
             return self._capturing_event_time(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
         return None
 
     def _capturing_event_time(
-        self, stage: GateNode, staging: Callable[..., PrestagedRows | None]
+        self, stage: GateNode, prestage: Callable[..., PrestagedRows | None]
     ) -> Callable[..., PrestagedRows | None]:
-        """Let the rows be staged as `staging` does. If they are all that a source has, find its highest event time:
-        Spark need not read the source once more."""
+        """Wrap `prestage` so that it also finds the highest event time of a source whose rows it stages.
 
-        def staged(*args: Any, **kwargs: Any) -> PrestagedRows | None:
-            rows = staging(*args, **kwargs)
+        Spark then need not read the source a second time for it.
+        """
+
+        def prestage_and_capture(*args: Any, **kwargs: Any) -> PrestagedRows | None:
+            rows = prestage(*args, **kwargs)
             if rows is not None and self.event_times.needs_rows(stage.input):
-                with contextlib.suppress(Exception):  # else a query finds it, or tells what is wrong
+                with contextlib.suppress(Exception):  # a query finds it later, or raises what is wrong
                     self._capture_event_time(stage.input, rows)
             return rows
 
-        return staged
+        return prestage_and_capture
 
     def _capture_event_time(self, source: str, rows: PrestagedRows) -> None:
         column = self.coordinator.graph.sources[source].event_time
@@ -263,14 +284,19 @@ class GateRunner:
         *,
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
-        """Stage rows beside a gate's quarantine, in a folder that goes with this attempt."""
+        """Stage rows next to a gate's quarantine, in a folder that is removed with this attempt."""
         self.judged.append((sink.staging_folder(context), sink.judged_folder(context, self.staging)))
         return sink.stage_judged(frame, beside, context, self.staging, plainly=self.small, draft=draft)
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
-        payload = self.plan.fixed_inputs.get(stage.name)
-        source_context = SourceContext(graph.name, stage.name, place, ledger)
+        planned_inputs = None
+        if stage.name in self.plan.fixed_inputs:
+            inputs = ledger.unpack(self.plan.fixed_inputs[stage.name])
+            planned_inputs = inputs, SourceContext(graph.name, stage.name, place, ledger)
+        lookup_operator_rows = None
+        if stage.gate.against is not None:
+            lookup_operator_rows = partial(self.lookup_stored_rows, stage.gate.against)
         return GateContext(
             pipeline=graph.name,
             gate=stage.name,
@@ -279,13 +305,13 @@ class GateRunner:
             clock=self.plan.time,
             memory=self.before.get(memory_key(stage.name), {}),
             cut_freely=self.coordinator.cuts_freely,
-            planned_inputs=(ledger.unpack(payload), source_context) if payload is not None else None,
+            planned_inputs=planned_inputs,
             stage=self._staging_for(stage, table),
-            lookup_operator_rows=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
+            lookup_operator_rows=lookup_operator_rows,
         )
 
     def _released_rows(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
-        """Return the rows released from its quarantine."""
+        """Return the rows that the plan releases from the gate's quarantine."""
         for name, sink in self._released_from(stage).items():
             takers = self._takers(stage)
             fields = frame.schema.fields if takers else ()
@@ -296,32 +322,38 @@ class GateRunner:
         return None
 
     def _in_place(self, stage: GateNode, bad: DataFrame, frame: DataFrame) -> ReleasedInPlace | None:
-        """Return which bad rows a line lets out where the pipeline has held them back. None: none are asked for."""
+        """Return the bad rows, with those that a backfill releases at once. None if it releases none."""
         for name, sink in self._released_from(stage).items():
-            found = _read_rows_to_let_out(self.coordinator, self.plan, name, sink, frame.sparkSession)
-            if found is None:
+            request = _read_rows_to_release_in_place(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            if request is None:
                 continue
-            asked, checkpoint = found
+            requested, checkpoint = request
             fields, takers = frame.schema.fields, self._takers(stage)
-            in_place = sink.released_in_place(bad, self.staging, stage.input, asked, checkpoint - 1, fields, takers)
-            self.persisted += [asked.rows, in_place.all, in_place.released.rows]
+            in_place = sink.released_in_place(bad, self.staging, stage.input, requested, checkpoint - 1, fields, takers)
+            self.persisted += [requested.rows, in_place.all, in_place.released.rows]
             return in_place
         return None
 
     def _takers(self, stage: GateNode) -> list[LateLimit]:
-        return [self._takes_until(stage, each) for each in self._late_sensitive_operators(stage)]
+        return [self._late_limit(stage, operator) for operator in self._late_sensitive_operators(stage)]
 
-    def _takes_until(self, stage: GateNode, behind: LateBehind) -> LateLimit:
-        there = partial(rows_after_gate, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
-        return LateLimit(behind, self.event_times.watermark_at_base(behind.operator), there)
+    def _late_limit(self, stage: GateNode, operator: LateBehind) -> LateLimit:
+        run_stages = None
+        if operator.stages:
+            run_stages = partial(rows_after_gate, self.coordinator.graph, stage.name, operator.stream)
+        return LateLimit(operator, self.event_times.watermark_at_base(operator.operator), run_stages)
 
     def _released_from(self, stage: GateNode) -> dict[str, QuarantineSink]:
-        """Return a gate's quarantine, if the plan releases or discards rows of it."""
-        parts = {name: self.plan.sources.get(name) for name in stage.quarantine}
-        return {name: stage.quarantine[name] for name, part in parts.items() if part is not None and not part.empty}
+        """Return the gate's quarantine, if the plan releases or discards rows of it."""
+        sinks = {}
+        for name, sink in stage.quarantine.items():
+            part = self.plan.sources.get(name)
+            if part is not None and not part.empty:
+                sinks[name] = sink
+        return sinks
 
     def _late_sensitive_operators(self, stage: GateNode) -> list[LateBehind]:
-        """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""
+        """Return the downstream operators that drop late rows, if the gate quarantines."""
         return find_late_sensitive_operators(self.coordinator.graph, stage.name) if stage.quarantine else []
 
     def _quarantine(
@@ -348,42 +380,52 @@ class GateRunner:
         released: ReleasedRows | None,
         in_place: ReleasedInPlace | None,
         *,
-        chosen: bool,
+        quarantines_all: bool,
     ) -> Verdict:
         gate = stage.gate
+        # The quarantine is staged with rows of both kinds: bad ones of this checkpoint, and earlier ones that requests
+        # are about.
         prepared = self.staged.get(quarantine_name(stage.name))
-        set_aside = (prepared.rows if prepared is not None else 0) - (released.selected if released is not None else 0)
-        back = [rows for rows in (released, in_place.released if in_place is not None else None) if rows is not None]
-        set_aside -= in_place.released.released if in_place is not None else 0
+        quarantined = prepared.rows if prepared is not None else 0
+        released_count = 0
+        stays = Counter[str]()
+        if released is not None:
+            quarantined -= released.selected
+            released_count += released.released
+            stays.update(released.stays)
+        if in_place is not None:
+            quarantined -= in_place.released.released
+            released_count += in_place.released.released
+            stays.update(in_place.released.stays)
         broken = [
             RecordedRule(rule=rule.rule, policy=rule.policy, severity=rule.severity, rows=rule.rows, why=rule.why)
             for rule in judgement.broken
         ]
-        unsplit = (
+        names_no_rows = (
             judgement.split is None
             and judgement.quarantined is None
             and any(rule.policy == "quarantine" for rule in broken)
         )
         outcome, why = _outcome(judgement.broken), judgement.why
         if outcome == "abort":
-            pass  # its rules say why
-        elif chosen:
-            outcome, why = "quarantine", "it would be held again: somebody chose to quarantine all of it"
-        elif set_aside > exact_share(gate.at_most, judgement.rows):
+            pass  # its rules have the reason
+        elif quarantines_all:
+            outcome, why = "quarantine", "it would be held again, but a user chose to quarantine all of it"
+        elif quarantined > exact_share(gate.at_most, judgement.rows):
             most = f"{100 * gate.at_most:.4g} %"
-            outcome, why = "abort", f"{set_aside:,} of {judgement.rows:,} rows are bad, and at most {most} may be"
-        elif unsplit:
+            outcome, why = "abort", f"{quarantined:,} of {judgement.rows:,} rows are bad, and at most {most} may be"
+        elif names_no_rows:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
-        elif outcome != "hold" and set_aside:
+        elif outcome != "hold" and quarantined:
             outcome = "quarantine"
         if outcome == "abort":
-            why = "; ".join(filter(None, (why, self._input(stage))))
+            why = "; ".join(filter(None, (why, self._describe_input(stage))))
         return Verdict(
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
-            quarantined=set_aside,
-            released=sum(rows.released for rows in back),
-            stays=dict(sum((Counter(rows.stays) for rows in back), Counter[str]())),
+            quarantined=quarantined,
+            released=released_count,
+            stays=dict(stays),
             behind=self._late_sensitive_operators(stage),
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
@@ -392,19 +434,25 @@ class GateRunner:
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )
 
-    def _input(self, stage: GateNode) -> str:
-        """Return the files that the rows may come from, for the user who has to correct one: the checkpoint's input
-        that leads to the gate. Only Spark could say which of several files a row is from, and only while it reads them:
-        stages and shuffles lose that."""
+    def _describe_input(self, stage: GateNode) -> str:
+        """Return the files that the judged rows may be from, for a user who has to correct one.
+
+        These are all of the checkpoint's input upstream of the gate. Spark knows a row's file only while it reads it;
+        stages and shuffles lose it.
+        """
         inputs = []
         for name in self.coordinator.graph.lineage.sources(stage.input):
             part = self.plan.sources.get(name)
             if part is None or part.empty:
                 continue
             files = self.coordinator.graph.sources[name].source.files(self.coordinator.ledger.unpack(part.splits))
-            listed = files if len(files) <= FILES else [*files[: FILES - 1], "…", files[-1]]
-            several = f" ({len(files):,} files)" if len(files) > FILES else ""
-            inputs.append(f"{', '.join(listed) or part.summary}{several} of source {name}")
+            if not files:
+                text = part.summary
+            elif len(files) <= FILES:
+                text = ", ".join(files)
+            else:
+                text = f"{', '.join([*files[: FILES - 1], '…', files[-1]])} ({len(files):,} files)"
+            inputs.append(f"{text} of source {name}")
         return f"its input is {'; '.join(inputs)}" if inputs else ""
 
     def release(self) -> None:
@@ -417,36 +465,42 @@ class GateRunner:
 
 
 def _outcome(broken: Sequence[BrokenRule]) -> str:
-    """Return the outcome that follows from broken rules, apart from rows that are quarantined."""
+    """Return the outcome that follows from broken rules, without regard to quarantined rows."""
     policies = {rule.policy for rule in broken}
-    return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"
+    for policy in ("abort", "hold"):
+        if policy in policies:
+            return policy
+    return "warn" if broken else "pass"
 
 
 def _hash_of(judgement: Judgement, frame: DataFrame) -> str:
-    """Return the hash of the judged rows, so that an approval of them is one of no others. Without it, a backfill asks
-    again."""
+    """Return the hash of the judged rows, which an approval refers to. "" if they cannot be hashed.
+
+    A backfill that gets the same rows inherits the approval. Without a hash it asks again.
+    """
     if judgement.rows_hash:
         return judgement.rows_hash
-    with contextlib.suppress(Exception):  # of rows that cannot be hashed nobody can say that they are the same
-        return rows_hash((judgement.frame if judgement.frame is not None else frame).select(*frame.columns))
+    judged = judgement.frame if judgement.frame is not None else frame
+    with contextlib.suppress(Exception):
+        return rows_hash(judged.select(*frame.columns))
     return ""
 
 
 def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
-    """Set all rows aside: bad ones, and the others, because nobody can say why they are held."""
+    """Quarantine all rows: the bad ones, and all others because of the rules that hold the checkpoint."""
     from pyspark.sql import functions as f
 
-    holding = [rule.rule for rule in judgement.broken if rule.policy == "hold"]
+    holding_rules = [rule.rule for rule in judgement.broken if rule.policy == "hold"]
     good, bad = judgement.split or (frame, None)
-    set_aside = good.withColumn(Judgement.RULES, f.array(*map(f.lit, holding)))
+    quarantined = good.withColumn(Judgement.RULES, f.array(*map(f.lit, holding_rules)))
+    if bad is not None:
+        quarantined = quarantined.unionByName(bad)
     broken = tuple(replace(rule, policy="quarantine") if rule.policy == "hold" else rule for rule in judgement.broken)
-    return replace(
-        judgement, broken=broken, split=(empty_like(good), set_aside if bad is None else set_aside.unionByName(bad))
-    )
+    return replace(judgement, broken=broken, split=(empty_like(good), quarantined))
 
 
 def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:
-    """Raise Invalid if the input has columns called like those that quarantine, or the gate as it judges, adds."""
+    """Raise Invalid if the input has columns with names that tidegate adds while judging or in quarantine."""
     clashing = sorted(name for name in columns if name.casefold().startswith(OWN_PREFIX))
     if clashing:
         raise Invalid(

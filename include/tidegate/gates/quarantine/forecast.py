@@ -1,4 +1,4 @@
-"""What would become of rows that are released now: which ones count, and which ones an operator behind would lose."""
+"""Predicts a release from quarantine: which rows would count, and which ones a downstream operator would drop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantinedRows
-from tidegate.gates.quarantine.returning import LateLimit, late_text, lateness_of, untold_text, without_time_text
+from tidegate.gates.quarantine.returning import LateLimit, late_text, lateness_of, unknown_text, without_time_text
 from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.records import Json, Request
 
@@ -21,102 +21,116 @@ __all__ = ["Forecast", "forecast"]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a release would do. Event time may come further until a checkpoint takes it up; then fewer rows count."""
+    """What a release would do now. By the time a checkpoint carries it out, more rows may be late."""
 
     rows: int
-    """All rows that it is about."""
+    """Number of rows that the request is about."""
     stays: Mapping[str, int] = field(default_factory=dict)
-    """Those that would stay in quarantine, by the reason."""
+    """Number of rows that would stay in quarantine, by reason."""
     operators: Sequence[str] = ()
-    """What each operator behind the gate does with them."""
+    """For each downstream operator that drops late rows, a sentence about the rows that it takes."""
     first: int | None = None
-    """The first checkpoint that has quarantined one that would stay."""
+    """The first checkpoint with a row that would stay."""
     found_out_later: bool = False
-    """Only the checkpoint that takes it up finds out whether more of them stay."""
+    """Whether only the checkpoint can find out if more rows stay."""
 
     @property
     def may_stay(self) -> bool:
-        """Whether some of them would stay, or maybe: the checkpoint finds that out."""
+        """Whether some rows would, or may, stay in quarantine."""
         return bool(self.stays) or self.found_out_later
 
     @property
     def counts(self) -> int:
-        """The rows that would count."""
+        """Number of rows that would count."""
         return self.rows - sum(self.stays.values())
 
     def document(self) -> Json:
-        """For scripts."""
+        """Return the forecast for scripts."""
         return {"counts": self.counts, "not_released": dict(self.stays), "operators": list(self.operators)}
 
     def lines(self) -> Iterator[str]:
-        """Yield it as text."""
+        """Yield the forecast as lines of text."""
         yield from self.operators
         for reason, rows in self.stays.items():
-            those = "1 row stays" if rows == 1 else f"{rows:,} rows stay"
-            yield f"{those} in quarantine: {reason}"
+            subject = "1 row stays" if rows == 1 else f"{rows:,} rows stay"
+            yield f"{subject} in quarantine: {reason}"
 
 
 def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[LateLimit]) -> Forecast:
-    """Return what a request to release would do. takers: the operators behind the gate that take no late rows."""
+    """Return what a request to release would do. takers: the downstream operators that drop late rows."""
     types = quarantine.types
-    known: list[tuple[LateLimit, str | None]] = []
-    operators = []
+    predictable: list[tuple[LateLimit, str | None]] = []
+    sentences = []
     for taker in takers:
-        behind = taker.operator
-        name = next((name for name in types if name.casefold() == (behind.column or "").casefold()), None)
-        name = name if name is not None and _is_time(types[name]) else None
-        if behind.stages:
-            stages = ", ".join(map(repr, behind.stages))
-            operators.append(
-                f"{behind.what} goes by {behind.column} as stage {stages} makes it: the checkpoint finds out which "
+        operator = taker.operator
+        name = _time_column(types, operator.column)
+        if operator.stages:
+            stages = ", ".join(map(repr, operator.stages))
+            sentences.append(
+                f"{operator.what} uses {operator.column} as stage {stages} computes it: the checkpoint finds out which "
                 "rows it takes, and all others stay in quarantine"
             )
-        elif name is None and not behind.stream:
-            operators.append(
-                f"{behind.what} goes by {behind.column}, which the rows here do not have as a time: the checkpoint "
+        elif name is None and not operator.stream:
+            sentences.append(
+                f"{operator.what} uses {operator.column}, which the rows here do not have as a time: the checkpoint "
                 "finds out which rows it takes, and all others stay in quarantine"
             )
         else:
-            known.append((taker, name))
-            operators.append(_describe_taker(taker) if name is not None else f"{behind.what} takes none of them")
-    if not known:
-        return Forecast(quarantine.count(request), {}, operators, found_out_later=bool(takers))
+            predictable.append((taker, name))
+            sentences.append(_describe_taker(taker) if name is not None else f"{operator.what} takes none of them")
+    if not predictable:
+        return Forecast(quarantine.count(request), {}, sentences, found_out_later=bool(takers))
+    time_columns = dict.fromkeys(name for _, name in predictable if name)
     rows, stays, first = 0, Counter[str](), None
-    for batch in quarantine.chosen(request, [q.CHECKPOINT, *dict.fromkeys(name for _, name in known if name)]):
+    for batch in quarantine.chosen(request, [q.CHECKPOINT, *time_columns]):
         rows += batch.num_rows
-        staying = _count_reasons(batch, known, request, types, stays)
+        staying = _count_reasons(batch, predictable, request, types, stays)
         if staying.any():
             least = int(batch.column(q.CHECKPOINT).to_numpy(zero_copy_only=False)[staying].min())
             first = least if first is None else min(first, least)
-    return Forecast(rows, dict(stays), operators, first, len(known) < len(takers))
+    return Forecast(rows, dict(stays), sentences, first, len(predictable) < len(takers))
+
+
+def _time_column(types: Mapping[str, pa.DataType], column: str | None) -> str | None:
+    """Return the quarantine's column of this name, if it holds times."""
+    for name, kind in types.items():
+        if name.casefold() == (column or "").casefold():
+            return name if _is_time(kind) else None
+    return None
 
 
 def _describe_taker(taker: LateLimit) -> str:
-    behind, watermark = taker.operator, taker.watermark
+    operator, watermark = taker.operator, taker.watermark
     if watermark is None:
-        return f"{behind.what} takes all rows that have a time in {behind.column}"
-    limit = at_micros(micros_of(watermark) - behind.allowed)
-    if behind.slide:
-        return f"{behind.what} takes rows of windows that end after {limit:%Y-%m-%d %H:%M:%S} UTC, by {behind.column}"
-    earliest = at_micros(micros_of(limit) - behind.lasts + 1)
-    return f"{behind.what} takes rows from {earliest:%Y-%m-%d %H:%M:%S} UTC on, by {behind.column}"
+        return f"{operator.what} takes all rows that have a time in {operator.column}"
+    limit = at_micros(micros_of(watermark) - operator.allowed)
+    if operator.slide:
+        return (
+            f"{operator.what} takes rows of windows that end after {limit:%Y-%m-%d %H:%M:%S} UTC, by {operator.column}"
+        )
+    earliest = at_micros(micros_of(limit) - operator.lasts + 1)
+    return f"{operator.what} takes rows from {earliest:%Y-%m-%d %H:%M:%S} UTC on, by {operator.column}"
 
 
 def _count_reasons(
     batch: pa.RecordBatch,
-    known: Sequence[tuple[LateLimit, str | None]],
+    takers: Sequence[tuple[LateLimit, str | None]],
     request: Request,
     types: Mapping[str, pa.DataType],
     stays: Counter[str],
 ) -> Any:
-    """Return a mask of the rows that would stay; count why, each by the first operator that would lose it."""
+    """Return a mask of the rows that would stay, and add the reasons to `stays`.
+
+    A row counts for the first operator that would drop it. takers: the operators, each with the column of its times.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
     staying = np.zeros(batch.num_rows, bool)
-    for taker, name in known:
+    for taker, name in takers:
         if name is None:
-            stays.update({untold_text(taker.operator): int((~staying).sum())} if not staying.all() else {})
+            if not staying.all():
+                stays[unknown_text(taker.operator)] += int((~staying).sum())
             return np.ones(batch.num_rows, bool)
         values = batch.column(name)
         if name in request.correct:
@@ -142,7 +156,7 @@ def _constant(text: str | None, kind: pa.DataType, rows: int) -> Any:
 
 
 def _micros(values: Any) -> Any:
-    """Return times in microseconds since 1970. A date is its first moment, a timestamp without zone is in UTC."""
+    """Return times in microseconds since 1970. Dates are midnight, and timestamps without a zone are in UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

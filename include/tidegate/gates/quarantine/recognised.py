@@ -1,8 +1,8 @@
-"""Recognise rows that a backfill quarantines again: those that are as they were keep their ids and checkpoints.
+"""Recognises rows that a backfill quarantines again: unchanged rows keep their ids and checkpoints.
 
-Requests name rows by these (`Request`). So what somebody has asked about a row is found again if it has the same values
-and breaks the same rules. All others get the number of the entry that brings them in: nobody has seen them before, so
-nothing that was asked before is about them.
+Requests refer to rows by these (`Request`), so requests about a row still apply if it has the same values and breaks
+the same rules. All other rows are new: they get the number of the entry that swaps the backfill in, and no earlier
+request applies to them.
 """
 
 from __future__ import annotations
@@ -29,43 +29,54 @@ _BATCH_ROWS = 10_000
 
 
 def recognised(again: Snapshot, before: Snapshot | None, since: int, number: int) -> Iterator[pa.Table]:
-    """Yield the rows that were quarantined again, with the ids and checkpoints of those that they are.
+    """Yield the rows that were quarantined again, with the ids and checkpoints that they had before.
 
-    before: the quarantine until now; None: nothing is to be recognised. since: its rows of later checkpoints only, for
-    all others stay. number: the checkpoint of all other rows.
+    again: the backfill's quarantine.
+    before: the pipeline's quarantine, of which rows are recognised; None if none are.
+    since: considers only rows of `before` from later checkpoints. Earlier ones are not replaced.
+    number: the checkpoint of rows that are new.
     """
     import pyarrow as pa
 
-    known = _rows_by_content(before, since) if before is not None else _KnownRows()
+    earlier_rows = _rows_by_content(before, since) if before is not None else _EarlierRows()
     schema = arrow_schema(again.schema, [field["name"] for field in again.schema["fields"]])
-    if known:
-        known.keep_until_settled(_settled(again))
+    if earlier_rows:
+        earlier_rows.reserve_settled(_settled(again))
     for batch in dataset(again).to_batches(batch_size=_BATCH_ROWS):
         rows = pa.Table.from_batches([batch])
-        if not known:
-            numbers = pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)
-            yield conform(_with_row(rows, {CHECKPOINT: numbers}), schema, rows.num_rows, {})
-            continue
-        settled = _values(rows, SETTLED)
-        found = [known.claim(key, end is not None) for key, end in zip(_contents(rows), settled, strict=True)]
-        own, ends = _values(rows, ID), _values(rows, SETTLED_IN)
-        settled_in = [
-            None if end is None else (row.settled_in if row else None) or number
-            for end, row in zip(ends, found, strict=True)
-        ]
-        fixed = {
-            ID: pa.array([row.id if row else id for row, id in zip(found, own, strict=True)], pa.string()),
-            CHECKPOINT: pa.array([row.checkpoint if row else number for row in found], pa.int64()),
-            SETTLED_IN: pa.array(settled_in, pa.int64()),
-        }
-        yield conform(_with_row(rows, fixed), schema, rows.num_rows, {})
+        if earlier_rows:
+            columns = _recognised_columns(rows, earlier_rows, number)
+        else:
+            columns = {CHECKPOINT: pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)}
+        yield conform(_with_columns(rows, columns), schema, rows.num_rows, {})
 
 
-def _with_row(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+def _recognised_columns(rows: pa.Table, earlier_rows: _EarlierRows, number: int) -> dict[str, Any]:
+    import pyarrow as pa
+
+    ids, checkpoints = [], []
+    settled_in: list[int | None] = []
+    columns = (_values(rows, name) for name in (ID, SETTLED, SETTLED_IN))
+    for content, id, outcome, settled_checkpoint in zip(_contents(rows), *columns, strict=True):
+        earlier = earlier_rows.claim(content, outcome is not None)
+        ids.append(earlier.id if earlier else id)
+        checkpoints.append(earlier.checkpoint if earlier else number)
+        if settled_checkpoint is None:
+            settled_in.append(None)
+        else:
+            settled_in.append((earlier.settled_in if earlier else None) or number)
+    return {
+        ID: pa.array(ids, pa.string()),
+        CHECKPOINT: pa.array(checkpoints, pa.int64()),
+        SETTLED_IN: pa.array(settled_in, pa.int64()),
+    }
+
+
+def _with_columns(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """Replace columns, if the table has them."""
     for name, column in columns.items():
-        if name not in rows.schema.names:
-            continue
-        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+        if name in rows.schema.names:
+            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
     return rows
 
 
@@ -75,37 +86,37 @@ def _values(rows: Any, name: str) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class _KnownRow:
+class _EarlierRow:
     id: str
     checkpoint: int
     settled_in: int | None
 
 
-class _KnownRows:
-    """The rows of the quarantine until now, by what they hold, and whether they still wait there."""
+class _EarlierRows:
+    """The rows of the pipeline's quarantine, by their content and whether they are settled."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[bytes, bool], deque[_KnownRow]] = defaultdict(deque)
-        self._kept: Counter[bytes] = Counter()
+        self._rows: dict[tuple[bytes, bool], deque[_EarlierRow]] = defaultdict(deque)
+        self._reserved: Counter[bytes] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._rows)
 
-    def add(self, key: bytes, row: _KnownRow) -> None:
-        self._rows[key, row.settled_in is not None].append(row)
+    def add(self, content: bytes, row: _EarlierRow) -> None:
+        self._rows[content, row.settled_in is not None].append(row)
 
-    def keep_until_settled(self, settled: Iterator[bytes]) -> None:
-        """Keep settled rows for those that are settled again: else a request would let one out twice."""
-        self._kept.update(settled)
+    def reserve_settled(self, settled: Iterator[bytes]) -> None:
+        """Reserve settled rows for rows that are settled again. Otherwise a request could release a row twice."""
+        self._reserved.update(settled)
 
-    def claim(self, key: bytes, settled: bool) -> _KnownRow | None:
-        """Return a row with this content, each once: one that is settled or not, as it is now, if there is one."""
+    def claim(self, content: bytes, settled: bool) -> _EarlierRow | None:
+        """Return an earlier row with this content, each one once. Rows that are settled alike come first."""
         if settled:
-            self._kept[key] -= 1
-        alike, unlike = self._rows.get((key, settled)), self._rows.get((key, not settled))
+            self._reserved[content] -= 1
+        alike, unlike = self._rows.get((content, settled)), self._rows.get((content, not settled))
         if alike:
             return alike.popleft()
-        if unlike and (settled or len(unlike) > self._kept[key]):
+        if unlike and (settled or len(unlike) > self._reserved[content]):
             return unlike.popleft()
         return None
 
@@ -119,23 +130,23 @@ def _settled(again: Snapshot) -> Iterator[bytes]:
             yield from _contents(batch)
 
 
-def _rows_by_content(before: Snapshot, since: int) -> _KnownRows:
-    """Return the rows of later checkpoints, by content: several rows may have the same."""
+def _rows_by_content(before: Snapshot, since: int) -> _EarlierRows:
+    """Return the rows of checkpoints after `since`."""
     import pyarrow.compute as pc
 
-    known = _KnownRows()
+    earlier_rows = _EarlierRows()
     for batch in dataset(before).to_batches(filter=pc.field(CHECKPOINT) > since, batch_size=_BATCH_ROWS):
         columns = [_values(batch, name) for name in (ID, CHECKPOINT, SETTLED, SETTLED_IN)]
-        for key, (id, checkpoint, settled, settled_in) in zip(
-            _contents(batch), zip(*columns, strict=True), strict=True
-        ):
-            known.add(key, _KnownRow(id, checkpoint, settled_in if settled is not None else None))
-    return known
+        for content, id, checkpoint, outcome, settled_in in zip(_contents(batch), *columns, strict=True):
+            earlier_rows.add(content, _EarlierRow(id, checkpoint, settled_in if outcome is not None else None))
+    return earlier_rows
 
 
 def _contents(rows: Any) -> Iterator[bytes]:
-    """Yield for each row what tells it from others: its values, its stream, and the rules that it breaks. A column that
-    is not there is one without a value."""
+    """Yield a hash of each row's content: its values, its stream, and the rules that it breaks.
+
+    Nulls are not part of it, so a missing column equals a column of nulls.
+    """
     names = sorted(name for name in rows.schema.names if name not in _NOT_CONTENT)
     for row in python_rows(rows.select(names)):
         row[RULES] = sorted(row[RULES] or ())

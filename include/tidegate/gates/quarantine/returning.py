@@ -1,6 +1,7 @@
-"""Rows that leave quarantine: which ones requests select, how they rejoin the stream, and how they are marked.
+"""Releases rows from quarantine: selects those that requests are about, adds them to the stream, and marks them.
 
-A row that comes too late for an operator behind the gate would be lost there. So it stays, marked with the reason.
+A row that is too late for an operator downstream of the gate would be lost there. So it stays in quarantine, marked
+with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = [
     "ReleasedRows",
     "late_text",
     "lateness_of",
-    "untold_text",
+    "unknown_text",
     "without_time_text",
 ]
 
@@ -40,17 +41,17 @@ _REASON = "_tidegate_reason"
 
 @dataclass(frozen=True)
 class LateLimit:
-    """An operator behind the gate, and the watermark that it has in front of this checkpoint's rows."""
+    """A downstream operator that drops late rows, and its watermark before this checkpoint's rows."""
 
     operator: LateBehind
     watermark: datetime | None
-    rows_there: Callable[[DataFrame], DataFrame | None] | None = None
-    """Returns what the stages on the way make of rows that pass the gate; None: nobody can tell. Unset: there are no
-    stages on the way."""
+    run_stages: Callable[[DataFrame], DataFrame | None] | None = None
+    """Runs the stages between the gate and the operator on rows. Returns None if their result cannot be known. None: no
+    stage is in between."""
 
 
 class ReleasedRows:
-    """The rows of a gate's quarantine that the plan's requests select. The first request for a row counts."""
+    """The rows of a gate's quarantine that the plan's requests select. If several select a row, the first counts."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class ReleasedRows:
         *,
         numbered: DataFrame | None = None,
     ) -> None:
-        """fields: the stream's columns. takers: the operators behind the gate that take no late rows. numbered: the
-        rows, if it is known which request each is for."""
+        """fields: the stream's columns. takers: the downstream operators that drop late rows. numbered: the selected
+        rows with the numbers of their requests, if these are known already."""
         from pyspark.sql import functions as f
 
         self.requests = requests
@@ -75,9 +76,9 @@ class ReleasedRows:
         self.rows = materialize(self._with_reasons(numbered.drop(q.STAYS), fields, takers))
         counts = self.rows.groupBy(_REQUEST, q.STAYS).count().collect()
         self.selected = sum(row[2] for row in counts)
-        """All rows that requests are about."""
+        """Number of rows that requests are about."""
         self.stays: dict[str, int] = {}
-        """Rows that were to be released and stay, by the reason."""
+        """Number of rows that cannot be released, by reason."""
         self.released = 0
         for request, reason, count in counts:
             if reason is not None:
@@ -90,84 +91,90 @@ class ReleasedRows:
         return [request.number for request in self.requests if request.action == "release"]
 
     def _with_reasons(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[LateLimit]) -> DataFrame:
-        """Add why a row is not released, if it is not: the reason of the first operator that would lose it, or of which
-        nobody can tell whether it would."""
+        """Add the column with the reason why a row cannot be released: the first operator that drops it, or may."""
         from pyspark.sql import functions as f
 
+        if not self._releasing:
+            return rows.withColumn(q.STAYS, f.lit(None).cast("string"))
+        original_columns = rows.columns
         reasons: list[Column] = []
-        own = rows.columns
-        for place, taker in enumerate(takers if self._releasing else ()):
-            if taker.rows_there is None:
+        for index, taker in enumerate(takers):
+            if taker.run_stages is None:
                 by_name = {field.name: self._current_column(rows, field) for field in fields}
                 reasons.append(_reason(taker, fields, by_name))
                 continue
-            name = f"{_REASON}{place}"
-            of_requests = [self._reasons_after_stages(rows, number, fields, taker, name) for number in self._releasing]
-            rows = rows.join(reduce(_union, of_requests), [q.ID], "left")
+            name = f"{_REASON}{index}"
+            by_request = [self._reasons_after_stages(rows, number, fields, taker, name) for number in self._releasing]
+            rows = rows.join(reduce(_union, by_request), [q.ID], "left")
             reasons.append(f.col(name))
-        reason = f.coalesce(*reasons) if reasons else f.lit(None)
-        stays = f.when(f.col(_REQUEST).isin(self._releasing), reason) if reasons else reason
-        return rows.withColumn(q.STAYS, stays.cast("string")).select(*map(quoted, own), q.STAYS)
+        reason = f.lit(None)
+        if reasons:
+            reason = f.when(f.col(_REQUEST).isin(self._releasing), f.coalesce(*reasons))
+        return rows.withColumn(q.STAYS, reason.cast("string")).select(*map(quoted, original_columns), q.STAYS)
 
     def _reasons_after_stages(
         self, rows: DataFrame, number: int, fields: Sequence[StructField], taker: LateLimit, name: str
     ) -> DataFrame:
-        """Return, by the ids of the rows of a request that would stay, why: by what stages make of their times. Where
-        these leave the ids out, a row that would stay lets all of them stay."""
+        """Return the ids of a request's rows that an operator drops, with the reasons, after the stages in between.
+
+        If the stages do not keep the ids, it is unknown which row is late: then none of the request's rows is released.
+        """
         from pyspark.sql import functions as f
 
-        chosen = rows.where(f.col(_REQUEST) == number)
-        values = [self._current_column(chosen, field).alias(field.name) for field in fields]
-        there, has_ids = _rows_at_operator(taker, chosen.select(*values, q.ID))
-        if there is None:
-            return chosen.select(q.ID, f.lit(untold_text(taker.operator)).alias(name))
-        columns = {field.name: f.col(quoted(field.name)) for field in there.schema.fields}
-        reason = _reason(taker, there.schema.fields, columns)
+        selected = rows.where(f.col(_REQUEST) == number)
+        values = [self._current_column(selected, field).alias(field.name) for field in fields]
+        arriving, has_ids = _rows_at_operator(taker, selected.select(*values, q.ID))
+        if arriving is None:
+            return selected.select(q.ID, f.lit(unknown_text(taker.operator)).alias(name))
+        columns = {field.name: f.col(quoted(field.name)) for field in arriving.schema.fields}
+        reason = _reason(taker, arriving.schema.fields, columns)
         if has_ids:
-            late = there.select(q.ID, reason.alias(name)).where(f.col(name).isNotNull())
+            late = arriving.select(q.ID, reason.alias(name)).where(f.col(name).isNotNull())
             return late.groupBy(q.ID).agg(f.min(name).alias(name))
-        found = there.select(reason.alias(name)).agg(f.min(name)).first()
-        text = found[0] if found is not None else None
-        text = f"{text}; or that is so of another row of its request: release it alone" if text else None
-        return chosen.select(q.ID, f.lit(text).cast("string").alias(name))
+        first_reason = arriving.select(reason.alias(name)).agg(f.min(name)).first()
+        text = None
+        if first_reason is not None and first_reason[0]:
+            text = f"{first_reason[0]}; or another row of its request is: release it alone"
+        return selected.select(q.ID, f.lit(text).cast("string").alias(name))
 
     def released_again(
         self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[LateLimit]
     ) -> ReleasedRows:
-        """Return those of another quarantine's waiting rows that are the same: with the same values, and breaking the
-        same rules. Of equal ones, as many as there are here.
+        """Return the same rows of another quarantine: with the same values, broken rules and number of copies.
 
-        since: of the rows here, only those that were quarantined after this checkpoint. fields, takers: as above.
+        rows: the other quarantine, of which only unsettled rows are considered.
+        since: considers only rows here that were quarantined after this checkpoint.
+        fields, takers: as for the constructor.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        def counted(frame: DataFrame) -> DataFrame:
+        def number_copies(frame: DataFrame) -> DataFrame:
             number = f.row_number().over(Window.partitionBy(_CONTENT).orderBy(q.CHECKPOINT, q.ID))
             return frame.withColumn(_CONTENT, _content(frame)).withColumn(_COPY, number)
 
-        wanted = counted(self.rows.where(f.col(q.CHECKPOINT) > since)).select(_CONTENT, _COPY, _REQUEST)
-        there = counted(rows.where(f.col(q.SETTLED).isNull()))
-        numbered = there.join(wanted, [_CONTENT, _COPY]).drop(_CONTENT, _COPY)
+        requested = number_copies(self.rows.where(f.col(q.CHECKPOINT) > since)).select(_CONTENT, _COPY, _REQUEST)
+        unsettled = number_copies(rows.where(f.col(q.SETTLED).isNull()))
+        numbered = unsettled.join(requested, [_CONTENT, _COPY]).drop(_CONTENT, _COPY)
         return ReleasedRows(rows, self.requests, self.checkpoint, fields, takers, numbered=numbered)
 
     def marked(self) -> DataFrame:
-        """Return the rows as they stay in quarantine, marked with their outcome."""
+        """Return the rows as the quarantine stores them, marked with their outcome."""
         from pyspark.sql import functions as f
 
         outcomes = {"release": "released", "discard": "discarded"}
-        leaves = f.col(q.STAYS).isNull()
+        is_settled = f.col(q.STAYS).isNull()
         marked = self.rows.withColumns(
             {
-                q.SETTLED: f.when(leaves, self._rows_by_request(lambda request: f.lit(outcomes[request.action]))),
-                q.SETTLED_IN: f.when(leaves, f.lit(self.checkpoint).cast("long")),
-                q.SETTLED_BY: f.when(leaves, self._rows_by_request(lambda request: f.lit(request.by))),
+                q.SETTLED: f.when(is_settled, self._rows_by_request(lambda request: f.lit(outcomes[request.action]))),
+                q.SETTLED_IN: f.when(is_settled, f.lit(self.checkpoint).cast("long")),
+                q.SETTLED_BY: f.when(is_settled, self._rows_by_request(lambda request: f.lit(request.by))),
             }
         ).drop(_REQUEST)
         return marked if self.stays or self._had_reasons else marked.drop(q.STAYS)
 
     def joined(self, passed: DataFrame) -> DataFrame:
-        """Return the rows that passed together with the released ones, corrected and in the same columns."""
+        """Return the rows that passed and the released ones, which are corrected and have the same columns."""
         from pyspark.sql import functions as f
 
         if not self.released:
@@ -178,16 +185,19 @@ class ReleasedRows:
         return passed.unionByName(rows.select(*columns))
 
     def _refuse_lost_values(self, stream_columns: list[str]) -> None:
-        """Raise Invalid if rows would be released without one of their values, because the stream no longer has the
-        column: a value from when they were quarantined, or one that somebody has set. A column that the request sets to
-        null loses nothing."""
+        """Raise Invalid if released rows have values in columns that the stream no longer has.
+
+        Both stored and corrected values count. A release that sets such a column to null gives up its values.
+        """
         from pyspark.sql import functions as f
 
         present = {*(name.casefold() for name in stream_columns), *q.OWN_COLUMNS, _REQUEST}
         absent = [name for name in self.rows.columns if name.casefold() not in present and name not in present]
+        if not absent:
+            return
         lost_columns: dict[int, list[str]] = {}
         for request in self.requests:
-            if request.action != "release" or not absent:
+            if request.action != "release":
                 continue
             with_values = {name for name in absent if request.correct.get(name) is not None}
             uncorrected = [name for name in absent if name not in request.correct]
@@ -212,8 +222,7 @@ class ReleasedRows:
             )
 
     def _current_column(self, rows: DataFrame, field: Any) -> Column:
-        """Return a column as the stream has it now: corrected, as it was quarantined, or null if it is newer than the
-        row."""
+        """Return a column as corrected, else as quarantined, else null if the column is newer than the row."""
         from pyspark.sql import functions as f
 
         value = f.col(quoted(field.name)) if field.name in rows.columns else f.lit(None)
@@ -232,18 +241,20 @@ class ReleasedRows:
 
 @dataclass(frozen=True)
 class ReleasedInPlace:
-    """Bad rows of a line's checkpoint, some of which it lets out at once: where the pipeline has held them back."""
+    """The bad rows of a backfill's checkpoint. It releases some at once that the pipeline released later."""
 
     all: DataFrame
-    """All of them, as the quarantine has them."""
+    """All bad rows, with the quarantine's columns."""
     unrequested: DataFrame
-    """Those that nobody has asked for."""
+    """Those that no request is about."""
     released: ReleasedRows
 
-    def rows(self, back: ReleasedRows | None) -> DataFrame:
-        """Return the rows to stage. back: returning rows."""
+    def rows(self, earlier: ReleasedRows | None) -> DataFrame:
+        """Return the rows to stage. earlier: rows of earlier checkpoints that the plan releases as well."""
         rows = self.unrequested.unionByName(self.released.marked(), allowMissingColumns=True)
-        return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
+        if earlier is not None:
+            rows = rows.unionByName(earlier.marked(), allowMissingColumns=True)
+        return rows
 
 
 _WHOLE_MOMENTS: Final = {
@@ -251,27 +262,30 @@ _WHOLE_MOMENTS: Final = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
-"""Spark leaves out what is below a millisecond unless it is told not to."""
+"""Formats with microseconds. Spark's default ones stop at milliseconds."""
 
 
 def _content(rows: DataFrame) -> Column:
-    """Return what tells a row from others. A column that is not there is one without a value."""
+    """Return a text of a row's values and broken rules, by which equal rows are found.
+
+    Nulls are not part of it, so a missing column equals a column of nulls.
+    """
     from pyspark.sql import functions as f
 
-    own = {q.ID, q.CHECKPOINT, q.SETTLED, q.SETTLED_IN, q.SETTLED_BY, q.STAYS, _REQUEST}
-    names = sorted(name for name in rows.columns if name not in own)
+    bookkeeping = {q.ID, q.CHECKPOINT, q.SETTLED, q.SETTLED_IN, q.SETTLED_BY, q.STAYS, _REQUEST}
+    names = sorted(name for name in rows.columns if name not in bookkeeping)
     values = [f.array_sort(name).alias(name) if name == q.RULES else f.col(quoted(name)) for name in names]
-    return f.to_json(f.struct(*values), _WHOLE_MOMENTS)  # it leaves out what is null
+    return f.to_json(f.struct(*values), _WHOLE_MOMENTS)
 
 
 def _selects(request: Request) -> Column:
     """Return the condition that a request selects a row."""
     from pyspark.sql import functions as f
 
-    waits = f.col(q.SETTLED).isNull()
-    if request.in_place:  # a later line lets out again what an earlier one has let out
-        waits |= f.col(q.SETTLED) == "released"
-    conditions = [f.col(q.CHECKPOINT) <= request.seen, waits]
+    is_open = f.col(q.SETTLED).isNull()
+    if request.in_place:  # a later backfill releases again what an earlier one has released
+        is_open |= f.col(q.SETTLED) == "released"
+    conditions = [f.col(q.CHECKPOINT) <= request.seen, is_open]
     if request.ids:
         conditions.append(f.col(q.ID).isin(request.ids))
     if request.checkpoints:
@@ -282,51 +296,56 @@ def _selects(request: Request) -> Column:
 
 
 def _rows_at_operator(taker: LateLimit, rows: DataFrame) -> tuple[DataFrame | None, bool]:
-    """Return what the stages on the way make of rows, and whether they leave the rows' ids in."""
-    assert taker.rows_there is not None
-    with contextlib.suppress(Exception):  # a stage may not expect a column more
-        there = taker.rows_there(rows)
-        if there is None or q.ID in there.columns:
-            return there, True
-    return taker.rows_there(rows.drop(q.ID)), False
+    """Return the rows after the stages in between, and whether these keep the rows' ids."""
+    assert taker.run_stages is not None
+    with contextlib.suppress(Exception):  # a stage may fail on an additional column
+        arriving = taker.run_stages(rows)
+        if arriving is None or q.ID in arriving.columns:
+            return arriving, True
+    return taker.run_stages(rows.drop(q.ID)), False
 
 
 def _reason(taker: LateLimit, fields: Sequence[StructField], columns: Mapping[str, Column]) -> Column:
-    """Return why a row would be lost that comes to an operator in this form; null: it would not."""
+    """Return why an operator would drop a row with these columns; null if it would not."""
     from pyspark.sql import functions as f
 
-    wanted = (taker.operator.column or "").casefold()
-    field = next((field for field in fields if field.name.casefold() == wanted), None)
+    time_column = (taker.operator.column or "").casefold()
+    field = next((field for field in fields if field.name.casefold() == time_column), None)
     if field is None or field.dataType.typeName() not in ("timestamp", "timestamp_ntz", "date"):
-        return f.lit(untold_text(taker.operator))
+        return f.lit(unknown_text(taker.operator))
     time = f.unix_micros(columns[field.name].cast("timestamp"))
-    until = None if taker.watermark is None else micros_of(taker.watermark)
-    late = f.lit(False) if until is None else lateness_of(taker.operator).column(time, until)
-    return f.when(time.isNull(), f.lit(without_time_text(taker.operator))).when(
-        late, f.lit(late_text(taker.operator, taker.watermark))
-    )
+    reason = f.when(time.isNull(), f.lit(without_time_text(taker.operator)))
+    if taker.watermark is None:
+        return reason
+    late = lateness_of(taker.operator).column(time, micros_of(taker.watermark))
+    return reason.when(late, f.lit(late_text(taker.operator, taker.watermark)))
 
 
 def _union(first: DataFrame, second: DataFrame) -> DataFrame:
     return first.unionByName(second)
 
 
-def lateness_of(behind: LateBehind) -> Lateness:
-    """Return the rule by which an operator takes rows."""
-    return Lateness(behind.lasts, behind.slide, behind.allowed)
+def lateness_of(operator: LateBehind) -> Lateness:
+    """Return the rule by which an operator considers rows late."""
+    return Lateness(operator.lasts, operator.slide, operator.allowed)
 
 
-def late_text(behind: LateBehind, watermark: datetime | None) -> str:
-    """Return the reason why a row stays that an operator takes no more."""
-    come_to = f", which has come to {watermark:%Y-%m-%d %H:%M:%S} UTC" if watermark is not None else ""
-    return f"too late for {behind.what}{come_to}"
+def late_text(operator: LateBehind, watermark: datetime | None) -> str:
+    """Return the reason why a late row stays in quarantine."""
+    text = f"too late for {operator.what}"
+    if watermark is not None:
+        text += f", whose watermark is at {watermark:%Y-%m-%d %H:%M:%S} UTC"
+    return text
 
 
-def without_time_text(behind: LateBehind) -> str:
-    """Return the reason why a row stays that has no time."""
-    return f"no time in {behind.column}, by which {behind.what} goes"
+def without_time_text(operator: LateBehind) -> str:
+    """Return the reason why a row without a time stays in quarantine."""
+    return f"no time in {operator.column}, which {operator.what} needs"
 
 
-def untold_text(behind: LateBehind) -> str:
-    """Return the reason why a row stays of which nobody can tell whether an operator still takes it."""
-    return f"maybe too late for {behind.what}: its time in {behind.column} is made behind the gate, not from it alone"
+def unknown_text(operator: LateBehind) -> str:
+    """Return the reason why a row stays in quarantine that may be late or not."""
+    return (
+        f"maybe too late for {operator.what}: its time in {operator.column} is computed after the gate, "
+        "not from this row alone"
+    )

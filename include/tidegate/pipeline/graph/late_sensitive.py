@@ -1,4 +1,4 @@
-"""The operators behind a gate that would lose a row for coming too late: rows that are released from quarantine do."""
+"""Finds the operators downstream of a gate that drop late rows, as rows that are released from quarantine may be."""
 
 from __future__ import annotations
 
@@ -16,48 +16,58 @@ __all__ = ["find_late_sensitive_operators", "streams_after"]
 
 
 def streams_after(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
-    """Return the streams that the rows of a gate come to, through stages and operators, each with the stages on the
-    way. What an operator computes of a row is no such row any more; but a user's function may pass rows on, with their
-    times."""
-    ways: dict[str, tuple[str, ...]] = {gate: ()}
+    """Return the streams that a gate's rows reach, each with the stages in between.
+
+    Rows that an operator computes are new rows, so they do not count. But an operator with a user's function may emit
+    the rows that it receives, with their times.
+    """
+    paths: dict[str, tuple[str, ...]] = {gate: ()}
     for stage in graph.stages:
-        before = [ways[name] for name in stage.inputs if name in ways]
-        if not before:
+        input_paths = [paths[name] for name in stage.inputs if name in paths]
+        if not input_paths:
             continue
-        way = dict.fromkeys(name for each in before for name in each)
-        own = (stage.name,) if isinstance(stage, StageNode) else ()
+        path: dict[str, None] = {}
+        for input_path in input_paths:
+            path |= dict.fromkeys(input_path)
+        if isinstance(stage, StageNode):
+            path[stage.name] = None
         spec = spec_of(stage)
-        computes = spec is not None and spec.output.columns is not None and spec.code is None
-        ways |= dict.fromkeys(_late_outputs(stage) if computes else stage.produces, (*way, *own))
-    return ways
+        computes_rows = spec is not None and spec.output.columns is not None and spec.code is None
+        for stream in _late_outputs(stage) if computes_rows else stage.produces:
+            paths[stream] = tuple(path)
+    return paths
 
 
 def _late_outputs(stage: Node) -> list[str]:
-    """Return the streams of the rows that an operator leaves out as late: they are as they came."""
+    """Return the outputs with an operator's late rows, which it emits unchanged."""
     spec = spec_of(stage)
     inputs = spec.timed_inputs if spec is not None else ()
     return [f"{stage.name}.{input.late_output}" for input in inputs if input.lateness is not None]
 
 
 def find_late_sensitive_operators(graph: Graph, gate: str) -> list[LateBehind]:
-    """Return the operators that the rows of a gate come to, and that take no late rows. One whose late rows somebody
-    takes loses none."""
-    ways = streams_after(graph, gate)
-    taken = {name for stage in graph.stages for name in stage.inputs} | {sink.input for sink in graph.sinks.values()}
-    found = []
+    """Return the operators that a gate's rows reach, and that drop late ones.
+
+    An operator whose late rows have a user does not count, since it drops none.
+    """
+    paths = streams_after(graph, gate)
+    used = {sink.input for sink in graph.sinks.values()}
     for stage in graph.stages:
-        if isinstance(stage, OperatorNode) and not ways.keys().isdisjoint(stage.inputs):
-            found += list(_inputs(graph, stage, ways, taken))
-    return found
+        used.update(stage.inputs)
+    operators: list[LateBehind] = []
+    for stage in graph.stages:
+        if isinstance(stage, OperatorNode) and not paths.keys().isdisjoint(stage.inputs):
+            operators += _inputs(graph, stage, paths, used)
+    return operators
 
 
 def _inputs(
-    graph: Graph, stage: OperatorNode, ways: dict[str, tuple[str, ...]], taken: set[str]
+    graph: Graph, stage: OperatorNode, paths: dict[str, tuple[str, ...]], used: set[str]
 ) -> Iterator[LateBehind]:
     lags = lag_by_source(graph.sources, graph.stages)
     for stream, input in zip(stage.inputs, stage.spec.timed_inputs, strict=False):
-        lateness = input.lateness if stream in ways and stage.keeps_state else None
-        if lateness is None or f"{stage.name}.{input.late_output}" in taken:
+        lateness = input.lateness if stream in paths and stage.keeps_state else None
+        if lateness is None or f"{stage.name}.{input.late_output}" in used:
             continue
         yield LateBehind(
             operator=stage.name,
@@ -67,5 +77,5 @@ def _inputs(
             slide=lateness.slide,
             allowed=lateness.allowed,
             stream=stream,
-            stages=list(ways[stream]),
+            stages=list(paths[stream]),
         )
