@@ -1,11 +1,11 @@
-"""Analyse a whole pipeline on empty frames: every error of its declaration, all at once, before any row is touched.
+"""Analyses a pipeline on empty frames, to find all errors of its declaration without reading a row.
 
-Spark plans each stage, operator, gate and sink as for a checkpoint without input, and computes nothing: so it is known
-which columns every stream has, and whether everything that takes them can. `tidegate check` and `tidegate plan` do this
-before anything is deployed; a job does it when it has failed, to tell an error of the declaration from one in its data.
+Spark plans each stage, operator, gate and sink as for a checkpoint without input, and computes nothing. This shows
+which columns every stream has, and whether all of its users can handle them. `tidegate check` and `tidegate plan` do
+this before a deployment; a job does it after a failure, to tell an error in the declaration from one in the data.
 
-What follows from a wrong node is not reported: its streams are unknown, and so is all that comes behind it. To check
-something else, write a function and add it to CHECKS.
+The streams of a faulty node are unknown, so nodes downstream of it are not analysed. To check something else, add a
+function to CHECKS.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Analysed:
-    """A pipeline whose streams are known, each as a frame without rows. A stream behind a wrong node is missing."""
+    """A pipeline and its streams, as frames without rows. Streams at and after a faulty node are missing."""
 
     coordinator: Coordinator
     plan: Plan
@@ -64,7 +64,7 @@ class Analysed:
 
 
 Check = Callable[[Analysed], Iterator[TidegateError]]
-"""Yields what is wrong with what the pipeline makes of its streams."""
+"""Yields the errors that it finds in an analysed pipeline."""
 
 
 def analyse(
@@ -74,27 +74,31 @@ def analyse(
     changes: Sequence[SourceChange] = (),
     plan: Plan | None = None,
 ) -> list[TidegateError]:
-    """Return every error of the declaration. Nothing is written, and no row is read.
+    """Return all errors of the declaration. Nothing is written, and no row is read.
 
-    base: the checkpoint that the code is to continue from. changes: the sources moved or dropped since then.
-    plan: that of a checkpoint, whose ranges tell the columns of sources; else each source is asked.
+    base: the checkpoint that the code will continue from.
+    changes: the sources that were moved or dropped since then.
+    plan: the plan of a checkpoint. The columns of sources are those of its ranges; without it, each source plans anew.
     """
     coordinator = copy.copy(coordinator)
     coordinator.only_looks = True
     analysis = _Analysis(coordinator, spark, base, changes, plan)
     analysis.run()
-    known = Analysed(coordinator, analysis.plan, analysis.streams)
-    return analysis.errors + [error for check in CHECKS for error in check(known)]
+    analysed = Analysed(coordinator, analysis.plan, analysis.streams)
+    errors = analysis.errors
+    for check in CHECKS:
+        errors += check(analysed)
+    return errors
 
 
 def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
-    """Return one error that tells all of them."""
+    """Combine errors into one."""
     if len(errors) == 1 and isinstance(errors[0], Invalid):
         return errors[0]
+    lines = [f"the pipeline is wrong in {len(errors)} places:"]
+    lines += [f"{error.reason}: {error.what}" for error in errors]
     return Invalid(
-        "\n    ".join(
-            [f"the pipeline is wrong in {len(errors)} places:", *(f"{error.reason}: {error.what}" for error in errors)]
-        ),
+        "\n    ".join(lines),
         expected="; ".join(dict.fromkeys(error.expected for error in errors if error.expected)),
         help="\n    ".join(dict.fromkeys(error.help for error in errors if error.help)),
         reason="BAD_DECLARATION",
@@ -102,31 +106,31 @@ def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
     )
 
 
-# -- the checks of what takes streams ------------------------------------------------------------------------
+# -- checks of sources and sinks -----------------------------------------------------------------------------
 
 
-def _event_times(known: Analysed) -> Iterator[TidegateError]:
-    """Sources whose rows lack their column of event time."""
-    for name, sourcing in known.coordinator.graph.sources.items():
-        frame, column = known.streams.get(name), sourcing.event_time
+def _check_event_times(analysed: Analysed) -> Iterator[TidegateError]:
+    """Find sources whose rows lack their column of event time."""
+    for name, sourcing in analysed.coordinator.graph.sources.items():
+        frame, column = analysed.streams.get(name), sourcing.event_time
         if frame is not None and column is not None:
             yield from _raised(partial(time_micros, frame, column, f"source {name!r}"))
 
 
-def _outputs(known: Analysed) -> Iterator[TidegateError]:
-    """Sinks that cannot take the columns of their stream: by their keys, or by the table that is there."""
-    contexts = known.coordinator.contexts(known.coordinator.graph.sinks)
-    for name, sinking in known.coordinator.graph.sinks.items():
-        frame = known.streams.get(sinking.input)
+def _check_outputs(analysed: Analysed) -> Iterator[TidegateError]:
+    """Find sinks that cannot write the columns of their stream, because of their keys or of the existing table."""
+    contexts = analysed.coordinator.contexts(analysed.coordinator.graph.sinks)
+    for name, sinking in analysed.coordinator.graph.sinks.items():
+        frame = analysed.streams.get(sinking.input)
         if frame is not None:
             yield from _raised(partial(sinking.sink.check_output, frame, contexts[name]))
 
 
-CHECKS: tuple[Check, ...] = (_event_times, _outputs)
-"""What is checked once the streams are known."""
+CHECKS: tuple[Check, ...] = (_check_event_times, _check_outputs)
+"""Checks that run once all streams are analysed."""
 
 
-# -- the streams ---------------------------------------------------------------------------------------------
+# -- streams -------------------------------------------------------------------------------------------------
 
 
 class _Analysis:
@@ -165,22 +169,23 @@ class _Analysis:
                     self._add(stage, runner)
 
     def _add(self, stage: Node, runner: _AnalysingRunner) -> None:
-        """Add the stage's streams, without rows; or its error."""
-        where = ""
+        """Add the stage's streams, without rows, or its error."""
         if isinstance(stage, GateNode):
-            result = self._attempt(partial(self._judged, stage), f"gate {stage.name!r}", where)
+            streams = self._attempt(partial(self._after_gate, stage), f"gate {stage.name!r}", "")
         elif isinstance(stage, OperatorNode):
-            work = partial(runner.run, stage, self.streams, self.spark, waits=True)
-            result = self._attempt(lambda: _without_rows(work()), f"operator {stage.name!r}", where)
+            run = partial(runner.run, stage, self.streams, self.spark, waits=True)
+            streams = self._attempt(lambda: _without_rows(run()), f"operator {stage.name!r}", "")
         else:
-            where = declared_at(stage.function)
-            result = self._attempt(
-                lambda: _without_rows(stage_results(stage, self.streams, self.graph)), f"stage {stage.name!r}", where
-            )
-        self.streams |= result or {}
+            run = partial(stage_results, stage, self.streams, self.graph)
+            streams = self._attempt(lambda: _without_rows(run()), f"stage {stage.name!r}", declared_at(stage.function))
+        if streams is not None:
+            self.streams |= streams
 
     def _attempt(self, work: Callable[[], T], subject: str, where: str) -> T | None:
-        """Return the result. None: it is wrong, which is noted, or nothing can be said without rows."""
+        """Return the result of `work`. If it fails, add the error and return None.
+
+        Errors that need not occur with rows, such as a stage's own exceptions, are not added.
+        """
         try:
             return work()
         except Unavailable as error:
@@ -205,7 +210,7 @@ class _Analysis:
         return None
 
     def _read(self, sourcing: SourceNode) -> DataFrame | None:
-        """Return a source's columns, without rows."""
+        """Return a frame with a source's columns, or None if they are unknown."""
         if (declared := sourcing.source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
         context = self.coordinator.source_context(sourcing.name)
@@ -219,14 +224,15 @@ class _Analysis:
             splits = sourcing.source.plan(start, context).splits
         except Invalid:
             if sourcing.source.by_interval:
-                return None  # there may be nothing of that day
+                return None  # that interval may have no input
             raise
         return no_rows_like(sourcing.source.read(self.spark, splits, context))
 
     def _read_planned(self, sourcing: SourceNode) -> DataFrame | None:
-        """Return the columns of a job's input, without rows. None: it cannot be read, such as a file that was deleted
-        after the plan. That is no fault of the declaration: the job's own error tells of it, and the next run
-        continues.
+        """Return a frame with the columns of a job's input, or None if it cannot be read.
+
+        A file may have been deleted after the plan, for example. That is not an error of the declaration, and the job's
+        own error reports it.
         """
         try:
             return self._read(sourcing)
@@ -239,7 +245,7 @@ class _Analysis:
         return part.end if part is not None and not self.graph.by_interval else None
 
     def _some_interval(self) -> Interval | None:
-        """Return an interval to ask sources with: that of the last checkpoint, or yesterday."""
+        """Return an interval to plan sources with: that of the last checkpoint, or yesterday."""
         if not self.graph.by_interval:
             return None
         if self.base is not None and self.base.interval is not None:
@@ -247,50 +253,56 @@ class _Analysis:
         today = seams.now().replace(hour=0, minute=0, second=0, microsecond=0)
         return Interval(today - timedelta(days=1), today)
 
-    def _judged(self, gated: GateNode) -> dict[str, DataFrame]:
-        """Return the stream behind a gate. Raise Invalid if it cannot judge these rows."""
+    def _after_gate(self, gated: GateNode) -> dict[str, DataFrame]:
+        """Return the streams after a gate. Raise Invalid if it cannot judge these rows."""
         graph, place = self.graph, self.coordinator.place
         frame = self.streams[gated.input]
         if gated.gate.quarantines:
             refuse_reserved_columns(gated, frame.columns)
         gated.gate.check_columns(frame, GateContext(graph.name, gated.name, place))
-        replaced = replaced_rows_of(gated.input)
-        behind = {replaced_rows_of(gated.name): self.streams[replaced]} if replaced in self.streams else {}
-        return {gated.name: frame, **behind}
+        streams = {gated.name: frame}
+        retracted = self.streams.get(replaced_rows_of(gated.input))
+        if retracted is not None:
+            streams[replaced_rows_of(gated.name)] = retracted
+        return streams
 
     def _memory(self) -> BaseMemory | None:
-        """Return what the base remembers, of all jobs."""
+        """Return the memory of all jobs at the base."""
         if self.base is None or self.graph.by_interval:
             return None
-        acks = acks_of(self.coordinator.ledger, self.base)
-        memory = {name: value for ack in acks for name, value in ack.memory.items()}
-        states = {name: payload for ack in acks for name, payload in ack.states.items()}
+        memory: dict[str, Json] = {}
+        states: dict[str, Payload] = {}
+        for ack in acks_of(self.coordinator.ledger, self.base):
+            memory |= ack.memory
+            states |= ack.states
         return BaseMemory(self.base.id, states, sources_under_new_names(memory, self.changes))
 
     def _runner(self, job: Job, memory: BaseMemory | None) -> _AnalysingRunner:
         staging = Staging(self.plan.id, f"analysis-{seams.new_id()}")
         try:
             return _AnalysingRunner(self.coordinator, job, self.plan, staging, memory, {})
-        except Invalid:  # operators mean something else than before: that is found without Spark
+        except Invalid:  # operators have changed their meaning, which is reported elsewhere, without Spark
             return _AnalysingRunner(self.coordinator, job, self.plan, staging, None, {})
 
     def _plan_without_input(self) -> Plan:
-        """Return a plan that reads nothing, as of the base's own time: so nothing falls due."""
+        """Return a plan without input, with the time of the base, so that no timer falls due."""
         coordinator, base, config = self.coordinator, self.base, self.coordinator.settings.record()
-        own = stamp(seams.new_id())
+        header = stamp(seams.new_id())
         if base is not None:
-            own["created"] = base.plan.created
+            header["created"] = base.plan.created
+        next_id = base.id + 1 if base is not None else 1
         interval = self._some_interval()
+        continued = base if interval is None else None
         return Plan(
-            **own,
-            id=self.planned.id if self.planned is not None else 1 + (base.id if base is not None else 0),
+            **header,
+            id=self.planned.id if self.planned is not None else next_id,
             kind="manual",
             run="analysis",
-            base=base.id if base is not None and interval is None else None,
+            base=continued.id if continued is not None else None,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             sources=standing_ranges(
-                base.plan if base is not None and interval is None else None,
+                continued.plan if continued is not None else None,
                 {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()},
                 self.changes,
             ),
@@ -305,7 +317,7 @@ class _Analysis:
         )
 
     def _fixed_inputs(self) -> dict[str, Payload]:
-        """Return what operators read beside their streams."""
+        """Return the inputs of operators that a plan fixes, such as the versions of tables that they join."""
         if self.planned is not None:
             return self.planned.fixed_inputs
         inputs = {}
@@ -320,12 +332,12 @@ class _Analysis:
 
 
 def _without_rows(results: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """Return these streams' columns: Spark is asked for them, and so plans all of it."""
+    """Return frames with the same columns. Spark has to plan the results to know them."""
     return {name: no_rows_like(frame) for name, frame in results.items()}
 
 
 def _follows_from_declaration(error: TidegateError) -> bool:
-    """Return whether an error cannot depend on rows, or on when it is: a stage's own exception may."""
+    """Return whether an error cannot depend on rows or on the time, as a stage's own exception may."""
     if error.reason != "STAGE_FAILED":
         return isinstance(error, Invalid)
     return error.__cause__ is not None and translate(error.__cause__) is not None
@@ -344,7 +356,7 @@ def _raised(call: Callable[[], object]) -> Iterator[TidegateError]:
 
 
 class _AnalysedState(TemporaryState):
-    """A state of which the columns are checked against what it holds, and nothing is read or written."""
+    """A state that only checks columns against the stored ones. It reads and writes nothing."""
 
     is_analysed = True
 
@@ -353,7 +365,7 @@ class _AnalysedState(TemporaryState):
         return super().write_changes(changes, deletes=deletes)
 
     def _rewrite(self, schema: Json, only: object = None) -> None:
-        """It is not written anew."""
+        """Do nothing: it is never written."""
 
 
 class _AnalysingRunner(OperatorRunner):

@@ -1,7 +1,7 @@
-"""Work of one attempt that need not wait for each other, done at once.
+"""Runs independent work of one attempt in parallel.
 
-What a small query costs is mostly its planning, which keeps one core busy; and a large one leaves cores idle when its
-last tasks are at work. Spark runs several queries of one session at once, each asked for by a thread of its own.
+A small query mostly costs planning, which keeps one core busy, and a large one leaves cores idle while its last tasks
+run. Spark runs several queries of one session in parallel if each is requested by a separate thread.
 """
 
 from __future__ import annotations
@@ -23,33 +23,42 @@ Result = TypeVar("Result")
 
 
 def all_at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Do all of it, and return the results in order. Raise the first failure: once nothing is at work any more, so that
-    nobody writes where the caller removes."""
+    """Call all functions in parallel, and return their results in order.
+
+    If one fails, wait for those that run before raising its error, since the caller may delete files that they write.
+    """
     if len(works) == 1:
         return [works[0]()]
     with ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="at-once") as pool:
-        begun = [pool.submit(copy_context().run, work) for work in works]
+        futures = [pool.submit(copy_context().run, work) for work in works]
         try:
-            wait(begun, return_when=FIRST_EXCEPTION)
+            wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            for future in begun:
+            for future in futures:
                 future.cancel()
-    failures = [future.exception() for future in begun if not future.cancelled()]
-    for failure in failures:
+    for future in futures:
+        failure = None if future.cancelled() else future.exception()
         if failure is not None:
             raise failure
-    return [future.result() for future in begun]
+    return [future.result() for future in futures]
 
 
 def stages_in_turn(stages: Sequence[Node], streams: Collection[str], *, one_by_one: bool) -> Iterator[Sequence[Node]]:
-    """Yield the stages, each once all that it takes is among the streams, to which the caller adds what each makes: one
-    stage, or several operators that need not wait for each other. What costs no query comes first, so that as many
-    operators as possible come together. one_by_one: each alone, in the order of the graph."""
-    left = list(stages)
-    while left:
-        ready = [] if one_by_one else [stage for stage in left if all(name in streams for name in stage.inputs)]
+    """Yield the stages in an order in which their inputs are available: one stage, or several independent operators.
+
+    Stages that need no query come first, so that as many operators as possible are yielded together.
+
+    streams: the available streams, to which the caller adds the outputs of each stage.
+    one_by_one: yield each stage alone, in the order of the graph.
+    """
+    remaining = list(stages)
+    while remaining:
+        ready: list[Node] = []
+        if not one_by_one:
+            ready = [stage for stage in remaining if all(name in streams for name in stage.inputs)]
         plain = [stage for stage in ready if isinstance(stage, StageNode)]
         gates = [stage for stage in ready if isinstance(stage, GateNode)]
-        turn: Sequence[Node] = plain[:1] or gates[:1] or ready or left[:1]  # the last fails for what it lacks
-        left = [stage for stage in left if stage not in turn]
+        # If none is ready, the first one fails, and its error names the missing stream.
+        turn: Sequence[Node] = plain[:1] or gates[:1] or ready or remaining[:1]
+        remaining = [stage for stage in remaining if stage not in turn]
         yield turn

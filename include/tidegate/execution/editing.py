@@ -1,7 +1,8 @@
-"""Checkpoints without new input: an operator is given history, or its state is changed by hand.
+"""Makes checkpoints without new input: to bootstrap an operator with history, or to edit its state.
 
-Each is a checkpoint like any other: planned on the last one, with every source standing still; acknowledged, decided
-and published by the same rules. So a crash leaves all of it or nothing, and nobody else works meanwhile.
+These are ordinary checkpoints: they continue from the last one, with all sources unchanged, and are acknowledged,
+decided and published by the same rules. So after a crash the edit is there as a whole or not at all, and no other run
+interferes.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ POLL_S = 0.25
 
 
 def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Mapping[str, DataFrame]) -> Outcome:
-    """Let an operator take rows as if they had come by its inputs. What it gives for them goes nowhere, unless it
-    replaces rows: then it is given on, for what lies behind must know what may be taken back.
+    """Feed rows to an operator as if they had arrived on its inputs.
 
-    rows: by the names of its inputs. An input that is not named has none.
+    Its output for them is dropped, unless the operator retracts rows: then it is passed downstream, where a later
+    retraction of these rows must find them.
+
+    rows: a DataFrame for each input, by the input's name.
     """
     stage = _operator(coordinator, uid)
     unknown = sorted(set(rows) - set(stage.inputs))
@@ -48,14 +51,14 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         raise Invalid(
             f"operator {uid!r} has no input {', '.join(map(repr, unknown))}" if unknown else "there are no rows",
             expected=f"rows for {' and '.join(stage.inputs)}",
-            help="name the stream that the rows would have come by",
+            help="name the stream on which the rows would have arrived",
             reason="NO_SUCH_INPUT",
         )
     if len(set(stage.inputs)) != len(rows):
         raise Invalid(
             f"operator {uid!r} takes {' and '.join(stage.inputs)}, and there are rows for {', '.join(rows)} only",
-            expected="a DataFrame for each input; one without rows will do",
-            help="give the other one as well",
+            expected="a DataFrame for each input, which may have no rows",
+            help="pass rows for the other input as well",
             reason="NO_SUCH_INPUT",
         )
     replaced = [name for name in stage.inputs if name in coordinator.graph.updating]
@@ -65,25 +68,28 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
     def check(operating: OperatorRunner) -> None:
         if stage.spec.is_in_order and operating.has_stored_state(stage):
             raise Invalid(
-                f"operator {uid!r} takes rows in the order of event time, and has taken some: history would come "
-                "behind them",
-                expected="an operator that remembers nothing yet",
-                help="give it a uid of its own, so that it starts afresh, and bootstrap that before its first rows",
+                f"operator {uid!r} takes rows in order of event time, and has taken some: history would arrive after "
+                "them",
+                expected="an operator without state",
+                help="give it a new uid, so that it starts without state, and bootstrap it before its first rows",
                 reason="HISTORY_TOO_LATE",
             )
 
-    def give(operating: OperatorRunner, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        none = {replaced_rows_of(name): empty_like(rows[name]) for name in replaced}
-        return operating.run(stage, {**rows, **none}, spark, waits=True, history=True)
+    def feed(operating: OperatorRunner, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        no_retractions = {replaced_rows_of(name): empty_like(rows[name]) for name in replaced}
+        return operating.run(stage, {**rows, **no_retractions}, spark, waits=True, history=True)
 
     return _checkpoint(
-        coordinator, spark, ManualEdit(coordinator.graph, stage, "bootstrap", check, give, needs_input=False)
+        coordinator, spark, ManualEdit(coordinator.graph, stage, "bootstrap", check, feed, needs_input=False)
     )
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:
-    """Replace the rows of a state by `change(rows)`. Keys that it does not return are forgotten; unchanged rows are not
-    written again. If the operator replaces rows, the resulting changes are passed downstream."""
+    """Replace the rows of a state by `change(rows)`.
+
+    Keys that it does not return are forgotten, and unchanged rows are not rewritten. If the operator retracts rows, the
+    resulting changes of its output are passed downstream.
+    """
     stage = _operator(coordinator, uid)
     if part not in stage.spec.state_names:
         raise Invalid(
@@ -97,9 +103,9 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
         base = operating.base(state_sink_name(uid, part))
         if base is None or not base.files:
             raise Invalid(
-                f"operator {uid!r} has not remembered anything yet",
-                expected="a state to be changed",
-                help="give it rows with bootstrap",
+                f"operator {uid!r} has no state yet",
+                expected="an operator with stored state",
+                help="feed it rows with bootstrap",
                 reason="NO_SUCH_STATE",
             )
 
@@ -114,18 +120,18 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
         return operating.edit(stage, part, changed, streams, spark)
 
     needs_input = uid in coordinator.graph.updating
-    by_hand = ManualEdit(coordinator.graph, stage, "edit", check, edit, needs_input=needs_input)
-    return _checkpoint(coordinator, spark, by_hand)
+    manual_edit = ManualEdit(coordinator.graph, stage, "edit", check, edit, needs_input=needs_input)
+    return _checkpoint(coordinator, spark, manual_edit)
 
 
 def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
-    """Raise Invalid if rows are put in that the stream's own operator does not know, and so would never take back."""
+    """Raise Invalid for rows of a stream with retractions: the operator that emits it would never retract these."""
     if rows.isEmpty():
         return
     raise Invalid(
-        f"operator {uid!r} takes {name!r}, which replaces rows that it gave before, and it has not given these",
-        expected=f"no rows for {name!r}: a DataFrame without any",
-        help=f"give history to the operator that makes {name!r}: what it makes of it is given on to {uid!r}",
+        f"operator {uid!r} takes {name!r}, whose operator retracts rows that it emitted, and it has not emitted these",
+        expected=f"a DataFrame without rows for {name!r}",
+        help=f"bootstrap the operator that emits {name!r}: its output is passed on to {uid!r}",
         reason="NOT_GIVEN",
     )
 
@@ -134,32 +140,39 @@ def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
     operators = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
     if uid in operators and coordinator.graph.by_interval:
         raise Invalid(
-            f"operator {uid!r} remembers nothing: pipeline {coordinator.graph.name!r} reads by data interval, and each "
-            "interval begins with no state",
-            expected="a pipeline that reads whatever is new",
-            help="let the interval's input have the rows, and make the interval again",
+            f"operator {uid!r} has no state: pipeline {coordinator.graph.name!r} reads by data interval, and each "
+            "interval begins without state",
+            expected="a continuous pipeline",
+            help="add the rows to the interval's input, and make the interval again",
             reason="BY_INTERVAL",
         )
     if uid in operators:
         return operators[uid]
     raise Invalid(
         f"pipeline {coordinator.graph.name!r} has no operator {uid!r}",
-        expected=" or ".join(sorted(operators)) or "a pipeline with operators that remember",
-        help="operators are named by their uid",
+        expected=" or ".join(sorted(operators)) or "a pipeline with operators that have state",
+        help="use the operator's uid",
         reason="NO_SUCH_OPERATOR",
     )
 
 
 def _refuse_other_columns(before: DataFrame, after: DataFrame, uid: str) -> None:
-    kinds = [{field.name: field.dataType.simpleString() for field in frame.schema.fields} for frame in (before, after)]
-    if kinds[0] != kinds[1]:
-        texts = [", ".join(f"{name} {kind}" for name, kind in kind_of.items()) for kind_of in kinds]
+    columns, new_columns = _column_types(before), _column_types(after)
+    if columns != new_columns:
         raise Invalid(
-            f"the new state of {uid!r} has columns {texts[1]}",
-            expected=texts[0],
-            help="give the same columns in the same types: cast them, and leave out what is new",
+            f"the new state of {uid!r} has columns {_schema_text(new_columns)}",
+            expected=_schema_text(columns),
+            help="return the same columns in the same types: cast them, and leave out new ones",
             reason="OTHER_COLUMNS",
         )
+
+
+def _column_types(frame: DataFrame) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+
+def _schema_text(types: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
 
 
 def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
@@ -174,9 +187,9 @@ def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
         )
 
 
-def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ManualEdit) -> Outcome:
-    """Make a checkpoint for the change and pass on its effects, from its plan to the tables."""
-    change = ChangeByHand(operator=by_hand.stage.name, action=by_hand.action, by=user_and_machine())
+def _checkpoint(coordinator: Coordinator, spark: SparkSession, manual_edit: ManualEdit) -> Outcome:
+    """Make a checkpoint with the edit, and publish it."""
+    change = ChangeByHand(operator=manual_edit.stage.name, action=manual_edit.action, by=user_and_machine())
     triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True, by_hand=change)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
@@ -184,22 +197,22 @@ def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ManualEd
         for job in triggered.plan.acks:
             try:
                 with job_deadline(coordinator, triggered.plan, job, lambda: cancel_in(spark)):
-                    ack = run_manual_edit(coordinator, id, job, spark, by_hand)
+                    ack = run_manual_edit(coordinator, id, job, spark, manual_edit)
             except DeadlinePassed as passed:
                 raise job_is_late(job, triggered.plan, passed) from None
             if any(verdict.outcome == "abort" for verdict in ack.gates.values()):
                 break
     except BaseException as error:
         message = str(error) if isinstance(error, TidegateError) else repr(error)
-        with contextlib.suppress(TidegateError):  # then the next trigger ends it
+        with contextlib.suppress(TidegateError):  # the next trigger aborts it
             coordinator.abort(id, "CANCELLED", message)
         raise
     outcome = finish(coordinator, id, None, give_up=abandoned_reason, wait=_wait).outcome
     if outcome.state == "aborted":
         raise Rejected(
-            f"checkpoint {id}, which changes operator {by_hand.stage.name!r}, was aborted: "
+            f"checkpoint {id}, which changes operator {manual_edit.stage.name!r}, was aborted: "
             f"{outcome.detail or outcome.reason}",
-            expected="a change that the gates behind the operator let pass, and that nobody aborts",
+            expected="a change that passes the downstream gates",
             help=f"nothing has changed; `tidegate explain {coordinator.graph.name} {id}` says more",
             reason="ABORTED",
         )

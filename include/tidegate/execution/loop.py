@@ -1,6 +1,6 @@
-"""Runs checkpoints one after the other in this process: `tidegate run`, tests, and small deployments.
+"""Runs checkpoints one after the other in this process, for `tidegate run`, tests, and small deployments.
 
-The same coordinator and the same jobs as under Airflow; only the schedule is a loop.
+It uses the same coordinator and jobs as Airflow does. Only the schedule is a loop.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = ["Observer", "Schedule", "run_checkpoints"]
 POLL_S = 1.0
 
 LOOK_S = 0.5
-"""Between looks for new input."""
+"""Shortest pause between checks for new input."""
 
 MAX_PAUSE_S = 60.0
-"""After a failed checkpoint."""
+"""Longest pause after a failed checkpoint."""
 
 INPUT_WAIT_S = 5.0
-"""How long to wait for input that exists but may not be read yet (`min_age`), at the end of time."""
+"""When draining, how long to wait for input that exists but may not be read yet (`min_age`)."""
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Observer:
     """Notified of events as they happen. No method has to be overridden."""
 
     def waiting(self, why: str) -> None:
-        """Nothing to do, or planning is not allowed yet."""
+        """No checkpoint is planned right now, for this reason."""
 
     def resumed(self, failed: tuple[int, ...]) -> None:
         """The pipeline was suspended because these checkpoints failed, and continues now."""
@@ -69,13 +69,13 @@ class Observer:
         """A checkpoint has been planned."""
 
     def covered(self, covered: AlreadyCovered) -> None:
-        """The data interval is done already: there is nothing to do."""
+        """The data interval is done already, so no checkpoint is needed."""
 
     def step(self, plan: Plan, what: str) -> None:
-        """The current step of the checkpoint's job."""
+        """The checkpoint's job begins this step."""
 
     def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
-        """A job failed with an error that may pass."""
+        """A job failed with a transient error, and is retried."""
 
     def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
         """The checkpoint is completed and published, or aborted."""
@@ -107,7 +107,7 @@ class Schedule:
     """Wait for new input before each checkpoint, for up to `max_pause_s`."""
     max_pause_s: float = 0.0
     initial_delay_s: float = 0.0
-    """Before the first checkpoint, and so before each: they begin that much later."""
+    """How long to wait before the first checkpoint. All later ones are delayed as well."""
     min_pause_s: float = 0.0
     tolerable_failures: int = 0
     interval: tuple[datetime, datetime] | None = None
@@ -115,17 +115,17 @@ class Schedule:
     reprocess: bool = False
     """Make the interval again even if it is done."""
     drain: Drain | None = None
-    """End event time: in as many checkpoints as it takes to read all waiting input."""
+    """End event time, after as many checkpoints as it takes to read all input."""
     savepoint: bool = False
-    """Its checkpoint is to have a name: it comes before those of others that wait."""
+    """The checkpoint becomes a savepoint, so it comes before other runs that wait."""
     aligned: bool = False
     """Wait for every job, whatever the settings say."""
     pause_after_failure_s: float = 0.0
-    """At least so long after a failed checkpoint, and twice as long after each further one, up to a minute."""
+    """Shortest pause after a failed checkpoint. It doubles with each further failure, up to MAX_PAUSE_S."""
     ends_at: frozenset[str] = frozenset()
-    """No checkpoint follows one that was aborted for one of these reasons: the next one would end in the same way."""
+    """Reasons of an abort after which the run ends, because the next checkpoint would fail in the same way."""
     stop: Callable[[], bool] = lambda: False
-    """Called between checkpoints: a running one is always brought to its end."""
+    """Called between checkpoints: returns whether to end the run. A checkpoint that has begun is always finished."""
     new_run: Callable[[], str] = new_run
     """Returns the run id of each checkpoint."""
 
@@ -140,36 +140,43 @@ class Schedule:
         return self.checkpoints is None or made < self.checkpoints
 
     def pause_after(self, failures: int) -> float:
-        """Return how long to wait after so many failures in a row."""
-        return min(self.pause_after_failure_s * 2.0 ** max(failures - 1, 0), MAX_PAUSE_S) if failures else 0.0
+        """Return how long to wait after this many failures in a row."""
+        if not failures:
+            return 0.0
+        return min(self.pause_after_failure_s * 2.0 ** (failures - 1), MAX_PAUSE_S)
 
     @property
     def rank(self) -> Rank:
-        """How urgent its checkpoints are: an endless run is periodic, all else was asked for by somebody."""
-        endless = self.checkpoints is None and not self.until_idle and self.drain is None
-        return "savepoint" if self.savepoint else "periodic" if endless else "manual"
+        """How urgent its checkpoints are. All but those of an endless run were requested by a user."""
+        if self.savepoint:
+            return "savepoint"
+        is_endless = self.checkpoints is None and not self.until_idle and self.drain is None
+        return "periodic" if is_endless else "manual"
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The reasons that keep it from planning but will pass. A table that cannot be published to ends a run of fixed
-        length; an endless one waits until somebody has repaired the table (P4)."""
-        forever = self.checkpoints is None and not self.until_idle
-        passing = ("CHECKPOINT_IN_PROGRESS",)
-        return (*passing, "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") if forever else passing
+        """The reasons for which planning is refused that the run waits out.
+
+        A table that cannot be published to ends a run of fixed length. An endless one waits until the table is repaired
+        (P4).
+        """
+        if self.checkpoints is None and not self.until_idle:
+            return ("CHECKPOINT_IN_PROGRESS", "TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED")
+        return ("CHECKPOINT_IN_PROGRESS",)
 
 
 def run_checkpoints(
     coordinator: Coordinator, session: SessionSource, schedule: Schedule, observer: Observer
 ) -> list[Outcome]:
-    """Make checkpoints until the schedule is over. Raise the last failure if there are too many in a row."""
+    """Make checkpoints until the schedule ends. Raise the last failure if too many checkpoints fail in a row."""
     coordinator.spark = session
     _start_again(coordinator, session, observer)
     outcomes: list[Outcome] = []
     failures = aborted = 0
-    more = True
+    continues = True
     _pause(schedule.initial_delay_s, schedule, observer)
     watch = InputWatch(coordinator, schedule.max_pause_s) if schedule.by_event else None
-    while more and not schedule.stop():
+    while continues and not schedule.stop():
         if watch is not None:
             _wait_for_input(watch, schedule, observer)
         began = seams.monotonic()
@@ -182,19 +189,17 @@ def run_checkpoints(
         aborted = aborted + 1 if outcome.state == "aborted" else 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
-        more = schedule.has_next(plan, outcome, len(outcomes))
-        if more:
-            waits: float = (
-                INPUT_WAIT_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
-            )
-            waits = max(waits, schedule.min_pause_s, schedule.pause_after(aborted))
-            pause = max(schedule.interval_s - (seams.monotonic() - began), waits)
-            _pause(pause, schedule, observer)
+        continues = schedule.has_next(plan, outcome, len(outcomes))
+        if continues:
+            pause = max(schedule.min_pause_s, schedule.pause_after(aborted))
+            if plan.draining is not None and all(part.empty for part in plan.sources.values()):
+                pause = max(pause, INPUT_WAIT_S)
+            _pause(max(schedule.interval_s - (seams.monotonic() - began), pause), schedule, observer)
     return outcomes
 
 
 def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -> None:
-    """Wait until a checkpoint is due. What does not answer is left to planning, which tries again and says so."""
+    """Wait until a checkpoint is due. If a source does not answer, planning retries it and reports the error."""
     began = seams.monotonic()
     while not schedule.stop():
         try:
@@ -208,8 +213,10 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
 
 
 def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
-    """Resume a pipeline that was suspended by failures, as a person has started it; but not one that a person
-    suspended. If its declaration was found to be wrong, look again."""
+    """Resume a pipeline that failures have suspended. One that a user has suspended stays so.
+
+    If the declaration was found to be wrong, analyse it again first.
+    """
     if declined_error(coordinator) is not None:
         spark = session()
         errors = analyse(coordinator, spark, coordinator.ledger.view().last_completed) if spark is not None else []
@@ -228,7 +235,7 @@ def _start_again(coordinator: Coordinator, session: SessionSource, observer: Obs
 
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
-    """Plan a checkpoint of our own, as soon as others allow one. Return None when there is nothing left to do."""
+    """Plan a checkpoint, as soon as other runs allow one. Return None if there is no work left."""
     run, began = schedule.new_run(), seams.monotonic()
     while not schedule.stop():
         try:
@@ -261,15 +268,17 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
 
 
 def _will_be_lifted(coordinator: Coordinator, error: Rejected) -> bool:
-    """Return whether the pipeline is suspended until a process has done its work, such as a swap, and not by a person.
-    If that process has ended, it is resumed."""
+    """Return whether the pipeline is suspended by a process, such as a swap, and will be resumed by it.
+
+    If that process is gone, resume the pipeline here.
+    """
     ledger, tolerable = coordinator.ledger, coordinator.settings.tolerable_failed_checkpoints
     if error.reason != "SUSPENDED":
         return False
     return (
         control.lift_abandoned(ledger, tolerable, abandoned_reason)
         or control.waits_for_process(ledger, tolerable) is not None
-        or coordinator.suspended() is None  # it was resumed meanwhile
+        or coordinator.suspended() is None  # resumed in the meantime
     )
 
 
@@ -295,7 +304,7 @@ def _triggered(
 def _finish_checkpoint(
     coordinator: Coordinator, plan: Plan, session: SessionSource, observer: Observer
 ) -> tuple[Outcome, TidegateError | None]:
-    """Bring one planned checkpoint to its end: completed and published, or aborted with the reason."""
+    """Run a planned checkpoint until it is completed and published, or aborted."""
     began = seams.monotonic()
     acks: list[Ack] = []
     error: TidegateError | None = None
@@ -303,12 +312,12 @@ def _finish_checkpoint(
         for job in plan.acks:
             acks += _job(coordinator, plan, job, session, observer)
     except KeyboardInterrupt:
-        with contextlib.suppress(TidegateError):  # then the next trigger ends it
+        with contextlib.suppress(TidegateError):  # the next trigger aborts it
             coordinator.abort(plan.id, "CANCELLED", "stopped by hand")
         raise
     except TidegateError as failed:
         error = failed
-    except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
+    except Exception as unforeseen:  # a bug of ours: end the checkpoint all the same
         with contextlib.suppress(TidegateError):
             coordinator.abort(plan.id, "JOB_FAILED", name_of(unforeseen), counts=True)
             notify_if_suspended(coordinator, plan.id)
@@ -358,7 +367,7 @@ def _report_stuck(coordinator: Coordinator, run: str, report: Report, observer: 
 
 
 def _cancel_own(coordinator: Coordinator, run: str) -> None:
-    """Clean up after a stop during the trigger: end a checkpoint that was made already, or others would wait for it."""
+    """Abort the run's checkpoint if it was planned before the run was interrupted. Other runs would wait for it."""
     with contextlib.suppress(TidegateError):
         entry = rules.own_entry(coordinator.ledger.view(run), run)
         if entry is not None:
@@ -366,11 +375,14 @@ def _cancel_own(coordinator: Coordinator, run: str) -> None:
 
 
 def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
-    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn, until its
-    checkpoint's timeout is over. Return no ack if the checkpoint does not wait for the job."""
+    """Run one job, and return its ack; no ack if the checkpoint does not wait for the job.
 
-    def again(error: TidegateError, tries_left: int) -> None:
-        session.drop()  # it may be what failed
+    The job is retried while Spark or storage does not answer and while it is not its turn, until the checkpoint's
+    timeout.
+    """
+
+    def retrying(error: TidegateError, tries_left: int) -> None:
+        session.drop()  # it may be the cause
         troubles.record_error(coordinator.ledger, plan.run, f"job {job}", error)
         observer.retrying(plan, error, tries_left)
 
@@ -382,20 +394,20 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
             return run_job(coordinator, plan.id, job, spark, lambda doing: observer.step(plan, doing))
 
     def pause(seconds: float) -> None:
-        left = None
-        with contextlib.suppress(TidegateError):  # the next attempt meets the same, and says so
-            left = seconds_left(coordinator, plan, job)
-        seams.sleep(seconds if left is None else min(seconds, max(left, 0.0)))
+        remaining = None
+        with contextlib.suppress(TidegateError):  # the next attempt will raise it, too
+            remaining = seconds_left(coordinator, plan, job)
+        seams.sleep(seconds if remaining is None else min(seconds, max(remaining, 0.0)))
 
     while True:
         try:
-            return [_patiently(attempt, retries_of_jobs(coordinator.settings), again, pause)]
+            return [_patiently(attempt, retries_of_jobs(coordinator.settings), retrying, pause)]
         except DeadlinePassed as passed:
-            session.drop()  # what hangs in it may continue
+            session.drop()  # a query that hangs may continue there
             acked = coordinator.ledger.ack(plan.id, job)
             if acked is None:
                 raise job_is_late(job, plan, passed) from None
-            return [acked.ack]  # it was done in time
+            return [acked.ack]  # the job was done in time
         except Rejected as error:
             if error.reason == OVERTAKEN:
                 observer.waiting(error.what)
@@ -408,19 +420,19 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
 
 
 def _patiently(
-    do: Callable[[], T],
+    call: Callable[[], T],
     retries: Retries,
-    tell: Callable[[TidegateError, int], None],
+    on_retry: Callable[[TidegateError, int], None],
     wait: Callable[[float], None] = seams.sleep,
 ) -> T:
-    """Call the function, and retry after pauses while something outside does not answer."""
+    """Call the function, and retry it after pauses while it raises Unavailable."""
     for tried, pause in enumerate(retries.pauses()):
         try:
-            return do()
+            return call()
         except Unavailable as error:
-            tell(error, retries.times - tried)
+            on_retry(error, retries.times - tried)
             wait(pause)
-    return do()
+    return call()
 
 
 def _pause(seconds: float, schedule: Schedule, observer: Observer) -> None:

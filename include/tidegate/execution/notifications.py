@@ -1,10 +1,10 @@
-"""Tell the pipeline's hooks how each checkpoint has ended: completed and on all its tables, or aborted.
+"""Notifies the pipeline's hooks when a checkpoint is settled: completed and published to all tables, or aborted.
 
-    at least once   the hint told.json has the last checkpoint that each hook was told of; it is written after the call
-    in order        a hook is told of a checkpoint only after all lower ones; one that fails is told again first
-    recoverable     whoever ends the next checkpoint continues where the last process stopped
+    at least once   the hint told.json has the last checkpoint of which each hook was notified; it is written afterwards
+    in order        a hook is notified of a checkpoint after all lower ones; if it fails, it is called again first
+    recoverable     the process that ends the next checkpoint continues where the last one stopped
 
-A hook holds back no checkpoint and no other hook.
+A hook that fails delays neither checkpoints nor other hooks.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ log = logging.getLogger(__name__)
 
 
 def notify_settled(coordinator: Coordinator) -> None:
-    """Call the hooks for all checkpoints that have ended and of which they were not told yet."""
+    """Call the hooks for all settled checkpoints of which they were not notified yet."""
     for hook in coordinator.graph.hooks:
         if hook.is_notified:
-            with contextlib.suppress(Unavailable):  # of storage: the end of the next checkpoint continues
+            with contextlib.suppress(Unavailable):  # storage does not answer: the end of the next checkpoint continues
                 _notify(coordinator, hook)
 
 
 def _notify(coordinator: Coordinator, hook: Hook) -> None:
     ledger = coordinator.ledger
-    told = ledger.hook_progress()
-    last = told.settled.get(hook.name, 0) if told is not None else 0
+    progress = ledger.hook_progress()
+    last = progress.settled.get(hook.name, 0) if progress is not None else 0
     passed = last
     for id, settled in _settled_after(coordinator, hook, last):
         if settled is not None:
             try:
                 hook.settle(settled)
             except TidegateError as error:
-                log.error("Hook %s was not told how checkpoint %s ended: %s", hook.name, id, error)
-                troubles.record_error(ledger, settled.run, f"telling hook {hook.name}", error)
+                log.error("Hook %s could not be notified of checkpoint %s: %s", hook.name, id, error)
+                troubles.record_error(ledger, settled.run, f"notifying hook {hook.name}", error)
                 break
             _remember(coordinator, hook, id)
         passed = id
@@ -58,19 +58,21 @@ def _notify(coordinator: Coordinator, hook: Hook) -> None:
 
 
 def _remember(coordinator: Coordinator, hook: Hook, id: int) -> None:
-    """Write the hint, unless another process is further."""
+    """Write the hint, unless another process has written a later checkpoint."""
     ledger = coordinator.ledger
-    told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
-    if told.settled.get(hook.name, 0) >= id:
+    progress = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
+    if progress.settled.get(hook.name, 0) >= id:
         return
     ledger.record_hook_progress(
-        HookProgress(**stamp(seams.new_id()), id=told.id, settled={**told.settled, hook.name: id})
+        HookProgress(**stamp(seams.new_id()), id=progress.id, settled={**progress.settled, hook.name: id})
     )
 
 
 def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:
-    """Yield the entries after `last`, in order, up to the first one whose outcome is not certain yet. None: the hook is
-    not told of the entry."""
+    """Yield the entries after `last`, in order, until one whose outcome is not certain yet.
+
+    An entry of which the hook is not notified comes with None.
+    """
     ids = coordinator.ledger.ids(after=last)
     if last and ids and ids[0] > last + 1 and _had_hook(coordinator, hook, ids):
         yield from _retired(coordinator, hook, last, ids[0])
@@ -90,15 +92,19 @@ def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[
 
 
 def _had_hook(coordinator: Coordinator, hook: Hook, ids: Sequence[int]) -> bool:
-    """Return whether the pipeline had the hook when the oldest retained checkpoint was planned. If it had not, nobody
-    wanted to be told of those that are retired since."""
-    entries = (coordinator.real_entry(id) for id in ids)
-    oldest = next((e for e in entries if e is not None and e.control is None and e.rollback is None), None)
-    return oldest is not None and hook.name in oldest.plan.notifies
+    """Return whether the oldest retained checkpoint was planned with the hook.
+
+    If not, the hook is new, and is not notified of checkpoints that were retired before.
+    """
+    for id in ids:
+        entry = coordinator.real_entry(id)
+        if entry is not None and entry.control is None and entry.rollback is None:
+            return hook.name in entry.plan.notifies
+    return False
 
 
 def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | None:
-    """Return what the hook is told of an entry that is decided. None: it is not on all its tables yet."""
+    """Return the hook's argument for a decided entry, or None if it is not published to all tables yet."""
     assert entry.decision is not None
     name, id, run = coordinator.graph.name, entry.id, entry.plan.run
     if not entry.completed:
@@ -106,12 +112,14 @@ def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | No
         return Settled(name, id, run, completed=False, reason=reason, detail=detail, operator=hook.operator)
     published = coordinator.ledger.published(id)
     if published is not None:
-        prefix = f"{STATE}{hook.operator}" if hook.operator else ""
-        versions = {
-            table: shown.version
-            for table, shown in published.tables.items()
-            if shown.is_delta and (f"{table}.".startswith(f"{prefix}.") if prefix else not table.startswith(STATE))
-        }
+        versions = {}
+        for table, shown in published.tables.items():
+            if hook.operator:
+                is_reported = f"{table}.".startswith(f"{STATE}{hook.operator}.")
+            else:
+                is_reported = not table.startswith(STATE)
+            if shown.is_delta and is_reported:
+                versions[table] = shown.version
         return Settled(name, id, run, completed=True, operator=hook.operator, versions=versions)
     rollback = rolled_back_by(id, coordinator.ledger.rollbacks())
     if rollback is None:
@@ -121,20 +129,18 @@ def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | No
 
 
 def _retired(coordinator: Coordinator, hook: Hook, after: int, before: int) -> Iterator[tuple[int, Settled]]:
-    """Yield entries whose records are gone: the history has their outcomes."""
+    """Yield entries whose records were removed, with their outcomes from the history."""
     rows = CheckpointHistory(coordinator.ledger, coordinator.place.options).rows.table
     for row in rows.select(["id", "outcome", "reason", "why", "run"]).sort_by("id").to_pylist():
         if after < row["id"] < before and row["outcome"] in ("completed", "aborted"):
             completed = row["outcome"] == "completed"
-            yield (
+            settled = Settled(
+                coordinator.graph.name,
                 row["id"],
-                Settled(
-                    coordinator.graph.name,
-                    row["id"],
-                    row["run"],
-                    completed=completed,
-                    reason="" if completed else row["reason"],
-                    detail="" if completed else row["why"],
-                    operator=hook.operator,
-                ),
+                row["run"],
+                completed=completed,
+                reason="" if completed else row["reason"],
+                detail="" if completed else row["why"],
+                operator=hook.operator,
             )
+            yield row["id"], settled

@@ -117,7 +117,7 @@ def test_a_hook_that_fails_is_told_again_first_and_holds_back_nobody_else(world,
     assert (mail.outcomes, other.outcomes) == ([], [(1, True), (2, True)])
     assert world.state(2) == "completed"
     trouble = world.ledger.trouble()
-    assert (trouble.step, trouble.reason) == ("telling hook mail", "HOOK_NOT_TOLD")
+    assert (trouble.step, trouble.reason) == ("notifying hook mail", "HOOK_NOT_TOLD")
     mail.raises = None
     world.whole("three")
     assert mail.outcomes == [(1, True), (2, True), (3, True)]
