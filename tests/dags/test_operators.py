@@ -676,7 +676,7 @@ def test_a_job_whose_upstream_was_marked_green_by_hand_fails_and_says_why(tmp_pa
     """Nobody will ever do that job, so waiting for it would be for ever."""
     dag = load(Project(tmp_path / "project").pipeline("apart", gate='seen = seen.job("apart")').feed())
     dag.task_dict["trigger"].execute(context(dag))
-    with pytest.raises(AirflowFailException, match=r"UPSTREAM_MISSING: job 'apart' .* takes what job 'main' makes"):
+    with pytest.raises(AirflowFailException, match=r"UPSTREAM_MISSING: job 'apart' .* reads from job 'main'"):
         dag.task_dict["job_apart"].execute(context(dag))
 
 

@@ -136,7 +136,7 @@ def test_a_sample_that_takes_long_or_fails_is_missing_and_the_rows_are_not(
     sample = kept(pipeline, pipeline.checkpoint())["dawdling"]
     assert (sample.rows, sample.problem) == ([], "it took longer than the 0.5 s that a job has for all samples")
     monkeypatch.setattr(sampling, "MAX_SAMPLING_S", 0.0)
-    assert kept(pipeline, pipeline.checkpoint())["dawdling"].problem.startswith("the samples before it have taken")
+    assert kept(pipeline, pipeline.checkpoint())["dawdling"].problem.startswith("the samples before it have used up")
 
     def fails(*_: Any) -> None:
         raise Unavailable("the store does not answer", help="try again", reason="STORAGE")

@@ -1,7 +1,7 @@
-"""The driver of a submitted job: called by jobs/run_job.py inside spark-submit.
+"""The driver of a submitted job, which jobs/run_job.py calls inside spark-submit.
 
-It opens the ledger itself, runs the job as every other mode does, and leaves the error for the task. What
-counts is the ack, which the task looks for in the ledger.
+It opens the ledger and runs the job as in every other mode. If that fails, it writes the error for the task. On
+success the task finds the ack in the ledger.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the job in the folder's request. Exit code 0: its ack exists. 1: error.json says why not."""
+    """Run the job in the folder's request. Exit with 0 if its ack exists, or with 1 and the reason in error.json."""
     argv = sys.argv[1:] if arguments is None else list(arguments)
     if len(argv) != 1 or not Path(argv[0], REQUEST_FILE).is_file():
         sys.exit(f"usage: run_job.py FOLDER, which holds a {REQUEST_FILE}: tidegate's job tasks call it (spark.mode)")
@@ -73,14 +73,13 @@ def _work(request: DriverRequest, folder: Path) -> None:
 
 
 def _is_asked(plan: Plan, job: str) -> bool:
-    """Return False: the task has asked Airflow that nobody else is at work on the job before it submitted this."""
+    """Return False: before it submitted this, the task has made sure that no other attempt is running."""
     return False
 
 
 @contextlib.contextmanager
 def _session(login: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Open the application's one session. spark-submit has received its whole configuration, but for what is to be on
-    no disk."""
+    """Open the application's session. spark-submit has configured it, except for secrets, which must not be on disk."""
     from pyspark.sql import SparkSession
 
     before = signal.getsignal(signal.SIGINT)
@@ -103,8 +102,7 @@ def _ending_on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_with(task: ProcessId) -> None:
-    """Watch for the task: nobody waits for the job of a killed task, a retry does it again. So end with it, and Spark
-    too."""
+    """End this process and Spark when the task that submitted it ends. If it was killed, a retry runs the job again."""
 
     def watch() -> None:
         while is_alive(task):

@@ -212,7 +212,7 @@ def test_a_hook_for_an_operator_names_one(world):
     pipeline = Pipeline("orders")
     rows = pipeline.source("in", ToySource(world.feed))
     rows.sink("a", ToySink("a", world.tables))
-    with pytest.raises(Invalid, match="no operator gives"):
+    with pytest.raises(Invalid, match="no operator emits"):
         pipeline.hook("mail", on_completed=print, of=rows)
 
 

@@ -72,7 +72,7 @@ def test_code_that_changed_under_a_running_checkpoint_is_told_as_that(world, mon
         run_job(world.coordinator(), 1, "main", None, fail)
     assert (told.value.reason, told.value.help[:15]) == ("CODE_CHANGED", "nothing is lost")
     assert "code has changed since checkpoint 1 was planned" in told.value.what
-    assert "has begun: KeyError (" in told.value.what
+    assert "of the other code: KeyError (" in told.value.what
     assert told.value.quoted == "KeyError: 'id'"
     assert staged(world) == []
     world.coordinator().abort(1, "JOB_FAILED", str(told.value))

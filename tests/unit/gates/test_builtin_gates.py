@@ -90,7 +90,7 @@ def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path)
         gating: Any = SimpleNamespace(staged=staged, coordinator=coordinator, _input=lambda _: "")
         gating._late_sensitive_operators = lambda _: []
         stage: Any = SimpleNamespace(gate=gate, name="checked")
-        return GateRunner._verdict(gating, stage, found, None, None, chosen=False).outcome
+        return GateRunner._verdict(gating, stage, found, None, None, quarantines_all=False).outcome
 
     assert [outcome(bad) for bad in (28, 29, 30)] == ["quarantine", "quarantine", "abort"]
 

@@ -1,12 +1,13 @@
 """At least once: an attempt commits its rows to their tables itself, as soon as they are staged.
 
-    before   asked again whether this work still counts: what was ended meanwhile writes nothing
-    commit   under the attempt's own name, right after the table's head; a faster writer is gone past
-    after    nothing is taken back: if the attempt fails now, another one commits the same rows once more
+    before   check again that the attempt still counts: if its checkpoint was ended, it writes nothing
+    commit   under the attempt's name, on top of the table's head; retried if another writer was faster
+    after    rows are never taken back: if the attempt fails now, another one commits the same rows again
 
-No row can be lost by it: positions and states advance with the manifest only, so what no ack names is read again. A job
-that has slept writes no more once a later checkpoint, or a rollback, is on the table: it would put older rows over
-newer ones. Nor does it lose anything: the later one continued from another attempt's ack, or reads the input again.
+No row is lost: positions and states only advance with the manifest, so input that no ack names is read again. An
+attempt that was delayed stops once a later checkpoint, or a rollback, is on the table, since it would overwrite newer
+rows with older ones. No row is lost then, either: the later checkpoint continued from another attempt's ack, or reads
+the input again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["DirectWriter"]
 
 LOST_RACES = 100
-"""After this number of commits lost to others, the attempt fails."""
+"""The attempt fails after losing this many races for the table's next version."""
 
 
 class DirectWriter:
-    """One attempt's direct commits."""
+    """Commits the rows of one attempt to their tables."""
 
     def __init__(
         self, coordinator: Coordinator, plan: Plan, staging: Staging, still_counts: Callable[[], None]
@@ -48,11 +49,11 @@ class DirectWriter:
         self._begun: set[str] = set()
 
     def writes_sink(self, sink: str) -> bool:
-        """Return whether the plan has a sink's rows committed by the job."""
+        """Return whether the job commits the rows of this sink."""
         return sink in (self.plan.through or ())
 
     def context(self, sink: str) -> SinkContext:
-        """Return the context in which to stage, and commit, to a sink's target."""
+        """Return the context for staging and committing rows of this sink."""
         return replace(self.coordinator.context(sink), direct=self.writes_sink(sink))
 
     def write(self, sinking: SinkNode, prepared: Prepared, frame: DataFrame) -> None:
@@ -64,12 +65,11 @@ class DirectWriter:
         for _ in range(LOST_RACES):
             head = sink.head(context)
             self._refuse_other_table(sinking, head, context)
-            published = sink.head(
-                self.coordinator.context(sinking.name)
-            ).last_entry  # behind the head that is committed on
+            # Read after `head`, so that a publication which the commit would follow is seen.
+            published = sink.head(self.coordinator.context(sinking.name)).last_entry
             last = max(head.last_entry or 0, published or 0)
             if last > self.plan.id:
-                raise self._outrun(sinking.name, last)
+                raise self._overtaken(sinking.name, last)
             self._begun.add(sinking.name)
             commit = sink.publish(self._publication(prepared, head.last_entry), head, context)
             if commit is not None:
@@ -77,22 +77,20 @@ class DirectWriter:
                 return
         raise Unavailable(
             f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
-            help="another writer commits to the table without a pause; it is tried again",
+            help="another writer commits to the table without a pause; the job is retried",
             reason="BUSY_TABLE",
         )
 
     def release(self, sinking: SinkNode) -> None:
-        """Remove the staged files, if no table can have them: after a commit without an answer, nobody knows."""
+        """Delete the staged files, unless a commit was tried: it may have succeeded without an answer."""
         if sinking.name not in self._begun:
             with contextlib.suppress(TidegateError):
                 sinking.sink.discard(self.context(sinking.name), self.staging)
 
     def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
-        """Check that the table is still the same: with nothing pending, no publisher would notice that it was dropped
-        or moved, or the ledger restored."""
-        view = self.coordinator.ledger.view(
-            reach=head.last_entry
-        )  # after the head: who has written there is in this view
+        """Raise if the table was dropped or moved, or the ledger restored. If nothing is pending, no publisher checks."""
+        # Read after the head, so that the view has the checkpoint that wrote it.
+        view = self.coordinator.ledger.view(reach=head.last_entry)
         if head.last_entry is not None and head.last_entry > view.last_id:
             why = f"the table holds rows of checkpoint {head.last_entry}, the log ends at {view.last_id}"
             raise mismatch_error(self.coordinator, view, sinking, head, why)
@@ -102,7 +100,7 @@ class DirectWriter:
             return
         if head.last_entry is None:
             upto = f"{part.through.uri} up to version {part.through.version}"
-            why = f"jobs had written to {upto}, this one knows nothing of it"
+            why = f"jobs had written to {upto}, and this one has no such rows"
             raise mismatch_error(self.coordinator, view, sinking, head, why)
         sinking.sink.verify(part.through, context)
 
@@ -117,7 +115,7 @@ class DirectWriter:
             direct=True,
         )
 
-    def _outrun(self, sink: str, last: int) -> Fenced:
+    def _overtaken(self, sink: str, last: int) -> Fenced:
         return Fenced(
             f"an attempt at checkpoint {self.plan.id} stops: table {sink!r} holds rows of checkpoint {last} already",
             help="nothing to do: another attempt has done its work, or its input is in a later checkpoint",

@@ -1,7 +1,7 @@
-"""What a job is doing while it does it, noted beside the log now and then for whoever watches.
+"""Writes notes on the progress of a running job, for people who watch.
 
-A note costs a write. So a job that is soon over makes none, and a long one makes one every few seconds. Nothing is
-decided by a note; to be unable to write one is no failure.
+A note costs a write, so a short job writes none, and a long one writes one every few seconds. Nothing depends on notes,
+and errors in writing them are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["noting_progress"]
 
 FIRST_S = 3.0
-"""A job that takes less makes no note."""
+"""When the first note is written. Shorter jobs write none."""
 EVERY_S = 5.0
 _PATIENCE_S = 2.0
 
@@ -30,31 +30,31 @@ _PATIENCE_S = 2.0
 def noting_progress(
     ledger: Ledger, id: int, meter: JobMeter, attempt: str, spark: SparkSession | None
 ) -> Iterator[None]:
-    """Note the progress of an attempt at a job of checkpoint `id` in the block."""
+    """Write notes, while the block runs, on an attempt at a job of checkpoint `id`."""
     if spark is None:
         yield
         return
-    over, tasks = threading.Event(), _Tasks()
+    ended, tasks = threading.Event(), _Tasks()
 
-    def work() -> None:
+    def write_notes() -> None:
         wait_s = FIRST_S
-        while not over.wait(wait_s):
+        while not ended.wait(wait_s):
             wait_s = EVERY_S
             with contextlib.suppress(Exception):
                 ledger.hint_progress(_note(id, meter, attempt, tasks))
 
-    with tasks.heard(spark):
-        thread = threading.Thread(target=work, daemon=True, name="note-progress")
+    with tasks.listening(spark):
+        thread = threading.Thread(target=write_notes, daemon=True, name="note-progress")
         thread.start()
         try:
             yield
         finally:
-            over.set()
-            thread.join(_PATIENCE_S)  # a store that hangs holds up no ack
+            ended.set()
+            thread.join(_PATIENCE_S)  # a store that hangs must not delay the ack
 
 
 class _Tasks:
-    """How far Spark has come with the query that it works at, if it tells: a Connect server does."""
+    """Progress of the running Spark query, if Spark reports it, as a Connect server does."""
 
     def __init__(self) -> None:
         self.done: int | None = None
@@ -62,25 +62,29 @@ class _Tasks:
         self.bytes_read: int | None = None
 
     @contextlib.contextmanager
-    def heard(self, spark: Any) -> Iterator[None]:
+    def listening(self, spark: Any) -> Iterator[None]:
         if not type(spark).__module__.startswith("pyspark.sql.connect"):
             yield
             return
-        spark.registerProgressHandler(self.hear)
+        spark.registerProgressHandler(self.on_progress)
         try:
             yield
         finally:
             with contextlib.suppress(Exception):
-                spark.removeProgressHandler(self.hear)
+                spark.removeProgressHandler(self.on_progress)
 
-    def hear(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        """As pyspark calls it, in the middle of a query: so it never raises. A query that is done is no longer worked
-        at."""
+    def on_progress(
+        self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        """Handle a progress report. pyspark calls this in the middle of a query, so it never raises."""
         with contextlib.suppress(Exception):
-            listed = [] if done else list(stages or ())
-            self.done = sum(stage.num_completed_tasks for stage in listed) if listed else None
-            self.total = sum(stage.num_tasks for stage in listed) if listed else None
-            self.bytes_read = sum(stage.num_bytes_read for stage in listed) if listed else None
+            running = [] if done else list(stages or ())
+            if not running:
+                self.done = self.total = self.bytes_read = None
+                return
+            self.done = sum(stage.num_completed_tasks for stage in running)
+            self.total = sum(stage.num_tasks for stage in running)
+            self.bytes_read = sum(stage.num_bytes_read for stage in running)
 
 
 def _note(id: int, meter: JobMeter, attempt: str, tasks: _Tasks) -> JobNote:

@@ -1,4 +1,4 @@
-"""Readiness of a job that may lag: whether it begins, waits, or is passed by; and which input it has yet to take."""
+"""Decides whether a job runs, waits or is overtaken in a checkpoint, and which input it has yet to take."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ OVERTAKEN = "PASSED_BY"
 
 
 class JobNotReady(Rejected):
-    """The same job is still at work on an earlier checkpoint."""
+    """The same job is still running for earlier checkpoints."""
 
     ids: Sequence[int] = ()
-    """The ids of these checkpoints."""
+    """These checkpoints."""
 
 
 def check_readiness(
@@ -46,54 +46,62 @@ def check_readiness(
     job: Job,
     at_work: Callable[[Plan, str], bool],
 ) -> rules.Stop | rules.DoneAlready | rules.SkipJob | rules.Wait | rules.RunJob:
-    """Return the protocol's answer, given what only the outside knows: who is at work, and what time it is."""
-    line = [candidate for candidate in (entry, base, *below) if candidate is not None]
-    if entry is None or not job.after or not allows_overtaking(line):
+    """Return the protocol's answer, given which jobs are running and what time it is."""
+    lineage = [candidate for candidate in (entry, base, *below) if candidate is not None]
+    if entry is None or not job.after or not allows_overtaking(lineage):
         return rules.on_job(entry, base, job.name, job.after)
-    mine = job_progress(line).chosen.get(job.name)
-    abandoned = {
-        unfinished_entry.id
-        for unfinished_entry in unfinished(line, job.name, mine)
-        if not at_work(unfinished_entry.plan, job.name)
-    }
+    ack = job_progress(lineage).chosen.get(job.name)
+    abandoned = {earlier.id for earlier in unfinished(lineage, job.name, ack) if not at_work(earlier.plan, job.name)}
     patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
     time_up = coordinator.ledger.age(entry.plan) >= patience
-    further = entry.completed and has_later_ack(coordinator.ledger.view(), entry, job.name)
-    return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
+    is_ahead = entry.completed and has_later_ack(coordinator.ledger.view(), entry, job.name)
+    return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=is_ahead)
+
+
+def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
+    return [entry, *below] if base is None else [entry, base, *below]
 
 
 def untaken_input(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
-    """Return the input that the job takes in the entry, in order: of this checkpoint, and of those that passed the
-    job."""
-    line = [entry, *([base] if base is not None else ()), *below]
-    if allows_overtaking(line):
-        return list(job_progress(line).in_flight.get(job.name, ()))
-    upstream = ((maker, entry.acks[maker]) for maker in job.after)
-    return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in upstream]
+    """Return the input that the job takes in the entry, in order.
+
+    This is the input of this checkpoint, and that of earlier ones that overtook the job.
+    """
+    lineage = _lineage(entry, base, below)
+    if allows_overtaking(lineage):
+        return list(job_progress(lineage).in_flight.get(job.name, ()))
+    input = []
+    for upstream_job in job.after:
+        acked = entry.acks[upstream_job]
+        input.append(InFlight(job=upstream_job, ack=acked.handle, channels=acked.ack.channels))
+    return input
 
 
 def early_input_reader(
     coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
 ) -> Callable[[], InputSelection] | None:
-    """At least once: return the input that is available now. None: only that of its own checkpoint."""
-    line = [entry, *([base] if base is not None else ()), *below]
-    if entry.plan.through is None or job.name not in coordinator.graph.greedy_jobs or allows_overtaking(line):
+    """At least once: return a function that selects the input available at its call, also of later checkpoints.
+
+    None if the job takes only its own checkpoint's input.
+    """
+    if entry.plan.through is None or job.name not in coordinator.graph.greedy_jobs:
+        return None
+    if allows_overtaking(_lineage(entry, base, below)):
         return None
     ledger, streams = coordinator.ledger, coordinator.graph.channels_by_job[job.name]
-    before = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
+    already_taken = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
 
-    def look() -> InputSelection:
-        view = ledger.view()
-        return select_input(entry, [later for later in view.entries if later.id > entry.id], before, streams)
+    def select_available() -> InputSelection:
+        later = [candidate for candidate in ledger.view().entries if candidate.id > entry.id]
+        return select_input(entry, later, already_taken, streams)
 
-    return look
+    return select_available
 
 
-def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: str) -> JobNotReady:
-    """Return the error for a job that is not done yet in an earlier checkpoint, with the time that this one still
-    waits."""
+def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, subject: str) -> JobNotReady:
+    """Return the error for a job that still runs in an earlier checkpoint, with the time that this one will wait."""
     error = JobNotReady(
-        f"{what} waits for checkpoint {answer.ids[0]}",
+        f"{subject} waits for checkpoint {answer.ids[0]}",
         help="try again when that job is done there",
         reason="BASE_IN_PROGRESS",
     )
@@ -104,14 +112,16 @@ def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, 
 
 
 def overtaken_error(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -> Rejected:
-    """Record in the ledger that the checkpoint does not wait for the job; return why it is skipped."""
+    """Record in the ledger that the checkpoint overtakes the job, and return the reason to skip it."""
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)
     )
-    busy = "what it takes from" if answer.busy_with is None else f"checkpoint {answer.busy_with}"
+    obstacle = (
+        "waits for its input" if answer.busy_with is None else f"is still busy with checkpoint {answer.busy_with}"
+    )
     return Rejected(
-        f"checkpoint {answer.id} does not wait for job {job.name!r}, which is still busy with {busy}",
-        expected="jobs that are done before the next checkpoint, or a checkpoint that goes past them (`unaligned`)",
-        help="nothing to do: what it has not taken is in flight, and it takes all of that in one go when it is free",
+        f"checkpoint {answer.id} does not wait for job {job.name!r}, which {obstacle}",
+        expected="jobs that are done before the next checkpoint, or a checkpoint that overtakes them (`unaligned`)",
+        help="nothing to do: the rows that it has not taken are in flight, and it takes all of them when it is free",
         reason=OVERTAKEN,
     )

@@ -1,12 +1,12 @@
-"""Samples of what a job's stages, gates and operators let through, for people to look at. None unless settings ask.
+"""Takes samples of the streams of a job, for people to look at, if the settings ask for them.
 
-    taken    when everything is staged and durable, from the frames that were staged
-    kept     after the ack, beside it, by the attempt whose ack counts (records/records.py: Samples)
+    taken    from the staged frames, when everything is staged and durable
+    stored   after the ack and next to it, by the attempt whose ack counts (records/records.py: Samples)
 
-What a checkpoint does never depends on them. They are taken last of all that Spark does in an attempt, when nothing of
-it needs Spark any more; a query that fails or takes too long is a sample that is missing. They are bounded in rows,
-columns, letters, bytes and time. Rows that Spark keeps in its memory are read from there; others are computed again,
-from the same input, so a stage that is not deterministic may show other rows than it gave.
+No checkpoint depends on samples. They are an attempt's last use of Spark, and a query that fails or takes too long only
+means that a sample is missing. They are bounded in rows, columns, characters, bytes and time. Rows that Spark has
+cached are read from its cache. Other rows are computed again from the same input, so the samples of a stage that is not
+deterministic may differ from its results.
 """
 
 from __future__ import annotations
@@ -31,65 +31,65 @@ if TYPE_CHECKING:
 __all__ = ["Sampling", "samples_of"]
 
 MAX_SAMPLING_S: Final = 5.0
-"""For all samples of a job together."""
+"""Time limit for all samples of a job together."""
 COLUMNS: Final = 50
-"""The most columns of a sample; it says how many it leaves out."""
+"""Maximum number of columns of a sample. It records how many are left out."""
 LETTERS: Final = 256
-"""Longer values are cut."""
+"""Maximum number of characters of a value. Longer ones are cut."""
 BYTES: Final = 64 << 10
-"""The size of one sample. Further rows are left out."""
+"""Maximum size of one sample. Further rows are left out."""
 ALL_BYTES: Final = 1 << 20
-"""The size of all samples of a job: much less than a record may have."""
+"""Maximum size of all samples of a job, which is well below the limit of a record."""
 _JOB_TAGS: Final = ("addJobTag", "removeJobTag", "cancelJobsWithTag")
-_TOLD: Final = 300
-"""How much of an error is told."""
+_MAX_ERROR_LETTERS: Final = 300
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What the settings say about samples."""
+    """The settings for samples."""
 
     rows: int
     hidden: frozenset[str]
-    """Names of columns, in small letters."""
+    """Names of columns, in lower case."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Sampling:
-        """Return what a plan has recorded. A plan of an earlier version asks for none."""
+        """Return the settings that a plan has recorded. Plans of earlier versions have none."""
         names = str(config.get("sample_hidden", "")).lower().split(",")
         return Sampling(int(config.get("sample_rows", 0)), frozenset(filter(None, map(str.strip, names))))
 
     def hides(self, name: str, kind: DataType) -> bool:
-        """Return whether a column is hidden, for its own name or that of a field in it, however deep."""
+        """Return whether a column is hidden, because of its name or that of a nested field."""
         if name.lower() in self.hidden:
             return True
-        parts = [getattr(kind, part, None) for part in ("elementType", "keyType", "valueType")]
-        fields = [(field.name, field.dataType) for field in getattr(kind, "fields", ())]
-        return any(self.hides(*each) for each in [*fields, *(("", part) for part in parts if part is not None)])
+        if any(self.hides(field.name, field.dataType) for field in getattr(kind, "fields", ())):
+            return True
+        element_types = [getattr(kind, part, None) for part in ("elementType", "keyType", "valueType")]
+        return any(self.hides("", element) for element in element_types if element is not None)
 
 
 def samples_of(
     spark: SparkSession, streams: Iterable[tuple[str, Callable[[], DataFrame]]], sampling: Sampling
 ) -> dict[str, SampledRows]:
-    """Return a sample of each stream. Never raises for what Spark says."""
+    """Return a sample of each stream. If Spark fails, the sample has the error."""
     until = seams.monotonic() + MAX_SAMPLING_S
-    found: dict[str, SampledRows] = {}
+    samples: dict[str, SampledRows] = {}
     listed = list(streams)
     budget = min(BYTES, ALL_BYTES // max(len(listed), 1))
     for name, frame in listed:
-        left_s = until - seams.monotonic()
-        if left_s <= 0:
-            found[name] = SampledRows(
-                problem=f"the samples before it have taken the {MAX_SAMPLING_S:g} s that a job has for all"
+        remaining_s = until - seams.monotonic()
+        if remaining_s <= 0:
+            samples[name] = SampledRows(
+                problem=f"the samples before it have used up the {MAX_SAMPLING_S:g} s that a job has for all"
             )
             continue
-        limit = _Limit(spark, left_s)
+        limit = _Limit(spark, remaining_s)
         try:
             with limit:
-                found[name] = _sample(frame(), sampling, budget)
-        except Exception as error:  # whatever it is, the rows themselves are staged
-            found[name] = SampledRows(problem=limit.timeout_text() or _describe_failure(error))
-    return found
+                samples[name] = _sample(frame(), sampling, budget)
+        except Exception as error:  # the rows are staged, so no error here matters to the checkpoint
+            samples[name] = SampledRows(problem=limit.timeout_text() or _describe_failure(error))
+    return samples
 
 
 def _sample(frame: DataFrame, sampling: Sampling, budget: int) -> SampledRows:
@@ -98,30 +98,32 @@ def _sample(frame: DataFrame, sampling: Sampling, budget: int) -> SampledRows:
 
     hidden = [field.name for field in frame.schema.fields if sampling.hides(field.name, field.dataType)]
     open_fields = [field for field in frame.schema.fields if field.name not in hidden]
-    shown, left_out = open_fields[:COLUMNS], len(open_fields[COLUMNS:])
+    fields = open_fields[:COLUMNS]
     texts = []
-    for field in shown:
+    for field in fields:
         value = f.col(f"`{field.name.replace('`', '``')}`")
         text = f.hex(value) if isinstance(field.dataType, BinaryType) else value.cast("string")
         texts.append(f.substring(text, 1, LETTERS).alias(field.name))
-    found = [] if is_known_empty(frame) or not texts else frame.limit(sampling.rows).select(*texts).collect()
     rows: list[list[str | None]] = []
-    for row in found:
-        values = list(row)
-        budget -= len(msgspec.json.encode(values))
-        if budget < 0:
-            break
-        rows.append(values)
-    return SampledRows(columns=[field.name for field in shown], rows=rows, hidden=hidden, left_out=left_out)
+    if texts and not is_known_empty(frame):
+        for row in frame.limit(sampling.rows).select(*texts).collect():
+            values = list(row)
+            budget -= len(msgspec.json.encode(values))
+            if budget < 0:
+                break
+            rows.append(values)
+    left_out = len(open_fields) - len(fields)
+    return SampledRows(columns=[field.name for field in fields], rows=rows, hidden=hidden, left_out=left_out)
 
 
 class _Limit:
-    """Interrupts what this thread asks Spark for in the block, after some time."""
+    """Cancels this thread's Spark queries in the block after some time."""
 
     def __init__(self, spark: Any, seconds: float) -> None:
         self._tag = f"tidegate-sample-{seams.new_id()}"
         is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
-        context = spark if is_remote else spark.sparkContext  # tags of a session here are on none of its queries' jobs
+        # In a local session, the jobs of its queries do not carry the session's tags, only the context's.
+        context = spark if is_remote else spark.sparkContext
         names = ("addTag", "removeTag", "interruptTag") if is_remote else _JOB_TAGS
         self._add, self._remove, self._cancel = (getattr(context, name) for name in names)
         self._timer = threading.Timer(seconds, self._interrupt)
@@ -139,15 +141,15 @@ class _Limit:
 
     def _interrupt(self) -> None:
         self._is_over = True
-        with contextlib.suppress(Exception):  # then it takes longer
+        with contextlib.suppress(Exception):  # the query then runs to its end
             self._cancel(self._tag)
 
     def timeout_text(self) -> str:
-        """Return what is to be said if the time was over."""
+        """Return the problem of the sample if time was up, else ""."""
         return f"it took longer than the {MAX_SAMPLING_S:g} s that a job has for all samples" if self._is_over else ""
 
 
 def _describe_failure(error: Exception) -> str:
     translated = translate(error)
     text = translated.what if translated is not None else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:_TOLD]
+    return " ".join(text.split())[:_MAX_ERROR_LETTERS]

@@ -1,11 +1,12 @@
-"""Jobs with little input: their plans need not adapt to it, and operators to which few rows come need but one worker.
+"""Speeds up jobs with little input: plans without adaptive execution, and one worker for few rows.
 
-An adaptive plan runs each shuffle as a job of its own, and plans the rest anew with what that has shown. For a large
-input this pays; for a small one it is most of what a query costs. Only on a Spark of our own on one machine, which
-shuffles into few partitions: elsewhere it is adaptive plans that make few tasks, and few files, of many.
+Adaptive execution runs each shuffle as a separate job, and plans the rest again with the sizes that it has seen. This
+pays for large input, but for small input it dominates the cost of a query. It is only turned off on a Spark server
+that tidegate has started on this machine, which shuffles into few partitions. Elsewhere, adaptive execution is what
+merges many small tasks and files into few.
 
-To share a few rows out among workers takes longer than one worker takes for all of them: it is a stage of its own, with
-a task for each file that is read.
+Distributing a few rows among workers takes longer than processing them in one worker, because the shuffle needs a stage
+with a task for each input file.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
 
 def is_small(amounts: Iterable[Amount]) -> bool:
-    """Return whether this is known to be little input. Nothing at all is not known."""
+    """Return whether the input is small. False if its size is unknown, as without any amounts."""
     parts = list(amounts)
     total = sum_of(parts).bytes
     return bool(parts) and total is not None and total <= SMALL_BYTES
 
 
 def are_few(amounts: Iterable[Amount]) -> bool:
-    """Return whether these are known to be few rows. Of nothing at all it is not known."""
+    """Return whether these are few rows. False if their number is unknown, as without any amounts."""
     parts = list(amounts)
     return bool(parts) and sum(map(_share_of_few, parts)) <= 1
 
@@ -55,11 +56,12 @@ def _share_of_few(amount: Amount) -> float:
 def amounts_of(
     stream: str, makers: Mapping[str, Node], streams: Mapping[str, DataFrame], read: Mapping[str, Amount]
 ) -> list[Amount]:
-    """Return how much is in a stream, and in that of the rows that it replaces, before any of it is computed.
+    """Return upper bounds for a stream and its retractions, without computing rows.
 
-    makers: the job's stages by their streams. read: the amounts that the job reads. A stage that only selects columns
-    is taken to have a row for each row that it takes. Of what the user's Python computes nothing is known: neither
-    how many rows it makes, nor how long each of them takes.
+    A stage that only selects columns emits at most as many rows as it reads. Nothing is known about a stage of Python:
+    neither how many rows it emits, nor how long each takes.
+
+    makers: the job's stages, by the streams that they emit. read: the amounts that the job reads, by stream.
     """
     frames = [streams[name] for name in (stream, replaced_rows_of(stream)) if name in streams]
     counts = [_rows_of(frame) for frame in frames]
@@ -69,7 +71,10 @@ def amounts_of(
         return [read[stream]]
     maker = makers.get(stream)
     if isinstance(maker, GateNode) or (isinstance(maker, StageNode) and sql_of(maker.function) is not None):
-        return [amount for input in maker.inputs for amount in amounts_of(input, makers, streams, read)]
+        amounts: list[Amount] = []
+        for input in maker.inputs:
+            amounts += amounts_of(input, makers, streams, read)
+        return amounts
     return [Amount()]
 
 
@@ -82,7 +87,7 @@ def _rows_of(frame: DataFrame) -> int | None:
 
 @contextlib.contextmanager
 def planned_simply(spark: SparkSession) -> Iterator[None]:
-    """Let the session make plans that do not adapt, for the block."""
+    """Turn off adaptive execution in the block, where this pays."""
     if not (started_by_tidegate(spark) and on_one_machine(spark)):
         yield
         return
@@ -94,5 +99,5 @@ def planned_simply(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(Exception):  # the session may be lost; then nobody uses it any more
+        with contextlib.suppress(Exception):  # if the session is lost, it is not used again
             spark.conf.set(_ADAPTIVE, adapts)

@@ -24,7 +24,7 @@ __all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "rows_aft
 
 
 def declared_at(function: Callable[..., object]) -> str:
-    """Return the file and line of a stage's function. Empty: Python does not know them."""
+    """Return the file and line of a stage's function, or "" if Python does not know them."""
     while isinstance(function, partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -33,9 +33,9 @@ def declared_at(function: Callable[..., object]) -> str:
 
 @contextlib.contextmanager
 def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
-    """Name the stage, operator or gate that an expression is from, if it fails in Spark while rows are computed.
+    """Add the stage or operator of a failing expression to Spark's error.
 
-    Spark computes all of them at once, so its error says which expression failed, and not whose it is.
+    Spark computes all stages in one query, so its error names the expression, but not the stage.
     """
     try:
         yield
@@ -43,11 +43,11 @@ def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
         meaning = translate(error)
         if meaning is error or not isinstance(meaning, Invalid):
             raise
-        whose = _stages_of_expression(stages, error)
-        if not whose:
+        candidates = _stages_of_expression(stages, error)
+        if not candidates:
             raise
         raise Invalid(
-            f"{' or '.join(whose)}: {meaning.what}",
+            f"{' or '.join(candidates)}: {meaning.what}",
             expected=meaning.expected,
             help=meaning.help,
             reason=meaning.reason,
@@ -56,23 +56,26 @@ def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
 
 
 def _stages_of_expression(stages: Sequence[Node], error: BaseException) -> list[str]:
-    """Return the stages that a failing expression may be from. Empty: nobody knows."""
-    lines, parts = code_of_error(error)
-    found = []
+    """Return the stages and operators that a failing expression may be from."""
+    lines, fragments = code_of_error(error)
+    candidates = []
     for stage in stages:
         if isinstance(stage, StageNode):
             file, first, text = _source_of(stage.function)
-            is_inside = any(file == at and first <= line < first + text.count("\n") for at, line in lines)
-            if is_inside or any(part in text for part in parts):
+            end = first + text.count("\n")
+            is_inside = any(path == file and first <= line < end for path, line in lines)
+            if is_inside or any(fragment in text for fragment in fragments):
                 place = declared_at(stage.function) if sql_of(stage.function) is None else ""
-                found.append(f"stage {stage.name!r}" + (f" ({place})" if place else ""))
-        elif isinstance(stage, OperatorNode) and any(part in repr(stage.operator.describe()) for part in parts):
-            found.append(f"operator {stage.name!r}")
-    return found
+                candidates.append(f"stage {stage.name!r}" + (f" ({place})" if place else ""))
+        elif isinstance(stage, OperatorNode):
+            declaration = repr(stage.operator.describe())
+            if any(fragment in declaration for fragment in fragments):
+                candidates.append(f"operator {stage.name!r}")
+    return candidates
 
 
 def _source_of(function: Callable[..., object]) -> tuple[str, int, str]:
-    """Return the file of a stage's function, its first line and its text; for a selection its SQL."""
+    """Return the file, the first line and the text of a stage's function. A selection has only a text, its SQL."""
     if (sql := sql_of(function)) is not None:
         return "", 0, sql
     while isinstance(function, partial):
@@ -86,21 +89,21 @@ def _source_of(function: Callable[..., object]) -> tuple[str, int, str]:
 
 
 def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
-    """Return a stage's results. If inputs replace rows, the stage also runs on the replaced rows, with its other inputs
-    empty."""
+    """Return a stage's results. It runs on retracted rows, too, with other inputs empty: results are retractions."""
     inputs = [streams[name] for name in stage.inputs]
     results = results_of(stage, call_stage(stage, inputs))
     if all(map(is_known_empty, inputs)):
         results = {name: mark_empty_by_plan(frame) for name, frame in results.items()}
     if graph.updating.isdisjoint(stage.inputs):
         return results
-    replaced = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
-    withdrawn = results_of(stage, call_stage(stage, replaced))
-    return results | {replaced_rows_of(name): frame for name, frame in withdrawn.items()}
+    retracted = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
+    for name, frame in results_of(stage, call_stage(stage, retracted)).items():
+        results[replaced_rows_of(name)] = frame
+    return results
 
 
 def call_stage(stage: StageNode, frames: Sequence[DataFrame]) -> object:
-    """Call the stage's function on its inputs. An exception is reported with the stage's name and the user's line."""
+    """Call the stage's function on its inputs. Its exceptions become Invalid, with the stage's name and the line."""
     try:
         with with_callers():
             return stage.function(*frames)
@@ -124,7 +127,7 @@ def call_stage(stage: StageNode, frames: Sequence[DataFrame]) -> object:
 
 
 def results_of(stage: StageNode, returned: object) -> dict[str, DataFrame]:
-    """Return a stage's results under the names that it produces. Raise Invalid if something else was returned."""
+    """Return a stage's results by stream. Raise Invalid unless it returned a DataFrame for each of its outputs."""
     from pyspark.sql import DataFrame
 
     if isinstance(returned, Mapping):
@@ -145,29 +148,38 @@ def results_of(stage: StageNode, returned: object) -> dict[str, DataFrame]:
 
 
 def rows_after_gate(graph: Graph, gate: str, stream: str, rows: DataFrame) -> DataFrame | None:
-    """Return what comes of rows that pass a gate in a stream behind it, by what the stages on the way make of them
-    alone. None: that cannot be told, since other rows meet them there."""
-    ways = streams_after(graph, gate)
+    """Run the stages between a gate and a downstream stream on rows that pass the gate.
+
+    Return None if the result also depends on other rows.
+    """
+    downstream = streams_after(graph, gate)
     makers = {name: node for node in graph.stages for name in node.produces}
 
-    def made(name: str) -> DataFrame | None:
+    def compute(name: str) -> DataFrame | None:
         if name == gate:
             return rows
         maker = makers[name]
-        if not isinstance(maker, StageNode):  # it passes rows on as they are
-            inputs = [each for each in maker.inputs if each in ways]
-            return made(inputs[0]) if len(inputs) == 1 else None
-        if not ways.keys() >= {*maker.inputs}:
+        if not isinstance(maker, StageNode):  # a gate, or an operator that emits rows unchanged
+            inputs = [input for input in maker.inputs if input in downstream]
+            return compute(inputs[0]) if len(inputs) == 1 else None
+        if not downstream.keys() >= {*maker.inputs}:
             return None
-        frames = [frame for frame in map(made, maker.inputs) if frame is not None]
-        return results_of(maker, call_stage(maker, frames))[name] if len(frames) == len(maker.inputs) else None
+        frames: list[DataFrame] = []
+        for input in maker.inputs:
+            frame = compute(input)
+            if frame is None:
+                return None
+            frames.append(frame)
+        return results_of(maker, call_stage(maker, frames))[name]
 
-    return made(stream)
+    return compute(stream)
 
 
 def _shape(value: object) -> str:
     if isinstance(value, Mapping):
-        return f"a dict with {', '.join(f'{key}: {type(v).__name__}' for key, v in value.items()) or 'nothing in it'}"
+        entries = ", ".join(f"{key}: {type(entry).__name__}" for key, entry in value.items())
+        return f"a dict with {entries or 'nothing in it'}"
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
+        items = ", ".join(type(item).__name__ for item in value)
+        return f"a {type(value).__name__} of {items or 'nothing'}"
     return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

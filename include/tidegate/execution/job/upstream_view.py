@@ -1,8 +1,8 @@
-"""What an operator in front of a sink learns of the stream that it takes: its key, and the rows that hold in it.
+"""What an operator in front of a sink can find out about its input stream: the key, and the rows that hold.
 
-The key of a changelog goes through a stage of Python if the stage only filters rows, and adds, drops or renames
-columns: it is called with a probe, and the plan of what it returns tells (`spark/kept_columns.py`). A stage that looks
-at rows before it returns may do something else each time, so behind it the stream has no key.
+A stage of Python keeps the key of a changelog if it only filters rows, and adds, drops or renames columns. To find out,
+it is called with a probe, and the plan of the result is examined (`spark/kept_columns.py`). A stage that reads rows
+before it returns may work differently each time, so after it the stream has no key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEPT: Final = "_tidegate_columns_kept"
 
 
 class Operating(Protocol):
-    """The stateful side of the attempt, as far as it is needed here (`OperatorRunner`)."""
+    """The part of `OperatorRunner` that is needed here."""
 
     job: Job
     prev: BaseMemory | None
@@ -56,50 +56,55 @@ class Operating(Protocol):
 
 
 class StreamKeys:
-    """The keys of changelogs, with what plans show, as far as one job sees them."""
+    """The keys of changelogs in one job, both declared ones and those that Spark's plans reveal."""
 
     def __init__(self, graph: Graph, streams: Mapping[str, DataFrame], received: Mapping[str, ChangelogKey]) -> None:
-        """received: by stream of another job, the key that only its plan shows there."""
+        """received: keys of streams from other jobs, which found them in their plans."""
         self.streams = streams
         self.received = received
         self.declared: dict[str, DeclaredKey] = declared_keys(graph.stages)
         self.makers: dict[str, Node] = {name: node for node in graph.stages for name in node.produces}
 
     def find_key(self, stream: str) -> ChangelogKey | None:
-        """Return the key of a stream's changelog. None: it has none, as far as anybody knows."""
+        """Return the key of a stream's changelog, or None if none can be found."""
         declared = self.declared.get(stream)
         if declared is None or declared.certain:
             return declared.key if declared is not None else None
         maker = self.makers[stream]
         if any(name not in self.streams for name in maker.inputs):
-            return self.received.get(stream)  # another job makes it, and its plans are not seen here
+            return self.received.get(stream)  # another job emits it, whose plans are not available here
         inputs = [self.find_key(name) for name in maker.inputs]
         if isinstance(maker, GateNode):
             return inputs[0]
         frames = [self.streams[name] for name in maker.inputs]
         if isinstance(maker, OperatorNode):
             return maker.spec.changelog.find_key(inputs, [frame.columns for frame in frames])
-        kept = _find_kept_columns(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
-        return key_renamed(inputs[0], kept.get(stream, {}))
+        if len(frames) != 1 or inputs[0] is None:
+            return key_renamed(inputs[0], {})
+        return key_renamed(inputs[0], _find_kept_columns(maker, frames[0]).get(stream, {}))
 
 
 def key_to_send(
     graph: Graph, stream: str, streams: Mapping[str, DataFrame], received: Mapping[str, ChangelogKey]
 ) -> ChangelogKey | None:
-    """Return the key of the changelog of a stream that other jobs take. None: it has none, or the declaration tells, or
-    nobody asks for it."""
-    asked = any(isinstance(stage.operator, Materializer) and not stage.operator.certain for stage in graph.operators)
-    if not asked or declared_keys(graph.stages).get(stream, _NOTHING_TO_SHOW).certain:
+    """Return the key of a changelog for the jobs that read the stream.
+
+    None if it has no key, if the declaration determines it, or if no operator needs it.
+    """
+    is_needed = any(
+        isinstance(stage.operator, Materializer) and not stage.operator.certain for stage in graph.operators
+    )
+    if not is_needed or declared_keys(graph.stages).get(stream, _SOURCE_KEY).certain:
         return None
     return StreamKeys(graph, streams, received).find_key(stream)
 
 
-_NOTHING_TO_SHOW: Final = DeclaredKey(None)
-"""Of a source's stream."""
+_SOURCE_KEY: Final = DeclaredKey(None)
+"""The declared key of a source's stream."""
 
 
 class UpstreamRows:
-    """The stream in front of one operator, in one attempt."""
+    """The input stream of one operator, in one attempt."""
 
     def __init__(self, operating: Operating, stage: OperatorNode, streams: Mapping[str, DataFrame]) -> None:
         self.operating = operating
@@ -163,12 +168,16 @@ class UpstreamRows:
             return self._remake_rows(maker.input)
         if isinstance(maker, OperatorNode):
             return self._remake_rows_emitted_by(maker)
-        frames = [self._remake_rows(name) for name in maker.inputs]
-        found = [frame for frame in frames if frame is not None]
-        return results_of(maker, call_stage(maker, found))[stream] if len(found) == len(frames) else None
+        frames: list[DataFrame] = []
+        for name in maker.inputs:
+            frame = self._remake_rows(name)
+            if frame is None:
+                return None
+            frames.append(frame)
+        return results_of(maker, call_stage(maker, frames))[stream]
 
     def _remake_rows_emitted_by(self, node: OperatorNode) -> DataFrame | None:
-        """Return what an operator has emitted as of the base."""
+        """Return the rows of an operator that hold at the base, from its states."""
         names = [name for name in (*node.inputs, *map(replaced_rows_of, node.inputs)) if name in self.streams]
         inputs = {name: empty_like(self.streams[name]) for name in names}
         context = self.operating.context(node, inputs, self.streams[node.name].sparkSession, waits=True)
@@ -181,19 +190,22 @@ class UpstreamRows:
 
 
 def _find_kept_columns(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
-    """Return, by stream of a stage of one input, under which names columns of the input are still there, if each of its
-    rows is a row of the input. A session is asked once for each stage and schema."""
-    known: dict[tuple[int, str, str], _KeptByFunction] = vars(frame.sparkSession).setdefault(_KEPT, {})
-    shape = id(stage.function), stage.name, frame.schema.json()
-    if shape not in known:
+    """Return, for each output of a stage with one input, the names that the input's columns have in it.
+
+    An output has none unless each of its rows is a row of the input. Results are cached in the session, by stage and
+    schema.
+    """
+    cache: dict[tuple[int, str, str], _KeptByFunction] = vars(frame.sparkSession).setdefault(_KEPT, {})
+    cache_key = id(stage.function), stage.name, frame.schema.json()
+    if cache_key not in cache:
         results = _call_on_probe(stage, frame)
-        answer = {name: find_kept_columns(result, frame.columns) for name, result in results.items()}
-        known[shape] = _KeptByFunction(stage.function, answer)
-    return known[shape].kept
+        columns = {name: find_kept_columns(result, frame.columns) for name, result in results.items()}
+        cache[cache_key] = _KeptByFunction(stage.function, columns)
+    return cache[cache_key].columns
 
 
 def _call_on_probe(stage: StageNode, frame: DataFrame) -> dict[str, DataFrame]:
-    """Return what a stage makes of a probe. Empty: it looks at rows, or fails; with the rows themselves it may not."""
+    """Return a stage's results for a probe. Empty if it reads rows or fails; with the real rows it may succeed."""
     try:
         return results_of(stage, call_stage(stage, [make_probe(frame)]))
     except Unavailable:
@@ -203,8 +215,10 @@ def _call_on_probe(stage: StageNode, frame: DataFrame) -> dict[str, DataFrame]:
 
 
 class _KeptByFunction(NamedTuple):
-    """An answer, and the function that it is about: as long as it lives no other one has its id. Functions of the same
-    text may still do something else, with what they enclose."""
+    """A cached result. It keeps the function alive, so that no other function gets the same id.
+
+    The text of a function would not do as a key: two closures with the same text may behave differently.
+    """
 
     function: Callable[..., object]
-    kept: dict[str, dict[str, list[str]]]
+    columns: dict[str, dict[str, list[str]]]
