@@ -131,7 +131,7 @@ def test_it_says_what_a_test_gets_wrong(source, tmp_path, spark):
     with pytest.raises(Invalid, match="there is no fault point 'S99'") as refused, crash_at("S99"):
         pass
     assert refused.value.reason == "NO_SUCH_POINT"
-    with pytest.raises(AssertionError, match="never came to S9.decision.before"), crash_at("S9.decision.before"):
+    with pytest.raises(AssertionError, match="never reached S9.decision.before"), crash_at("S9.decision.before"):
         pass
     with pytest.raises(Invalid, match="no call 'write'"):
         source.crash_at("write")

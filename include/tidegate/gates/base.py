@@ -46,35 +46,35 @@ __all__ = [
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
 """The consequence of a broken rule: abort the checkpoint, wait for a person, move the bad rows to quarantine, or only
-report it. The job carries out the worst one that was broken (`execution/job/gates.py`); the decision obeys the verdict
-that it leaves (`protocol/verdicts.py`)."""
+report it. The most severe policy of all broken rules applies (`execution/job/gates.py`), and the decision follows the
+verdict (`protocol/verdicts.py`)."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-"""The worst one first."""
+"""All policies, the most severe first."""
 
 
 @dataclass(frozen=True)
 class GateContext:
-    """Whose rows are judged, and what the gate remembers of earlier ones."""
+    """The pipeline, the checkpoint and the gate's memory, for a call of `judge`."""
 
     pipeline: str
     gate: str
     place: Place
     checkpoint: int = 0
     clock: str = ""
-    """The time at which the checkpoint was planned, in UTC, as ISO 8601: the same for every attempt."""
+    """When the checkpoint was planned, in UTC, as ISO 8601. All attempts get the same time."""
     memory: Json = field(default_factory=dict)
     """The gate's `Judgement.memory` of the last completed checkpoint."""
     cut_freely: bool = False
-    """True: a backfill cuts its input as it likes, so the number of rows says nothing about that of other
-    checkpoints."""
+    """True in a backfill that cuts its input into checkpoints of any size. The number of rows then cannot be compared
+    with earlier checkpoints."""
     planned_inputs: tuple[Json, SourceContext] | None = None
     """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
-    """For a gate right before a table: writes rows to the table's files, with mark columns, and as drafts if requested
-    (`connectors/prestaged.py`). It returns None if this is impossible. None: the gate is not right before a table."""
+    """For a gate directly before a table: writes rows to the table's files, with mark columns, and as drafts if
+    requested (`connectors/prestaged.py`), or returns None if it cannot. None for other gates."""
     lookup_operator_rows: Callable[[DataFrame], DataFrame | None] | None = None
-    """For a gate that is `against` an operator: looks up the operator's rows with these keys, as of the base. It
-    returns None if the operator has no state yet."""
+    """For a gate that is `against` an operator: returns the operator's rows with these keys at the base, or None if the
+    operator has no state yet."""
 
 
 @dataclass(frozen=True)
@@ -85,43 +85,59 @@ class BrokenRule:
     policy: Policy
     severity: str = "critical"
     rows: int | None = None
-    """The number of rows that broke it. None: the rule is not about single rows."""
+    """The number of rows that broke it, or None if the rule is not about single rows."""
     why: str = ""
     """One line for display."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement of a gate on the rows of one attempt."""
+    """The result of `Gate.judge`."""
 
     rows: int
+    """The number of judged rows."""
     broken: tuple[BrokenRule, ...] = ()
+    """The rules that the rows broke. Empty if all rows pass."""
     results: Json = field(default_factory=dict)
-    """All details, for display. Expectations puts Great Expectations' result here."""
+    """All details, for display, such as the results of Great Expectations."""
     split: tuple[DataFrame, DataFrame] | None = field(default=None, compare=False, repr=False)
-    """The rows that pass, and those for quarantine, with the names of the rules that they broke in RULES. None: all
-    pass. Both are read when the job stages, from the same rows that were judged."""
+    """The rows that pass, and those for quarantine with the names of their broken rules in the column RULES. Both are
+    read later, from the rows that were judged. None if all rows pass."""
     persisted: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
-    """Frames that are persisted in Spark. They are released once the job has staged."""
+    """Frames that are cached in Spark. They are released when the job has staged its rows."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
-    """For a gate that `persists`: its input rows, as it has persisted them."""
+    """From a gate that `persists`: the judged rows, as it has cached them."""
     prestaged: PrestagedRows | None = field(default=None, compare=False, repr=False)
-    """The rows, if the gate has staged them (`GateContext.stage`). `split` is then None."""
+    """The rows, if the gate has staged them with `GateContext.stage`. `split` is then None."""
     quarantined: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
-    """The staged rows for quarantine, with the names of the rules that they broke in RULES. Once all of them are read,
-    the files hold only the other rows, and `results` is complete. None: all rows pass."""
+    """Of staged rows, those for quarantine, with the names of their broken rules in the column RULES. Once all of them
+    are read, the files hold only the other rows, and `results` is complete. None if all rows pass."""
     memory: Json = field(default_factory=dict)
-    """Data for the gate's next judgement, if this checkpoint is completed. Keep it short."""
+    """Data for the gate's next judgement, if this checkpoint is completed. Keep it short: it is stored in the ack."""
     rows_hash: str = ""
-    """A hash of the judged rows as a multiset, if the gate knows it; else it is computed where it is needed."""
+    """A hash of the judged rows as a multiset, if the gate has computed it. Otherwise it is computed where needed."""
     why: str = ""
-    """What is said beside the verdict, such as what was not judged."""
+    """A remark to display with the verdict, such as what was not judged."""
 
     RULES: ClassVar[str] = "_tidegate_rules"
 
 
 class Gate(ABC):
-    """Judges rows. Subclass it for a gate of your own."""
+    """Judges rows before they count.
+
+    Subclass it for your own gate, and implement `describe` and `judge`:
+
+    class NotEmpty(Gate):
+        kind = "not-empty"
+
+        def describe(self):
+            return {"kind": self.kind}
+
+        def judge(self, frame, context):
+            rows = frame.count()
+            broken = () if rows else (BrokenRule("not_empty", "abort", why="no rows"),)
+            return Judgement(rows, broken)
+    """
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -129,17 +145,17 @@ class Gate(ABC):
 
     kind: ClassVar[str]
     at_most: float = 1.0
-    """The share of rows above which quarantine aborts instead."""
+    """The largest share of rows that may go to quarantine. If more are bad, the checkpoint is aborted."""
     hold_for: float | str | None = "1 day"
-    """How long a hold waits for an answer. None: without limit."""
+    """How long a hold waits for an answer. None waits without limit."""
     unanswered: Literal["approve", "reject"] = "reject"
-    """The answer that counts if nobody has answered by then."""
+    """The answer that counts if none is given in time."""
     persists: ClassVar[bool] = False
-    """True: the gate persists the rows itself, because it adds columns to them (`Judgement.frame`)."""
+    """Whether the gate caches the rows itself, because it adds columns to them (`Judgement.frame`)."""
     against: str | None = None
     """The uid of an operator whose keys the gate looks up (`GateContext.lookup_operator_rows`)."""
     remembers: bool = False
-    """True: the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
+    """Whether the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
 
     @abstractmethod
     def describe(self) -> Json:
@@ -147,19 +163,21 @@ class Gate(ABC):
 
     @property
     def identity_parts(self) -> list[str]:
-        """The words that distinguish it from gates of the same kind on the same stream. A gate without a name gets one
-        made of it."""
+        """Words that distinguish it from gates of the same kind on the same stream. They become part of its default
+        name."""
         return []
 
     @property
     def quarantines(self) -> bool:
-        """True: the gate may move rows to quarantine, so it needs a table for them. That includes rows that it holds: a
-        person who rejects them may send them to quarantine."""
+        """Whether rows may go to quarantine, so that the gate needs a table for them.
+
+        This includes rows that it holds, which a person may send to quarantine.
+        """
         return False
 
     @property
     def policies(self) -> frozenset[Policy]:
-        """The policies that may apply to its findings. By default all of them."""
+        """The policies that its broken rules may have. By default all of them."""
         return frozenset(POLICIES)
 
     def quarantine(self, name: str) -> QuarantineSink:
@@ -170,63 +188,62 @@ class Gate(ABC):
 
     @property
     def hold_record(self) -> Hold:
-        """The verdict's record of how long a hold waits for a person."""
+        """The record of `hold_for` and `unanswered`, for the verdict."""
         limit = seconds_in(self.hold_for) if self.hold_for is not None else None
         return Hold(limit_s=limit, default=self.unanswered)
 
     def problems(self) -> list[str]:
-        """Return all problems of the declaration."""
+        """Return all problems of the declaration, each as a sentence."""
         return []
 
     @property
     def depends_on_checkpoint_cuts(self) -> list[str]:
-        """What in its verdict goes by how the input is cut into checkpoints, or by their clock, in words."""
+        """The reasons why its verdict depends on how the input is cut into checkpoints, or on their clock."""
         return ["it compares a checkpoint with those before it"] if self.remembers else []
 
     def interval_problems(self) -> list[str]:
-        """Return the reasons why it cannot be used in a pipeline whose runs read by data interval, in any order."""
+        """Return the reasons why it cannot be used in an interval pipeline, whose intervals run in any order."""
         return ["it compares with earlier checkpoints, and intervals come in any order"] if self.remembers else []
 
     def check(self, context: GateContext) -> None:  # noqa: B027
-        """Raise Invalid for errors that show before anything is planned."""
+        """Raise Invalid for errors that can be found before a checkpoint is planned."""
 
     def declared_elsewhere(self, context: GateContext) -> str:
-        """Return what declares it besides the code, such as the text of a file. Never raises."""
+        """Return what declares the gate besides code, such as the text of a file. Must not raise."""
         return ""
 
     def check_columns(self, frame: DataFrame, context: GateContext) -> None:  # noqa: B027
-        """Raise Invalid if it cannot judge rows with these columns. The frame has no rows, and no query runs."""
+        """Raise Invalid if it cannot judge rows with these columns. The frame has no rows, and no query may run."""
 
     def warm_up(self) -> None:  # noqa: B027
         """Do slow work that needs no rows, such as an import. Called in a thread, while Spark starts."""
 
     def fix_inputs(self, context: SourceContext) -> Json | None:
-        """Return what to read in addition to the rows, such as a table's version: the same for every attempt. None:
-        nothing."""
+        """Return what the gate reads besides the rows, such as a table's version, or None.
+
+        The result is stored with the plan, so that all attempts read the same.
+        """
         return None
 
     def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json | None:
-        """Return the same for a checkpoint that repeats another one, of which it was `recorded`."""
+        """Return the fixed inputs of a checkpoint that repeats another one, whose inputs are `recorded`."""
         return recorded
 
     def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
-        """Return in words, each once, what of the recorded inputs `fix_inputs_again` would return and cannot be read
-        any more.
+        """Return a text for each input that `fix_inputs_again` would return and that can no longer be read.
 
-        recorded: by checkpoint, what `fix_inputs` has returned for it.
+        recorded: the results of `fix_inputs`, by checkpoint.
         """
         return ()
 
     @property
     def reads_tables(self) -> bool:
-        """True: it reads what earlier checkpoints publish, so the next checkpoint is planned only after they are
-        published."""
+        """Whether it reads tables that earlier checkpoints publish. The next one is then planned after they are."""
         return type(self).fix_inputs is not Gate.fix_inputs
 
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        """Judge these rows. They are persisted, so that every read returns the same rows, unless the gate itself
-        `persists` them."""
+        """Judge the rows. They are cached, so that every read returns the same rows, unless the gate `persists`."""
 
 
 def memory_key(gate: str) -> str:
@@ -240,7 +257,7 @@ def exact_share(share: float, whole: float) -> Fraction:
 
 
 def policy_problems(policies: Mapping[str, object]) -> list[str]:
-    """Return the problems of policies, which are given by their purpose."""
+    """Return the problems of policies. policies: by their purpose, for the text."""
     return [
         f"policy {policy!r} for {purpose}: expected {', '.join(POLICIES)}"
         for purpose, policy in policies.items()
@@ -249,7 +266,7 @@ def policy_problems(policies: Mapping[str, object]) -> list[str]:
 
 
 def hold_problems(gate: Gate) -> list[str]:
-    """Return the problems of the settings that say how long a gate waits for a person."""
+    """Return the problems of a gate's `hold_for` and `unanswered`."""
     problems = []
     try:
         is_valid = gate.hold_for is None or seconds_in(gate.hold_for) >= 0

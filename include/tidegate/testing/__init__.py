@@ -1,14 +1,14 @@
-"""For tests of pipelines, and of sources and sinks of your own.
+"""Helpers for testing pipelines, and your own sources, sinks and operators.
 
-    run               runs a pipeline's checkpoints in a test, and lets them crash
-    TestSource        a source whose rows a test gives, and that fails when it is told to
-    SourceContract    what every source promises, as tests: subclass it
-    SinkContract      what every sink promises, as tests: subclass it
-    OperatorContract  what every operator promises, as tests that need no Spark: subclass it
-    crash_at          lets this process die, as far as tidegate can tell, at a step of a checkpoint
+    run               runs a pipeline's checkpoints in a test, and simulates crashes
+    TestSource        a source with rows that a test provides, which can fail on request
+    SourceContract    tests that every source must pass: subclass it
+    SinkContract      tests that every sink must pass: subclass it
+    OperatorContract  tests that every operator must pass, without Spark: subclass it
+    crash_at          simulates a crash of this process at a step of a checkpoint
     local_spark       a Spark session in this process, for a fixture named `spark`
 
-The contracts are classes for pytest, which tidegate does not depend on. All else works in any test framework.
+The contracts are pytest classes, but tidegate does not depend on pytest. All else works in any test framework.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-if pytest := sys.modules.get("pytest"):  # its asserts then say what was compared
+if pytest := sys.modules.get("pytest"):  # failing asserts of the contracts then show the values that they compare
     pytest.register_assert_rewrite(*(f"tidegate.testing.{name}_contract" for name in ("sink", "source", "operator")))
 
 from tidegate.errors import Invalid
@@ -46,11 +46,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the contracts, and with them pytest, when they are asked for."""
+    """Import the contracts, which import pytest, on first use."""
     if name not in ("OperatorContract", "SinkContract", "SourceContract"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from tidegate.testing import operator_contract, sink_contract, source_contract
+        from tidegate.testing.operator_contract import OperatorContract
+        from tidegate.testing.sink_contract import SinkContract
+        from tidegate.testing.source_contract import SourceContract
     except ModuleNotFoundError as error:
         if error.name != "pytest":
             raise
@@ -60,5 +62,9 @@ def __getattr__(name: str) -> Any:
             help="pip install pytest",
             reason="NOT_INSTALLED",
         ) from error
-    contracts = (operator_contract.OperatorContract, sink_contract.SinkContract, source_contract.SourceContract)
-    return next(contract for contract in contracts if contract.__name__ == name)
+    contracts = {
+        "OperatorContract": OperatorContract,
+        "SinkContract": SinkContract,
+        "SourceContract": SourceContract,
+    }
+    return contracts[name]

@@ -1,7 +1,6 @@
-"""Let a process die at a step of a checkpoint, without ending it.
+"""Simulates the crash of a process at a step of a checkpoint.
 
-What is raised there is no Exception, so that nothing of tidegate handles it: whatever the process would have done
-afterwards does not happen.
+`Crash` is raised there. It is no Exception, so tidegate does not handle it, and does nothing after that step.
 """
 
 from __future__ import annotations
@@ -23,14 +22,20 @@ Line = tuple[str, int]
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process has crashed."""
 
 
 @contextlib.contextmanager
 def crash_at(point: str, times_passed: int = 0) -> Iterator[None]:
-    """Die when the block comes to a fault point, one of `tidegate.testing.FAULT_POINTS`, and continue after the block.
+    """Crash when the block reaches a fault point, and continue after the block.
 
-    times_passed: how often the block passes the point before. Raise AssertionError if it never comes there.
+        with crash_at("S9.decision.before"):
+            running.checkpoint()
+
+    Raise AssertionError if the point is never reached.
+
+    point: one of `tidegate.testing.FAULT_POINTS`.
+    times_passed: how often the block passes the point before it crashes there.
     """
     if point not in seams.FAULT_POINTS:
         raise Invalid(
@@ -41,24 +46,24 @@ def crash_at(point: str, times_passed: int = 0) -> Iterator[None]:
         )
     passed = 0
 
-    def stop(at: str) -> None:
+    def on_point(reached: str) -> None:
         nonlocal passed
-        if at == point:
+        if reached == point:
             passed += 1
             if passed > times_passed:
                 raise Crash(point)
 
-    with _faults(stop):
+    with _faults(on_point):
         try:
             yield
         except Crash:
             return
-    raise AssertionError(f"the block never came to {point}: {seams.FAULT_POINTS[point]}")
+    raise AssertionError(f"the block never reached {point}: {seams.FAULT_POINTS[point]}")
 
 
 @contextlib.contextmanager
 def points_reached() -> Iterator[list[str]]:
-    """Collect the fault points that the block comes to, in their order."""
+    """Collect the fault points that the block reaches, in order."""
     reached: list[str] = []
     with _faults(reached.append):
         yield reached
@@ -66,7 +71,7 @@ def points_reached() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def lines_reached(files: Collection[str]) -> Iterator[list[Line]]:
-    """Collect the lines of these files that the block comes to, each once, in their order."""
+    """Collect the lines of these files that the block reaches, each once, in order of first execution."""
     reached: dict[Line, None] = {}
     with _traced(files, lambda line: reached.setdefault(line)):
         lines: list[Line] = []
@@ -76,23 +81,23 @@ def lines_reached(files: Collection[str]) -> Iterator[list[Line]]:
 
 @contextlib.contextmanager
 def crash_at_line(line: Line) -> Iterator[None]:
-    """Die when the block comes to a line for the first time, and continue after the block."""
+    """Crash when the block reaches a line for the first time, and continue after the block."""
 
-    def stop(at: Line) -> None:
-        if at == line:
-            raise Crash(f"{at[0]}:{at[1]}")
+    def on_line(reached: Line) -> None:
+        if reached == line:
+            raise Crash(f"{reached[0]}:{reached[1]}")
 
-    with contextlib.suppress(Crash), _traced((line[0],), stop):
+    with contextlib.suppress(Crash), _traced((line[0],), on_line):
         yield
 
 
 @contextlib.contextmanager
-def _traced(files: Collection[str], at_line: Callable[[Line], object]) -> Iterator[None]:
+def _traced(files: Collection[str], on_line: Callable[[Line], object]) -> Iterator[None]:
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code.co_filename not in files:
             return None
         if event == "line":
-            at_line((frame.f_code.co_filename, frame.f_lineno))
+            on_line((frame.f_code.co_filename, frame.f_lineno))
         return trace
 
     before = sys.gettrace()

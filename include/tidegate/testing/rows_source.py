@@ -1,4 +1,4 @@
-"""A source whose rows a test gives: one step of them for each checkpoint. It fails when it is told to."""
+"""A source with rows that a test provides, one step of them per checkpoint. It can fail on request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ Row = Mapping[str, Any]
 
 
 class TestSource(Source):
-    """Rows that a test gives, in steps. A checkpoint reads the next step; `arrive` adds one.
+    """A source with rows that a test provides, in steps. Each checkpoint reads one step.
 
-    schema: the columns, as DDL. steps: lists of rows, each a dict. A column that a row lacks is null.
+        orders = TestSource("id long, amount double", [{"id": 1, "amount": 5.0}])
+        orders.arrive({"id": 2, "amount": 7.5}, {"id": 3})
+
+    schema: the columns, in DDL.
+    steps: lists of rows. Each row is a dict; columns that it lacks are null.
     """
 
-    __test__ = False  # it is no test, whatever its name
+    __test__ = False  # pytest takes classes called Test… for tests
 
     kind: ClassVar[str] = "test"
 
@@ -38,26 +42,26 @@ class TestSource(Source):
         self._away: dict[str, int] = {}
         self._late: dict[str, float] = {}
 
-    # -- what a test tells it ----------------------------------------------------------------------------
+    # -- for tests ---------------------------------------------------------------------------------------
 
     def arrive(self, *rows: Row) -> None:
-        """Let these rows arrive, as one more step."""
+        """Add a step with these rows."""
         self.steps.append([dict(row) for row in rows])
 
     def crash_at(self, call: Call) -> None:
-        """Let the process die in the next call of `plan`, `verify` or `read`, before it has an answer."""
+        """Simulate a crash of the process in the next call of `plan`, `verify` or `read`."""
         self._crashes.append(_checked(call))
 
     def away_at(self, call: Call, times: int = 1) -> None:
-        """Do not answer the next calls: they raise Unavailable."""
+        """Raise Unavailable in the next `times` calls."""
         self._away[_checked(call)] = times
 
     def late_at(self, call: Call, seconds: float) -> None:
-        """Answer the next call that late."""
+        """Delay the next call by this many seconds."""
         self._late[_checked(call)] = seconds
 
     def lose(self, step: int) -> None:
-        """Lose the rows of a step, counted from 0. A range that has them cannot be read any more."""
+        """Lose the rows of a step, counted from 0. Ranges with them can no longer be read."""
         self.steps[step] = []
 
     # -- the contract of a source ------------------------------------------------------------------------
@@ -109,13 +113,13 @@ class TestSource(Source):
     def _answer(self, call: str) -> None:
         seconds = self._late.pop(call, 0.0)
         if seconds:
-            seams.Seams().sleep(seconds)  # in earnest, even where a test cuts waits short
+            seams.Seams().sleep(seconds)  # the real one: `run` shortens seams.sleep
         if call in self._crashes:
             self._crashes.remove(call)
             raise Crash(f"the source's {call}")
         if self._away.get(call, 0):
             self._away[call] -= 1
-            raise Unavailable(f"the source does not answer: {call}", help="it is tried again", reason="TEST_SOURCE")
+            raise Unavailable(f"the source does not answer: {call}", help="it is retried", reason="TEST_SOURCE")
 
 
 def _checked(call: str) -> str:
@@ -123,7 +127,7 @@ def _checked(call: str) -> str:
         raise Invalid(
             f"a source has no call {call!r} that could fail here",
             expected=" or ".join(get_args(Call)),
-            help="name one of them",
+            help="use one of them",
             reason="NO_SUCH_CALL",
         )
     return call

@@ -1,4 +1,4 @@
-"""Run a pipeline's checkpoints in a test: the real loop, a real ledger and real Spark, in a folder of the test's own.
+"""Runs a pipeline's checkpoints in a test, with the real loop, ledger and Spark, in a folder of the test.
 
 For example:
 
@@ -47,7 +47,15 @@ _MAX_WAIT_S = 0.01
 
 @contextlib.contextmanager
 def local_spark() -> Iterator[SparkSession]:
-    """Open a Spark session in this process. Sessions that are open at the same time share one Spark."""
+    """Open a Spark session in this process, for a fixture such as:
+
+        @pytest.fixture(scope="session")
+        def spark():
+            with tidegate.testing.local_spark() as spark:
+                yield spark
+
+    Sessions that are open at the same time share one Spark.
+    """
     with session(spark_settings(load_settings(_LOCAL))) as spark:
         yield spark
 
@@ -60,59 +68,68 @@ def run(
     spark: SparkSession | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[RunningPipeline]:
-    """Open a pipeline whose ledger is `folder/ledger`, and whose relative paths start from `folder/data`.
+    """Open a pipeline in a folder.
 
-    spark: the session to compute with; by default one in this process, opened when it is needed. settings: as with
-    `-D`, such as {"num_retained": "3"}; all other settings are those of the project that the test runs in. While the
-    block runs, tidegate does not wait before it tries again.
+        with tidegate.testing.run(pipeline, tmp_path, settings={"num_retained": "3"}) as running:
+            running.checkpoint()
+
+    While the block runs, tidegate does not pause before it retries.
+
+    pipeline: the pipeline to run.
+    folder: where the test writes. The ledger is in `folder/ledger`, and relative paths start from `folder/data`.
+    spark: the session to compute with. The default is a session in this process, opened when it is needed.
+    settings: settings as with `-D`, which override those of the project.
     """
     folder = Path(folder).absolute()
-    given = {"root": str(folder / "ledger"), "data": str(folder / "data"), **_LOCAL, **(settings or {})}
-    effective = load_settings(given, code=pipeline.settings)
+    overrides = {"root": str(folder / "ledger"), "data": str(folder / "data"), **_LOCAL, **(settings or {})}
+    effective = load_settings(overrides, code=pipeline.settings)
     if not is_url(effective.data):
         Path(effective.data).mkdir(parents=True, exist_ok=True)
-    waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _MAX_WAIT_S)))
+    short_waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _MAX_WAIT_S)))
     with contextlib.ExitStack() as resources:
-        resources.enter_context(seams.installed(waits))
+        resources.enter_context(seams.installed(short_waits))
         sessions: SessionSource = _GivenSession(spark) if spark is not None else reused_session(effective)
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
 
 
 class RunningPipeline:
-    """A pipeline in a folder of a test. Each checkpoint opens it anew, as a new process does."""
+    """A pipeline in a folder of a test, as `run` returns it. Each checkpoint opens it again, like a new process."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings, sessions: SessionSource) -> None:
         self.pipeline, self.settings, self._sessions = pipeline, settings, sessions
 
     def checkpoint(self) -> int:
-        """Make one checkpoint, completed and published, and return its number. Raise its error if it fails.
+        """Complete and publish one checkpoint, and return its number. Raise its error if it fails.
 
-        What an earlier one left behind that has crashed is ended or published first.
+        If an earlier checkpoint has crashed, it is aborted or published first.
         """
         (id,) = self._run(Schedule(checkpoints=1, new_run=_run_of_a_dead_process))
         return id
 
     def until_idle(self) -> list[int]:
-        """Make checkpoints until no source has anything new, and return their numbers."""
+        """Make checkpoints until no source has new input, and return their numbers."""
         return self._run(Schedule(until_idle=True, new_run=_run_of_a_dead_process))
 
     def errors(self) -> list[str]:
-        """Return all that is wrong with the pipeline's declaration, as `tidegate check` tells it. No row is read."""
+        """Return all errors of the pipeline's declaration, as `tidegate check` prints them. No row is read."""
         coordinator = self.coordinator()
-        base = coordinator.ledger.view().last_completed if coordinator.ledger.identity_or_none() is not None else None
+        base = None
+        if coordinator.ledger.identity_or_none() is not None:
+            base = coordinator.ledger.view().last_completed
         return [str(error) for error in analyse(coordinator, self._sessions(), base)]
 
     def crash_at(self, point: str, times_passed: int = 0) -> None:
-        """Begin a checkpoint, and let the process die at a fault point, one of `tidegate.testing.FAULT_POINTS`.
+        """Begin a checkpoint and crash at a fault point. Raise AssertionError if the point is never reached.
 
-        times_passed: how often it passes the point before. Raise AssertionError if it never comes there.
+        point: one of `tidegate.testing.FAULT_POINTS`.
+        times_passed: how often the checkpoint passes the point before it crashes there.
         """
         with crash_at(point, times_passed):
             self.checkpoint()
 
     def crash(self) -> None:
-        """Begin a checkpoint that dies where a `TestSource` has been told to. Raise AssertionError if it does not."""
+        """Begin a checkpoint in which a `TestSource` crashes. Raise AssertionError if none does."""
         try:
             self.checkpoint()
         except Crash:
@@ -132,7 +149,7 @@ class RunningPipeline:
         return [outcome.id for outcome in outcomes]
 
     def rows(self, sink: str) -> list[Json]:
-        """Return the rows of a sink's Delta table; none if there is no table yet."""
+        """Return the rows of a sink's Delta table, or no rows if the table does not exist yet."""
         graph, place = self.coordinator().graph, self.settings.place()
         if sink not in graph.sinks:
             raise no_such_sink(graph.name, sink, 0, graph.sinks, help="name a sink of the pipeline")
@@ -145,7 +162,7 @@ class RunningPipeline:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger, as somebody who comes to it now reads it."""
+        """The pipeline's ledger, opened by a new reader."""
         return open_ledger(self.settings.root, self.pipeline.name, self.settings.storage_options)
 
     @property
@@ -160,7 +177,7 @@ class RunningPipeline:
 
 
 class _GivenSession:
-    """A session of the test's own, which stays open."""
+    """A session that belongs to the test, and stays open."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -169,13 +186,16 @@ class _GivenSession:
         return self._spark
 
     def drop(self) -> None:
-        """It is not ours to close."""
+        """Do nothing: the test closes it."""
 
     def cancel(self) -> None:
-        """Cancel what runs in it."""
+        """Cancel its queries."""
         cancel_in(self._spark)
 
 
 def _run_of_a_dead_process() -> str:
-    """Return a run id of a process with our number that began at another time: the next checkpoint finds it gone."""
+    """Return the run id of a dead process, so that the next checkpoint does not wait for this one.
+
+    It has this process's number, but another start time.
+    """
     return f"process:{socket.gethostname()}:{os.getpid()}:0:{seams.new_id()}"

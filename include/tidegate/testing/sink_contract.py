@@ -1,4 +1,4 @@
-"""What every exactly-once sink promises, as tests. A connector's tests are a subclass that says where its target is."""
+"""The contract of exactly-once sinks, as tests. A connector subclasses them and says where its target is."""
 
 from __future__ import annotations
 
@@ -39,39 +39,49 @@ PUBLISHING = ("S10.publish.before", "S10.publish.after")
 WRONG = "n0t-the-pa55word"
 
 
-def _own_files(sink: Sink) -> set[str]:
-    """Return the files with the sink's own code, without that of the contract's base classes."""
-    methods = [method for each in type(sink).__mro__ for method in vars(each).values()]
-    files = {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
+def _files_of(sink: Sink) -> set[str]:
+    """Return the files with the sink's code, without those of tidegate's base classes."""
+    files = set()
+    for cls in type(sink).__mro__:
+        for method in vars(cls).values():
+            if inspect.isfunction(method):
+                files.add(method.__code__.co_filename)
     return files - {sink_contract.__file__, transactional.__file__}
 
 
 class SinkContract:
-    """Subclass it as `class TestMySink(SinkContract)`, and implement `sink` and `rows`.
+    """Tests that every exactly-once sink must pass. Subclass it, and implement `sink` and `rows`.
 
-    The sink is given rows with the columns k (int, a key), v and p (text). Each test has a folder of its own,
-    `self.folder`, which is also the setting `data`. The tests need a fixture `spark`.
+        class TestMySink(SinkContract):
+            def sink(self):
+                return MySink(f"{self.folder}/target")
+
+            def rows(self):
+                return read_target(f"{self.folder}/target")
+
+    The sink receives rows with the columns k (int, a key), v and p (text). Each test has its own folder, `self.folder`,
+    which is also the setting `data`. The tests need a fixture `spark`, such as `tidegate.testing.local_spark`.
     """
 
     folder: Path
     spark: SparkSession
     unique_name: str
-    """A name of this test's own, for a table or a topic on a server that all tests share."""
+    """A name that no other test uses, for a table or a topic on a shared server."""
 
     secrets: ClassVar[Sequence[str]] = ()
-    """Passwords and keys that the connection uses: none may be shown."""
+    """Passwords and keys of the connection. The tests check that they are never shown."""
 
     crash_lines: ClassVar[int] = 40
-    """At how many lines of the sink's own code a publisher dies, at most. Fewer are quicker, and may miss one."""
+    """Maximum number of lines of the sink's code at which a publisher is killed. Fewer are faster, but may miss one."""
 
-    # -- what a subclass says ----------------------------------------------------------------------------
+    # -- to be implemented -------------------------------------------------------------------------------
 
     def sink(self) -> Sink:
-        """Return the sink, made anew: each call stands for another process."""
+        """Return a new sink. Each call stands for another process."""
         raise NotImplementedError
 
     def rows(self) -> list[tuple[int, str]]:
-        """Return k and v of all rows that a reader of the target sees, in any order. There may be no target yet."""
+        """Return k and v of all rows that a reader of the target sees, in any order. The target may not exist yet."""
         raise NotImplementedError
 
     def place(self) -> Place:
@@ -79,22 +89,22 @@ class SinkContract:
         return Place(str(self.folder))
 
     def unfit(self, rows: DataFrame) -> DataFrame | None:
-        """Return the rows in a form that the target, which has rows already, cannot take. None: it takes any."""
+        """Return these rows in a form that does not fit into the existing target. None if every form fits."""
         return None
 
-    # -- help for the tests ------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------
 
     @pytest.fixture(autouse=True)
     def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
         self.set_up(tmp_path, spark)
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:
-        """Prepare one test, in a folder of its own."""
+        """Prepare a test in its own folder."""
         self.folder, self.spark, self.unique_name = folder, spark, f"test_{seams.new_id()}"
 
     @property
     def context(self) -> SinkContext:
-        """The sink `s` of the pipeline `p`."""
+        """The context of sink `s` of pipeline `p`."""
         return self.context_of("p", self.unique_name.removeprefix("test_"))
 
     def context_of(self, pipeline: str, uid: str) -> SinkContext:
@@ -116,21 +126,21 @@ class SinkContract:
     def publish(
         self, id: int, *staged: Json, head: Head | None = None, attempt: str = "m", by: SinkContext | None = None
     ) -> PublishedTable | None:
-        """Publish what was staged, as another process would."""
+        """Publish staged rows, as another process would."""
         context, publisher = by or self.context, self.sink()
         head = head or publisher.head(context)
         return publisher.publish(Publication(id, 0, attempt, head.last_entry, staged), head, context)
 
     def last(self) -> int | None:
-        """Return the last checkpoint that the target was given."""
+        """Return the last checkpoint that was published to the target."""
         return self.sink().head(self.context).last_entry
 
     def shows(self, *rows: tuple[int, str]) -> None:
-        """Assert that a reader sees these rows, each once."""
+        """Assert that a reader sees exactly these rows."""
         assert sorted(self.rows()) == sorted(rows)
 
     def added(self, before: Sequence[tuple[int, str]], *rows: tuple[int, str]) -> list[tuple[int, str]]:
-        """Return what a reader sees after these rows have been added: of a key that is there, the new row alone."""
+        """Return the rows that a reader sees after these are published. If the sink upserts, they replace old ones."""
         keys = {key for key, _ in rows} if self.sink().upserts else set()
         return [*(row for row in before if row[0] not in keys), *rows]
 
@@ -147,14 +157,14 @@ class SinkContract:
     def test_no_secret_is_shown(self) -> None:
         staged = self.stage(1, 1)
         published, sink = self.publish(1, staged), self.sink()
-        shown = [
+        texts = [
             repr(sink),
             json.dumps(sink.describe()),
             sink.target(self.place()),
             json.dumps(staged),
             repr(published),
         ]
-        assert [secret for secret in self.secrets if any(secret in text for text in shown)] == []
+        assert [secret for secret in self.secrets if any(secret in text for text in texts)] == []
 
     def test_no_secret_is_shown_when_a_login_is_refused(self) -> None:
         place = self.place()
@@ -164,11 +174,11 @@ class SinkContract:
         context = replace(self.context, place=replace(place, connections={**place.connections, **wrong}))
         try:
             self.sink().check(context)
-        except TidegateError as error:  # anything else is the driver's, and quotes what it likes
-            shown = "".join(traceback.format_exception(error))
-            assert [secret for secret in (*self.secrets, WRONG) if secret in shown] == []
+        except TidegateError as error:  # other errors are the driver's, whose texts are not ours
+            text = "".join(traceback.format_exception(error))
+            assert [secret for secret in (*self.secrets, WRONG) if secret in text] == []
 
-    # -- out of sight, then once -------------------------------------------------------------------------
+    # -- staged, then published once ---------------------------------------------------------------------
 
     def test_what_is_staged_is_invisible_until_it_is_published(self) -> None:
         self.sink().check(self.context)
@@ -206,22 +216,22 @@ class SinkContract:
         self.publish(1, self.stage(1, 1))
         head, batch = self.sink().head(self.context), self.stage(2, 1, 2, value="y")
         start = threading.Barrier(4)
-        found: list[PublishedTable | None] = []
+        results: list[PublishedTable | None] = []
 
         def publish(number: int) -> None:
             start.wait()
             try:
-                found.append(self.publish(2, batch, head=head, attempt=f"m{number}"))
+                results.append(self.publish(2, batch, head=head, attempt=f"m{number}"))
             except Unavailable:
-                found.append(None)  # it need not wait for the other, as long as it changes nothing
+                results.append(None)  # it may give up instead of waiting, if it changes nothing
 
         threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(found) == 4
-        assert sum(each is not None for each in found) == 1
+        assert len(results) == 4
+        assert sum(result is not None for result in results) == 1
         assert self.last() == 2
         self.shows(*self.added([(1, "x")], (1, "y"), (2, "y")))
 
@@ -237,18 +247,18 @@ class SinkContract:
     def test_a_publisher_that_sleeps_right_before_it_publishes_does_nothing(self) -> None:
         self.publish(1, self.stage(1, 1))
         batch = self.stage(2, 2)
-        others: list[PublishedTable | None] = []
+        other_results: list[PublishedTable | None] = []
 
         def sleep(point: str) -> None:
-            if point == PUBLISHING[0] and not others:
-                others.append(None)
-                others[0] = self.publish(2, batch, attempt="other")
+            if point == PUBLISHING[0] and not other_results:
+                other_results.append(None)  # the other publisher passes this point, too
+                other_results[0] = self.publish(2, batch, attempt="other")
 
         with seams.installed(replace(seams.current(), fault=sleep)):
-            slept = self.publish(2, batch, attempt="sleeper")
-        assert others, "publish never came to the fault point S10.publish.before"
-        assert slept is None
-        assert others[0] is not None
+            result = self.publish(2, batch, attempt="sleeper")
+        assert other_results, "publish never reached the fault point S10.publish.before"
+        assert result is None
+        assert other_results[0] is not None
         assert self.last() == 2
         self.shows((1, "x"), (2, "x"))
 
@@ -276,30 +286,30 @@ class SinkContract:
 
     def test_what_was_published_is_found_again_and_verified(self) -> None:
         published = {id: self.publish(id, self.stage(id, id)) for id in (1, 2)}
-        for id, at in published.items():
-            assert at is not None
-            found = self.sink().locate(id, self.context)
-            assert found is not None
-            assert (found.uri, found.version, found.log_hash) == (at.uri, at.version, at.log_hash)
-            self.sink().verify(at, self.context)
+        for id, table in published.items():
+            assert table is not None
+            located = self.sink().locate(id, self.context)
+            assert located is not None
+            assert (located.uri, located.version, located.log_hash) == (table.uri, table.version, table.log_hash)
+            self.sink().verify(table, self.context)
         assert self.sink().locate(3, self.context) is None
 
-    # -- attempts, and what is left of them --------------------------------------------------------------
+    # -- attempts and their files ------------------------------------------------------------------------
 
     def test_a_discarded_attempt_takes_only_its_own_files(self) -> None:
-        kept, lost = self.stage(1, 1, attempt="kept"), self.stage(1, 1, attempt="lost")
+        kept_batch, lost_batch = self.stage(1, 1, attempt="kept"), self.stage(1, 1, attempt="lost")
         other = self.context_of("p1", f"{self.context.uid}1")
-        theirs = self.stage(1, 7, attempt="lost", by=other)
+        other_batch = self.stage(1, 7, attempt="lost", by=other)
         assert sorted(self.sink().attempts(1, self.context)) == ["kept", "lost"]
         for _ in range(2):
             self.sink().discard(self.context, Staging(1, "lost"))
         assert self.sink().attempts(1, self.context) == ["kept"]
-        assert self.sink().missing_files([kept], self.context) == []
-        assert self.sink().missing_files([lost], self.context) != []
+        assert self.sink().missing_files([kept_batch], self.context) == []
+        assert self.sink().missing_files([lost_batch], self.context) != []
         with pytest.raises(Corrupt):
-            self.publish(1, lost)
-        assert self.publish(1, kept) is not None
-        assert self.publish(1, theirs, by=other) is not None
+            self.publish(1, lost_batch)
+        assert self.publish(1, kept_batch) is not None
+        assert self.publish(1, other_batch, by=other) is not None
         self.shows((1, "x"), (7, "x"))
 
     def test_retiring_the_published_attempt_changes_nothing_for_readers(self) -> None:
@@ -320,8 +330,8 @@ class SinkContract:
         self.shows()
         assert self.publish(1, self.stage(1, 1, attempt="alive")) is not None
         self.shows((1, "x"))
-        left = ["alive"] if point == STAGING[0] else ["alive", "dead"]
-        assert sorted(self.sink().attempts(1, self.context)) == left
+        attempts = ["alive"] if point == STAGING[0] else ["alive", "dead"]
+        assert sorted(self.sink().attempts(1, self.context)) == attempts
 
     @pytest.mark.parametrize("point", PUBLISHING)
     def test_a_crash_while_publishing_shows_all_or_nothing_and_is_repaired(self, point: str) -> None:
@@ -329,18 +339,18 @@ class SinkContract:
         batch = self.stage(2, 1, 2, value="y")
         with crash_at(point):
             self.publish(2, batch)
-        landed = self.last() == 2
-        assert landed is (point == PUBLISHING[1])
-        whole = self.added([(1, "x")], (1, "y"), (2, "y"))
-        self.shows(*(whole if landed else [(1, "x")]))
-        assert (self.publish(2, batch) is None) is landed
-        self.shows(*whole)
+        is_published = self.last() == 2
+        assert is_published is (point == PUBLISHING[1])
+        all_rows = self.added([(1, "x")], (1, "y"), (2, "y"))
+        self.shows(*(all_rows if is_published else [(1, "x")]))
+        assert (self.publish(2, batch) is None) is is_published
+        self.shows(*all_rows)
 
     def test_wherever_the_sink_itself_dies_while_it_publishes_each_row_is_there_once(self) -> None:
-        """Rows and mark must come together: between two transactions, there is a line at which a process can die."""
+        """Kill the publisher at many lines. If rows and mark are written in two transactions, one of them is in between."""
         self.publish(1, self.stage(1, 1))
         batch, head, publisher = self.stage(2, 2), self.sink().head(self.context), self.sink()
-        with lines_reached(_own_files(publisher)) as lines:
+        with lines_reached(_files_of(publisher)) as lines:
             publisher.publish(Publication(2, 0, "m", head.last_entry, (batch,)), head, self.context)
         self.shows(*((key, "x") for key in (1, 2)))
         for key, line in enumerate(lines[:: len(lines) // self.crash_lines + 1], 3):
@@ -348,15 +358,15 @@ class SinkContract:
             with crash_at_line(line):
                 publisher.publish(Publication(key, 0, "dies", head.last_entry, (batch,)), head, self.context)
             self._publish_in_the_end(key, batch)
-            found, wanted = sorted(self.rows()), [(each, "x") for each in range(1, key + 1)]
-            assert found == wanted, f"after a crash at line {line[1]} of {line[0]}"
+            expected = [(published, "x") for published in range(1, key + 1)]
+            assert sorted(self.rows()) == expected, f"after a crash at line {line[1]} of {line[0]}"
 
     def _publish_in_the_end(self, id: int, batch: Json) -> None:
         for _ in range(100):
             try:
                 self.publish(id, batch, attempt="lives")
             except Unavailable:
-                seams.sleep(0.1)  # what has died still holds the target
+                seams.sleep(0.1)  # the dead publisher's connection still locks the target
             else:
                 break
         assert self.last() == id
@@ -397,7 +407,7 @@ class SinkContract:
                 running.until_idle()
                 assert sorted(self.rows()) == [(key, "x") for key in keys], f"after a crash at {point}"
 
-    # -- what does not fit, and what is taken back -------------------------------------------------------
+    # -- misfits, retractions and rollbacks --------------------------------------------------------------
 
     def test_an_output_that_does_not_fit_is_refused_before_anything_is_written(self) -> None:
         unfit = self.unfit(self.frame(2))
@@ -424,21 +434,21 @@ class SinkContract:
 
     def test_a_rollback_takes_rows_back_or_says_why_they_stay(self) -> None:
         published = {id: self.publish(id, self.stage(id, id)) for id in (1, 2, 3)}
-        late, old = self.stage(4, 4), self.sink().head(self.context)
-        way = self.sink().restore_plan(1, published[1], (), self.context)
-        assert way.exists
-        assert not way.not_published_yet
-        if way.problems:
-            assert all(way.problems)
+        late_batch, old_head = self.stage(4, 4), self.sink().head(self.context)
+        plan = self.sink().restore_plan(1, published[1], (), self.context)
+        assert plan.exists
+        assert not plan.not_published_yet
+        if plan.problems:
+            assert all(plan.problems)
             return
-        restored = Restored(how="keep" if way.rows_stay_reason else "restore", to=way.target_version)
-        back = Publication(5, 0, "back", 3, (), restore=restored, target=1)
-        assert self.sink().restore(back, old, self.context) is not None
-        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if way.rows_stay_reason else [(1, "x")]
+        restored = Restored(how="keep" if plan.rows_stay_reason else "restore", to=plan.target_version)
+        rollback = Publication(5, 0, "back", 3, (), restore=restored, target=1)
+        assert self.sink().restore(rollback, old_head, self.context) is not None
+        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if plan.rows_stay_reason else [(1, "x")]
         self.shows(*after)
         assert self.last() == 5
-        assert self.publish(4, late, head=old) is None, "a checkpoint from before the rollback never comes"
-        assert self.publish(4, late) is None
+        assert self.publish(4, late_batch, head=old_head) is None, "published a checkpoint from before the rollback"
+        assert self.publish(4, late_batch) is None
         self.shows(*after)
         assert self.publish(6, self.stage(6, 6)) is not None
         self.shows(*after, (6, "x"))

@@ -1,5 +1,4 @@
-"""What every source promises, as tests. A connector's tests are a subclass that puts rows where its source finds
-them."""
+"""The contract of sources, as tests. A connector subclasses them, and says how rows get into its input."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class MemoryBlobs:
 
 
 def drain(source: Source, context: SourceContext, start: Json | None = None) -> tuple[list[Planned], Json | None]:
-    """Plan until there is nothing new. Return the plans, and the position after them."""
+    """Plan until all input is planned. Return the plans, and the position after them."""
     plans = []
     while not (planned := source.plan(start, context)).is_empty:
         plans.append(planned)
@@ -64,25 +63,35 @@ def _only_the_columns(rows: DataFrame) -> DataFrame:
 
 
 class SourceContract:
-    """Subclass it as `class TestMySource(SourceContract)`, and implement `source` and `put`.
+    """Tests that every source must pass. Subclass it, and implement `source` and `put`.
 
-    The source has the columns id (a whole number) and name (text, may be null). Each test has a folder of its own,
-    `self.folder`, which is also the setting `data`. The tests need a fixture `spark`.
+        class TestMySource(SourceContract):
+            def source(self):
+                return MySource(f"{self.folder}/input", max_rows=2)
+
+            def put(self, rows):
+                write_input(f"{self.folder}/input", rows)
+
+    The source has the columns id (an integer) and name (text, may be null). Each test has its own folder,
+    `self.folder`, which is also the setting `data`. The tests need a fixture `spark`, such as
+    `tidegate.testing.local_spark`.
     """
 
     folder: Path
     spark: SparkSession
     unique_name: str
-    """A name of this test's own, for a table or a topic on a server that all tests share."""
+    """A name that no other test uses, for a table or a topic on a shared server."""
 
     secrets: ClassVar[Sequence[str]] = ()
-    """Passwords and keys that the connection uses: none may be shown."""
+    """Passwords and keys of the connection. The tests check that they are never shown."""
 
-    # -- what a subclass says ----------------------------------------------------------------------------
+    # -- to be implemented -------------------------------------------------------------------------------
 
     def source(self) -> Source:
-        """Return the source, made anew: each call stands for another process. If it can be bounded, let it take few
-        rows at once."""
+        """Return a new source. Each call stands for another process.
+
+        If its ranges can be bounded, choose a low bound, so that the tests need several ranges.
+        """
         raise NotImplementedError
 
     def put(self, rows: Sequence[tuple[int, str | None]]) -> None:
@@ -90,7 +99,7 @@ class SourceContract:
         raise NotImplementedError
 
     def create(self) -> None:
-        """Make the source's input, without rows, if it has to be there before it is looked at."""
+        """Create the source's input without rows, if it must exist before the source plans."""
 
     def place(self) -> Place:
         """Return where relative paths start, and the connections, if the source needs any."""
@@ -100,43 +109,45 @@ class SourceContract:
         """Remove or change input that has been planned, so that it cannot be read again as it was."""
         pytest.skip("`spoil` is not implemented")
 
-    # -- help for the tests ------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------
 
     @pytest.fixture(autouse=True)
     def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
         self.set_up(tmp_path, spark)
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:
-        """Prepare one test, in a folder of its own."""
+        """Prepare a test in its own folder."""
         self.folder, self.spark, self.unique_name = folder, spark, f"test_{seams.new_id()}"
         self.context = SourceContext("shop", "orders", self.place(), MemoryBlobs())
         self.all_rows: list[tuple[int, str | None]] = []
         self.create()
 
     def arrive(self, count: int = 3) -> None:
-        """Let so many new rows arrive."""
+        """Let `count` new rows arrive."""
         first = len(self.all_rows)
         rows = [(id, NAMES[id % len(NAMES)]) for id in range(first, first + count)]
         self.put(rows)
         self.all_rows += rows
 
     def plan(self, start: Json | None = None) -> Planned:
-        """Plan what comes after a position."""
+        """Plan the range after a position."""
         return self.source().plan(start, self.context)
 
     def drained(self, start: Json | None = None) -> tuple[list[Planned], Json | None]:
-        """Plan until there is nothing new."""
+        """Plan until all input is planned."""
         return drain(self.source(), self.context, start)
 
     def read(self, splits: Json) -> DataFrame:
-        """Read a range as a job does: verify it first."""
+        """Verify and read a range, as a job does."""
         source = self.source()
         source.verify(splits, self.context)
         return source.read(self.spark, splits, self.context).select("id", "name")
 
     def rows_of(self, *plans: Planned) -> list[tuple[Any, ...]]:
         """Return the rows of these ranges."""
-        rows = (tuple(row) for plan in plans for row in self.read(plan.splits).collect())
+        rows: list[tuple[Any, ...]] = []
+        for plan in plans:
+            rows += map(tuple, self.read(plan.splits).collect())
         return sorted(rows, key=repr)
 
     # -- each row once -----------------------------------------------------------------------------------
@@ -149,9 +160,9 @@ class SourceContract:
         later, _ = self.drained(end)
         assert Counter(self.rows_of(*plans, *later)) == Counter(self.all_rows)
         assert not plans[-1].has_more
-        said = next(place for place, plan in enumerate(plans) if not plan.has_more)
-        # A server may move the end of its log by itself, behind the last row.
-        assert self.rows_of(*plans[said + 1 :]) == [], "the source said that no more was left"
+        first_without_more = next(index for index, plan in enumerate(plans) if not plan.has_more)
+        # A server may append to its log by itself, after the last row. So more ranges may follow, but without rows.
+        assert self.rows_of(*plans[first_without_more + 1 :]) == [], "`has_more` was False, but rows followed"
 
     def test_wherever_the_input_is_cut_the_rows_are_the_same(self) -> None:
         plans, end = [], None
@@ -253,7 +264,7 @@ class SourceContract:
         assert self.rows_of(replace(planned, splits=splits)) == self.rows_of(planned)
         end = json.loads(json.dumps(planned.end))
         assert end == planned.end
-        # Not the splits: where a range ends may depend on what else the server does between the two plans.
+        # The splits may differ: the end of a range may depend on what the server does between the two plans.
         assert self.rows_of(self.plan(end)) == self.rows_of(self.plan(planned.end))
 
     def test_a_range_that_cannot_be_read_as_planned_is_refused(self) -> None:
@@ -267,9 +278,11 @@ class SourceContract:
     def test_the_lag_is_no_less_than_nothing(self) -> None:
         for _ in range(3):
             self.arrive()
-        lags = [plan.lag for plan in self.drained()[0] if plan.lag is not None]
-        told = [figure for lag in lags for figure in (lag.rows, lag.bytes, lag.files, lag.seconds)]
-        assert all(figure is None or figure >= 0 for figure in told)
+        plans, _ = self.drained()
+        for plan in plans:
+            if plan.lag is not None:
+                figures = (plan.lag.rows, plan.lag.bytes, plan.lag.files, plan.lag.seconds)
+                assert all(figure is None or figure >= 0 for figure in figures)
 
     def test_notices_may_come_often_and_take_nothing_that_is_still_wanted(self) -> None:
         self.arrive()
@@ -295,5 +308,5 @@ class SourceContract:
     def test_no_secret_is_shown(self) -> None:
         self.arrive()
         source, planned = self.source(), self.plan()
-        shown = [repr(source), json.dumps(source.describe()), repr(planned)]
-        assert [secret for secret in self.secrets if any(secret in text for text in shown)] == []
+        texts = [repr(source), json.dumps(source.describe()), repr(planned)]
+        assert [secret for secret in self.secrets if any(secret in text for text in texts)] == []

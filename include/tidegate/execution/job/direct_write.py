@@ -88,7 +88,7 @@ class DirectWriter:
                 sinking.sink.discard(self.context(sinking.name), self.staging)
 
     def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
-        """Raise if the table was dropped or moved, or the ledger restored. If nothing is pending, no publisher checks."""
+        """Raise if the table was dropped or moved, or the ledger restored. No publisher may check before."""
         # Read after the head, so that the view has the checkpoint that wrote it.
         view = self.coordinator.ledger.view(reach=head.last_entry)
         if head.last_entry is not None and head.last_entry > view.last_id:

@@ -116,9 +116,9 @@ def overtaken_error(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)
     )
-    obstacle = (
-        "waits for its input" if answer.busy_with is None else f"is still busy with checkpoint {answer.busy_with}"
-    )
+    obstacle = "still waits for its input"
+    if answer.busy_with is not None:
+        obstacle = f"is still busy with checkpoint {answer.busy_with}"
     return Rejected(
         f"checkpoint {answer.id} does not wait for job {job.name!r}, which {obstacle}",
         expected="jobs that are done before the next checkpoint, or a checkpoint that overtakes them (`unaligned`)",
