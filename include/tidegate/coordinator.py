@@ -1,7 +1,7 @@
-"""Trigger, decide, publish: performs the answers of protocol/rules.py, one create at a time.
+"""Triggers, decides and publishes checkpoints by the rules of protocol/rules.py, one create at a time.
 
-Stateless between calls: any process may call any method at any time, twice, or too late. Each method reads the ledger,
-asks the protocol for the next step, performs it, and repeats until no step is left.
+It keeps no state between calls: any process may call any method at any time, twice, or too late. Each method reads the
+ledger, asks the protocol for the next step, performs it, and repeats until no step remains.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Triggered:
 
     plan: Plan
     adopted: bool
-    """True: the run already had it (a retry, a cleared task); nothing new was planned."""
+    """Whether the run already had it, as after a retry or a cleared task."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state of a checkpoint, as far as it is known now."""
+    """The current state of a checkpoint."""
 
     id: int
     state: str
@@ -52,12 +52,12 @@ class Outcome:
     reason: str = ""
     detail: str = ""
     counts: bool = False
-    """True: an abort that counts towards the tolerable failures. It does not if others aborted it, or its base."""
+    """Whether an abort counts towards the tolerable failures. It does not if another run, or the base, caused it."""
 
 
 @dataclass(frozen=True)
 class _TriggerRequest:
-    """What a run asks for."""
+    """The arguments of `trigger`."""
 
     run: str
     kind: str
@@ -91,35 +91,37 @@ class Coordinator(PipelineContext):
         aligned: bool = False,
         rank: Rank | None = None,
     ) -> Triggered | AlreadyCovered | None:
-        """Return the run's checkpoint: an existing one, or a new one planned on the last.
+        """Return the run's checkpoint: an existing one, or a new one that continues from the last.
 
-        interval: the run's data interval, if it has one. AlreadyCovered: that is done, there is nothing to do.
+        Return AlreadyCovered if the interval is done, and None if `only_if_new` is set and no source has new input.
+        Raise Rejected if other checkpoints are in progress, or too much is unpublished; the caller may retry later.
+
+        give_up: returns the reason to abort an open checkpoint of another run, if it is abandoned.
+        interval: the run's data interval, if it has one.
         reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
         standing, by_hand, drain, aligned: see planning.CheckpointOptions.
-        rank: how urgent it is: of several runs that wait, the most urgent comes first. None: it takes no part in that.
-        None: `only_if_new` is set, and no source has anything new to read or to report.
-        Raise Rejected if others are in progress, or too much is unpublished; try again later.
+        rank: how urgent the run is. Of several runs that wait, the most urgent comes first. None: it does not queue.
         """
         check_run(run)
-        wanted = intervals.requested_interval(self.graph, interval, reprocess)
-        # In an interval pipeline runs wait for intervals, and not for their turn.
+        requested = intervals.requested_interval(self.graph, interval, reprocess)
+        # In an interval pipeline, runs wait for intervals instead of their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
-        asked = _TriggerRequest(
-            run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned, by_hand)
+        request = _TriggerRequest(
+            run, kind, give_up, only_if_new, requested, CheckpointOptions(standing, drain, aligned, by_hand)
         )
         with turns.noted():
-            return self._triggered(asked, turns)
+            return self._triggered(request, turns)
 
-    def _triggered(self, asked: _TriggerRequest, turns: Turns) -> Triggered | AlreadyCovered | None:
+    def _triggered(self, request: _TriggerRequest, turns: Turns) -> Triggered | AlreadyCovered | None:
         began = seams.monotonic()
-        run, wanted = asked.run, asked.interval
+        run, requested = request.run, request.interval
         uid = self.ledger.start().uid
         published: int | None = None
         reach: int | None = None
         report: publish.Report | None = None
         while True:
             view = self.ledger.view(run, reach)
-            answer = self._request_checkpoint(view, run, asked.give_up, wanted)
+            answer = self._request_checkpoint(view, run, request.give_up, requested)
             if isinstance(answer, rules.Adopt):
                 adopted = self._adopted(view, answer.id)
                 if adopted is not None:
@@ -127,25 +129,25 @@ class Coordinator(PipelineContext):
             elif isinstance(answer, rules.Abort):
                 self.decide(self._abort(answer))
             elif not isinstance(answer, rules.CreateEntry):
-                return self._handle_no_plan(answer, view, wanted)
+                return self._handle_no_plan(answer, view, requested)
             else:
                 cancel.resume_cleanup(self, view)
-                control.check_may_plan(self, view, asked.kind)
+                control.check_may_plan(self, view, request.kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
                     if not self._may_skip_tables(view, uid):
-                        report = publish.publish_or_wait(self, wanted.interval if wanted else None, view, uid)
-                        continue  # that took time: plan on the log as it is now
+                        report = publish.publish_or_wait(self, requested.interval if requested else None, view, uid)
+                        continue  # publishing takes time, so read the log again
                     report = publish.Report(needless=True)
                 turns.refuse_early(view)
                 try:
-                    plan = self._plan(answer, view, run, asked.kind, wanted, asked.options, report)
+                    plan = self._plan(answer, view, run, request.kind, requested, request.options, report)
                 except Corrupt:
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
-                if asked.only_if_new and self.has_no_new_input(plan, view):
+                if request.only_if_new and self.has_no_new_input(plan, view):
                     turns.end_waiting()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
@@ -155,15 +157,16 @@ class Coordinator(PipelineContext):
                 reach = plan.id  # it exists now, even if listings do not show it yet
 
     def has_no_new_input(self, plan: Plan, view: View) -> bool:
-        """Return whether a plan has nothing to read and nothing to report."""
-        nothing_new = all(part.empty for part in plan.sources.values())
-        return nothing_new and plan.drain is None and not skipping.is_news(plan, view)
+        """Return whether a plan has neither input to read nor skipped input to report."""
+        is_empty = all(part.empty for part in plan.sources.values())
+        return is_empty and plan.drain is None and not skipping.is_news(plan, view)
 
     def _may_skip_tables(self, view: View, uid: str) -> bool:
-        """Return whether the tables need not be looked at before planning.
+        """Return whether the tables need not be checked before planning.
 
-        In a bucket each look is a request. If all is published as recorded, and neither code nor settings have changed
-        since, then a look could only find what others have done to a table. The job finds that, too, before it reads.
+        In an object store each check costs requests. If everything is published as recorded, and neither code nor
+        settings have changed, a check could only find changes by other writers. The job finds these, too, before it
+        reads.
         """
         last = view.last_completed
         if last is None or last.id != view.settled or last.rollback is not None or last.plan.by_interval:
@@ -173,11 +176,11 @@ class Coordinator(PipelineContext):
         return same_code and same_settings and self.all_in_buckets(uid)
 
     def _request_checkpoint(
-        self, view: View, run: str, give_up: AbandonCheck, wanted: rules.WantedInterval | None
+        self, view: View, run: str, give_up: AbandonCheck, requested: rules.WantedInterval | None
     ) -> rules.Triggering:
         intervals.refuse_other_kind(self.graph, view)
         reasons = self._find_abortable(view, run, give_up)
-        indexed = intervals.with_index(wanted, self.ledger)
+        indexed = intervals.with_index(requested, self.ledger)
         return rules.on_trigger(view, run, self.settings.max_concurrent_checkpoints, reasons, indexed)
 
     def _plan(
@@ -186,18 +189,18 @@ class Coordinator(PipelineContext):
         view: View,
         run: str,
         kind: str,
-        wanted: rules.WantedInterval | None,
-        special: CheckpointOptions,
-        looked: publish.Report | None,
+        requested: rules.WantedInterval | None,
+        options: CheckpointOptions,
+        report: publish.Report | None,
     ) -> Plan:
-        if wanted is not None and wanted.independent:
-            refuse_rewritten(self, view, wanted.interval)
-        plan = Plans(self).make(answer, view, run, kind, wanted, special, looked)
+        if requested is not None and requested.independent:
+            refuse_rewritten(self, view, requested.interval)
+        plan = Plans(self).make(answer, view, run, kind, requested, options, report)
         intervals.refuse_archived(self.graph, plan, view, self.ledger)
         return plan
 
     def _create(self, plan: Plan, view: View) -> bool:
-        """T6: create the entry. False: the id was taken; read the log again."""
+        """T6: create the entry. Return False if the id was taken, so that the log must be read again."""
         control.sync_below(self.ledger, view, plan.base or 0)
         if not self.ledger.create_entry(plan).is_new or not self.abort_if_id_was_used(plan):
             return False
@@ -208,31 +211,36 @@ class Coordinator(PipelineContext):
         self,
         answer: rules.Covered | rules.Misfit | rules.Wait,
         view: View,
-        wanted: rules.WantedInterval | None,
+        requested: rules.WantedInterval | None,
     ) -> AlreadyCovered:
-        """Handle a run that gets no checkpoint: publish a covered interval; raise for every other answer."""
+        """Handle a run that gets no checkpoint: publish a covered interval, or raise for every other answer."""
         if isinstance(answer, rules.Wait):
             control.refuse_suspended(self, view)
             if pending := approvals.pending_approvals_text(view, answer.ids, self._answering):
                 raise control.approval_pending(self, answer.ids, pending)
             limit = self.settings.max_concurrent_checkpoints
-            is_full = wanted is None or len(answer.ids) >= limit
+            is_full = requested is None or len(answer.ids) >= limit
             why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
             raise control.in_progress(answer.ids, why)
-        assert wanted is not None
+        assert requested is not None
         if isinstance(answer, rules.Misfit):
-            raise intervals.misfit(answer, wanted, self.graph)
-        report = publish.publish_or_wait(self, wanted.interval)
-        covered = intervals.covered(answer, wanted, self.ledger)
+            raise intervals.misfit(answer, requested, self.graph)
+        report = publish.publish_or_wait(self, requested.interval)
+        covered = intervals.covered(answer, requested, self.ledger)
         entry = self.ledger.entry(covered.checkpoint)
         if entry is not None and self.ledger.published(entry.id) is None:
             publish.refuse_unpublished(entry, report)
         return covered
 
     def _adopted(self, view: View, id: int) -> Triggered | None:
-        """Return the run's own checkpoint. None: it changed hands since the view was read; read the log again."""
-        below = (entry for entry in view.own_outside_view if isinstance(entry, Entry) and entry.id == id)
-        entry = view.get(id) or next(below, None)
+        """Return the run's existing checkpoint. None if another run took over its id, so that the log must be read
+        again."""
+        entry = view.get(id)
+        if entry is None:
+            for candidate in view.own_outside_view:
+                if isinstance(candidate, Entry) and candidate.id == id:
+                    entry = candidate
+                    break
         if entry is None:
             raise Rejected(
                 f"this run made checkpoint {id}, which is decided and retired since",
@@ -248,7 +256,7 @@ class Coordinator(PipelineContext):
         return Triggered(entry.plan, adopted=True)
 
     def _find_abortable(self, view: View, run: str, give_up: AbandonCheck) -> dict[int, str]:
-        """Return open entries of other runs that may be aborted, with reasons. Hints: a wrong one only costs time."""
+        """Return the open entries of other runs that may be aborted, with reasons. A wrong reason only costs time."""
         reasons = {}
         for entry in view.still_open():
             if entry.plan.run == run:
@@ -260,13 +268,13 @@ class Coordinator(PipelineContext):
             if reason:
                 reasons[entry.id] = reason
             elif not jobs_without_ack(self.ledger, entry) and self.ledger.expired(entry.plan):
-                self.complete(entry.id)  # its process died elsewhere before it could
+                self.complete(entry.id)  # its process died before it could
         return reasons
 
     # -- decide --------------------------------------------------------------------------------------
 
     def complete(self, id: int, failure: tuple[str, str] | None = None) -> Outcome:
-        """Decide checkpoint `id` if it can be decided. `failure`: (reason, detail) of a job that gave up."""
+        """Decide checkpoint `id` if possible. failure: the reason and detail of a job that gave up."""
         while True:
             entry, base = self.entry_and_base(id)
             if failure is None and entry is not None and entry.open and self.overdue(entry):
@@ -296,15 +304,15 @@ class Coordinator(PipelineContext):
                 return _outcome(id, entry)
 
     def _carry_approvals(self, undecided: rules.Undecided) -> bool:
-        """Answer where somebody has approved the very same elsewhere. Return whether that has answered anything."""
+        """Apply approvals of the same rows from elsewhere, as a backfill does. Return whether there were any."""
         return False
 
     def _answering(self, id: int) -> str:
-        """Return by which command somebody answers, if that is not the pipeline's."""
+        """Return the command that answers a hold, if it is not the pipeline's own."""
         return f": tidegate approve|reject {self.graph.name} {id}{self.option}" if self.option else ""
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
-        """Abort checkpoint `id` unless it is decided. Always safe. Return the outcome that holds."""
+        """Abort checkpoint `id` unless it is decided, and return its outcome. This is always safe."""
         entry, _ = self.entry_and_base(id)
         if entry is not None and entry.open:
             self.decide(decision(id, "aborted", reason=reason, detail=detail, counts=counts))
@@ -314,17 +322,17 @@ class Coordinator(PipelineContext):
         return _outcome(id, entry)
 
     def suspend(self, by: str, reason: str) -> int:
-        """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue."""
+        """Suspend the pipeline: no run plans a checkpoint until it is resumed. Planned checkpoints continue."""
         return control.suspend(self.ledger, by, reason)
 
     def resume(self, by: str, reason: str = "", *, quarantine_all: bool = False) -> int | None:
-        """Let checkpoints be planned again. None: there was nothing to resume from."""
+        """Resume the pipeline, and return the entry's id, or None if it was not suspended."""
         return control.resume(self.ledger, by, reason, quarantine_all=quarantine_all)
 
     def roll_back(
         self, to: int, *, run: str, by: str, choices: Mapping[str, How] | None = None, reason: str = ""
     ) -> rollback.RolledBack:
-        """Return positions, state and outputs to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
+        """Return positions, state and tables to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
         return rollback.roll_back(self, to, run=run, by=by, choices=choices or {}, reason=reason)
 
     def suspended(self) -> control.SuspensionState | None:
@@ -337,18 +345,17 @@ class Coordinator(PipelineContext):
     # -- publish -------------------------------------------------------------------------------------
 
     def publish(self) -> publish.Report:
-        """Bring every table up to the last completed checkpoint. Any process may call this, at any time."""
+        """Publish all completed checkpoints to every table. Any process may call this, at any time."""
         report = publish.publish_pending(self)
         source_notices.notify_sources(self)
         return report
 
     def retire(self) -> list[int]:
-        """Remove entries beyond `num_retained`, or all of them if the pipeline was cancelled for good. Return their
-        ids."""
+        """Delete entries beyond `num_retained`, or all of them after a final cancel. Return their ids."""
         removed = cancel.delete_cancelled(self)
         if removed is not None:
             return removed
-        periodic_savepoints.keep_periodically(self)  # first, so that it stays
+        periodic_savepoints.keep_periodically(self)  # first, so that retention spares the savepoint
         retired = retention.retire_old(self)
         if retired:
             source_notices.release_unneeded(self)

@@ -7,9 +7,8 @@
     ├── Rejected      wait or stop: a limit, a gate or a person says "not now" or "no"
     └── Corrupt       restore: a record or table differs from what was written
 
-Every error says what happened, what was expected and what to do next. Everybody who may see a pipeline reads that, in
-causes, logs and notifications, so it quotes no value of a row: it says where to look. `quoted` has the value, for those
-who may read rows.
+Every error says what happened, what was expected and what to do next. It appears in logs and notifications, for all
+users who may see the pipeline, so it must not quote values of rows. `quoted` has these, for users who may read rows.
 """
 
 from __future__ import annotations
@@ -56,13 +55,14 @@ ENVIRONMENT = frozenset(
 
 
 class TidegateError(Exception):
-    """Base of all errors that tidegate raises on purpose.
+    """Base class of all errors that tidegate raises on purpose.
 
-    what: what happened, with the names and values involved.
-    expected: what would have been right, if `what` does not make that clear.
+    what: the problem, with the names and values involved.
+    expected: what would have been right, unless `what` makes this clear.
     help: the next step for the reader.
     reason: a stable code in capitals, for records, statistics and tests.
-    quoted: what it would quote of rows. No record, log or str() has it; under Airflow it is an XCom of the task.
+    quoted: the part of the text that quotes rows. It is in no record, log or str(); under Airflow it is an XCom of the
+        task.
     """
 
     kind = "error"
@@ -137,10 +137,9 @@ class Corrupt(TidegateError):
 
 
 def reported_error(error: Exception, help: str) -> TidegateError:
-    """Return the error if it is one of ours, else one that reports it: for whoever reads many pipelines, of which none
-    may hide another.
+    """Wrap an unexpected error in a TidegateError. Used where one broken pipeline must not hide the others.
 
-    help: where the whole traceback is to be found.
+    help: where to find the traceback.
     """
     if isinstance(error, TidegateError):
         return error
@@ -149,7 +148,7 @@ def reported_error(error: Exception, help: str) -> TidegateError:
 
 
 _OF_CODE = (ImportError, NameError, NotImplementedError, SyntaxError)
-"""What Python raises of code alone. The message of any other exception may quote a row."""
+"""Exceptions whose messages are about code only. Any other message may quote a row."""
 
 
 def name_of(error: BaseException) -> str:

@@ -1,15 +1,15 @@
-"""For notebooks and scripts: read tables and state as of a checkpoint, give operators history, change state by hand.
+"""Functions for notebooks and scripts: read tables and state as of a checkpoint, bootstrap operators, edit state.
 
     from tidegate import offline
 
     offline.read(spark, "orders", "revenue", checkpoint=42)          # a sink's table, as a DataFrame
     offline.read_arrow("orders", "revenue", checkpoint=42)           # the same without Spark, as an Arrow table
     offline.read_state(spark, "orders", "totals")                    # the state of an operator: a row per key
-    offline.bootstrap(pipeline, spark, "totals", {"paid": history})  # as if these rows had come before
+    offline.bootstrap(pipeline, spark, "totals", {"paid": history})  # as if these rows had arrived before
     offline.edit_state(pipeline, spark, "totals", lambda rows: rows.where("customer_id <> 7"))
 
-Functions that only read take the name of a pipeline. Those that change something take the pipeline's own code, and make
-a checkpoint of the change: whole or not at all, like every checkpoint.
+Functions that only read need the name of a pipeline. Those that change something need the `Pipeline` itself, and make a
+checkpoint of the change, which is atomic like every checkpoint.
 """
 
 from __future__ import annotations
@@ -60,23 +60,28 @@ __all__ = [
 ]
 
 _VERSIONS = "tidegate_versions_of_this_state"
-"""What stands for the table in SQL, until Spark is given it."""
+"""Placeholder for the table in SQL, until it is registered in Spark."""
 
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
-    """Return a sink's table exactly as of a checkpoint; by default the last published one."""
+    """Return a sink's table as of a checkpoint, as a DataFrame.
+
+    pipeline: the pipeline's name.
+    sink: the sink's name.
+    checkpoint: the checkpoint's number. The default is the last published one.
+    """
     return _version(spark, _table_of(pipeline, sink, checkpoint, load_settings()))
 
 
 def read_arrow(pipeline: str, sink: str, checkpoint: int | None = None) -> pa.Table:
-    """Return the same rows without Spark, in memory: the core of tidegate is enough, without extras."""
+    """Return the same rows as an Arrow table in memory. This needs neither Spark nor any extra of tidegate."""
     settings = load_settings()
     table = _table_of(pipeline, sink, checkpoint, settings)
     return dataset(open_as_of(table, settings.storage_options)).to_table()
 
 
 def _table_of(pipeline: str, sink: str, checkpoint: int | None, settings: Settings) -> PublishedTable:
-    """Return where a sink's table is, and its version as of a checkpoint."""
+    """Return the location of a sink's table, and its version as of a checkpoint."""
     ledger = _ledger(pipeline, settings)
     published = published_as_of(ledger, settings.place(), checkpoint)
     table = published.tables.get(sink)
@@ -88,7 +93,11 @@ def _table_of(pipeline: str, sink: str, checkpoint: int | None, settings: Settin
 
 
 def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: int | None = None) -> DataFrame:
-    """Return the state of an operator (`uid`, or `uid.part`) as of a checkpoint: a row for each key."""
+    """Return the state of an operator as of a checkpoint, as a DataFrame with a row for each key.
+
+    operator: the operator's uid, or `uid.part` if it has several states.
+    checkpoint: the checkpoint's number. The default is the last published one.
+    """
     settings = load_settings()
     ledger = _ledger(pipeline, settings)
     published = published_as_of(ledger, settings.place(), checkpoint)
@@ -103,11 +112,12 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
 
 
 def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: DataFrame | Mapping[str, DataFrame]) -> int:
-    """Feed rows to an operator as if they had come by its inputs. Return the checkpoint that does this.
+    """Feed rows to an operator as if they had arrived on its inputs, and return the checkpoint that does this.
 
-    Its results are dropped, unless the operator replaces rows (an aggregate …): then they are passed on, because
-    operators and sinks after it must know the rows that may be taken back.
+    The operator's output for them is dropped, unless it retracts rows, as an aggregate does. Then it is passed
+    downstream, where a later retraction must find the rows that it is about.
 
+    operator: the operator's uid.
     rows: a DataFrame, or one for each input, by the name of the stream.
     """
     from tidegate.execution import editing
@@ -137,7 +147,7 @@ def edit_state(
 
 
 def refuse_discarded(ledger: Ledger, id: int) -> None:
-    """Raise Rejected if the states of checkpoint `id` are removed because the pipeline was cancelled for good."""
+    """Raise Rejected if the states of checkpoint `id` were deleted by a final cancel."""
     discarded = ledger.discarded()
     if discarded is not None and discarded.id == id:
         raise Rejected(
@@ -171,9 +181,9 @@ class State:
 
 
 def published_as_of(ledger: Ledger, place: Place, id: int | None, graph: Graph | None = None) -> Published:
-    """Return the state of the tables after `id`; by default after the last checkpoint that is on all of them.
+    """Return the tables as of checkpoint `id`. The default is the last one that is published to all of them.
 
-    graph: the pipeline's code, if it is known."""
+    graph: the pipeline's code, if available."""
     return located(_published(ledger, id), ledger, place, graph)
 
 
@@ -216,7 +226,7 @@ def states_of(ledger: Ledger, published: Published) -> dict[str, State]:
 
 
 def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, int | None]]]:
-    """Yield the record of each state, from the acks that count, and the time up to which rows have expired."""
+    """Yield the record of each state from the checkpoint's acks, and the time up to which its rows have expired."""
     entry = ledger.entry(id)
     if entry is None or entry.manifest is None:
         return
@@ -229,7 +239,7 @@ def _records(ledger: Ledger, id: int) -> Iterator[tuple[str, tuple[StateTable, i
 
 
 def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:
-    """Return the table at the published version. Raise Corrupt unless that is still the same commit."""
+    """Return the table at the published version. Raise Corrupt if its commit has changed."""
     snapshot = open_table(Location(table.uri, options), table.version)
     if snapshot is None or snapshot.log_hash != table.log_hash:
         state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"

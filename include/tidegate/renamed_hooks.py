@@ -52,7 +52,7 @@ GATE_HOOKS = {
 
 OPERATOR_HOOKS = {
     "shown": "current_output",
-    # What an operator says of itself is all in one place.
+    # All declarations of an operator have moved into its spec.
     "event_time_problems": "spec",
     "gives_all": "spec",
     "goes_by": "spec",

@@ -1,8 +1,8 @@
 """The only access to the clock, to random ids and to injected faults.
 
-All other code in tidegate calls this module, so that a test can replace all three: the simulator runs on a
-clock of its own, ids come from a seed, and a crash test stops a real process at a named point. Lint
-bans `time`, `datetime.now`, `uuid`, `random` and `secrets` elsewhere.
+All other code in tidegate calls this module, so that tests can replace all three: the simulator has a simulated clock,
+ids come from a seed, and a crash test stops a real process at a named point. Lint bans `time`, `datetime.now`, `uuid`,
+`random` and `secrets` elsewhere.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ _OF_CLIENTS: Final = frozenset(
 """Options of the connection, for every store. delta-rs takes them among the store's own, obstore apart from those."""
 _SWITCHES: Final = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
 _OF_STORES: Final = {"aws_": ("s3", "s3a"), "google_": ("gs",), "azure_": ("abfs", "abfss", "adl", "az", "azure")}
-"""The options that begin so are of these stores. One login may be for several."""
+"""Prefixes of options, and the schemes of the stores that use them. One login may serve several stores."""
 _ACCOUNT: Final = re.compile(r"(azure_)?(storage_)?account_name", re.IGNORECASE)
-"""Azure's account, which obstore refuses where the URL has named it: abfss://container@account.dfs.core.windows.net."""
+"""Azure's account. obstore refuses it if the URL also names it: abfss://container@account.dfs.core.windows.net."""
 _MAX_PAUSE_S: Final = 5.0
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']+)' is not valid")
 
@@ -48,7 +48,7 @@ _NO_ACCESS: Final = re.compile(
     r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch"
 )
 _EXPIRED: Final = re.compile(r"ExpiredToken|TokenRefreshRequired|token[^<]{0,20}expired", re.IGNORECASE)
-"""What a store answers often comes as an error of no kind, with the answer in its text."""
+"""Many answers of a store are raised as a generic error, so they are recognized by their text."""
 
 _clients: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
 _lock = threading.Lock()
@@ -56,12 +56,12 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Refusal:
-    """A store has answered, and does not want this login."""
+    """A store has answered, and refused the login."""
 
     what: str
     help: str
     passes: bool
-    """True: it was good once, and is good again when somebody renews it."""
+    """Whether the login has expired, and works again once it is renewed."""
 
 
 _REFUSED: Final = Refusal(
@@ -123,10 +123,10 @@ def delete_objects(client: Any, paths: Sequence[str]) -> None:
 
 
 def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
-    """Return how long to wait before the next look at a ledger, after waiting so long for somebody else.
+    """Return how long to wait before reading a ledger again, after waiting `waited_s` for another process.
 
-    In an object store each look is several requests, and some wait for hours. There, what is waited for is seen late by
-    a fifth of the wait, and never by more than five seconds.
+    In an object store each read costs several requests, and some processes wait for hours. So the pause grows to a
+    fifth of the time waited, up to five seconds.
     """
     return max(least_s, min(_MAX_PAUSE_S, waited_s / 5)) if is_url(url) else least_s
 

@@ -72,7 +72,7 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
 
 
 def read_card(text: object) -> Card | None:
-    """Return the card in a text; None if there is none, or one of another version."""
+    """Return the card in a text, or None if the text has none, or one of another version."""
     try:
         card = typed.decode(str(text), Card)
     except (msgspec.DecodeError, msgspec.ValidationError):

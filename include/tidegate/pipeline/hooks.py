@@ -1,4 +1,4 @@
-"""User code that tidegate calls: on suspensions, as part of each checkpoint, and when it is settled."""
+"""User code that tidegate calls when a pipeline is suspended, in each checkpoint, and when one is settled."""
 
 from __future__ import annotations
 
@@ -30,27 +30,30 @@ __all__ = [
 ]
 
 RestoredAfterSwap = Literal["last", "origin"]
-"""Whose state a hook gets back after a backfill is swapped in: that of the checkpoint that the swap follows, or that of
-the one from which the backfill began."""
+"""Which state a hook gets after a backfill is swapped in: that of the checkpoint that the swap follows, or that of the
+checkpoint from which the backfill began."""
 
 STATE_LIMIT = 65_536
-"""Bytes that a hook may store with each checkpoint: its plan must stay readable."""
+"""Maximum size of a hook's state in bytes. It is part of each plan, which must stay readable."""
 
 
 @dataclass(frozen=True)
 class Suspension:
-    """The pipeline makes no checkpoints: it is suspended until `tidegate resume NAME`, or none can be planned."""
+    """The argument of `on_suspended`: the pipeline makes no checkpoints.
+
+    It is suspended until `tidegate resume NAME`, or its runs fail to plan checkpoints.
+    """
 
     pipeline: str
     by: str
-    """The cause: a user, the run that found something damaged, or the rejection of a checkpoint; empty if too many
-    checkpoints have failed."""
+    """The cause: a user, the run that found damage, or the rejection of a checkpoint. Empty if too many checkpoints
+    have failed."""
     why: str
     failed: tuple[int, ...] = ()
     """The checkpoints that failed in a row, oldest first."""
     suspended: bool = True
-    """False: more runs in a row than `tolerable_failed_checkpoints` allows could not even plan a checkpoint, because a
-    source, a store or a hook fails. No `resume` is needed: the next run tries again."""
+    """False if the pipeline is not suspended, but more runs in a row than `tolerable_failed_checkpoints` allows could
+    not plan a checkpoint, because a source, a store or a hook fails. No `resume` is needed then."""
 
 
 OnSuspended = Callable[[Suspension], object]
@@ -62,7 +65,7 @@ class Triggering:
 
     pipeline: str
     id: int
-    """Its number, unless another process takes it first: then the hook is called again, with another one."""
+    """Its number. If another process takes it first, the hook is called again with another number."""
     base: int | None
     """The checkpoint that it continues from."""
     run: str
@@ -87,19 +90,19 @@ class Settled:
     id: int
     run: str
     completed: bool
-    """True: it is on all its tables. False: none of it counts."""
+    """True if it is published to all tables, False if it was aborted."""
     reason: str = ""
-    """Of an abort."""
+    """The reason of an abort."""
     detail: str = ""
     operator: str = ""
-    """The uid of the operator that the hook is for, if it is for one."""
+    """The uid of the operator that the hook is for, if any."""
     versions: Mapping[str, int] = field(default_factory=dict)
-    """The versions of its Delta tables that show it, by sink, or by state if the hook is for an operator. Empty if the
-    records of the checkpoint are retired already."""
+    """The versions of the Delta tables at this checkpoint, by sink, or by state if the hook is for an operator. Empty
+    if the checkpoint's records are deleted already."""
 
 
 class Callbacks(TypedDict, total=False):
-    """What a hook is called for."""
+    """The functions of a hook."""
 
     on_trigger: Callable[[Triggering], Json | None] | None
     on_prepare: Callable[[Preparing], object] | None
@@ -122,21 +125,20 @@ class Hook:
     on_completed: Callable[[Settled], object] | None = None
     on_aborted: Callable[[Settled], object] | None = None
     operator: str = ""
-    """The uid of the operator that it is for; empty: it is for the pipeline."""
+    """The uid of the operator that it is for, or empty if it is for the pipeline."""
     after_swap: RestoredAfterSwap = "last"
 
     @property
     def is_notified(self) -> bool:
-        """Return whether it is to be told how checkpoints end."""
+        """Whether it is called when checkpoints are settled."""
         return self.on_completed is not None or self.on_aborted is not None
 
     def settle(self, settled: Settled) -> None:
         """Call `on_completed` or `on_aborted`."""
-        callback, function = (
-            ("on_completed", self.on_completed) if settled.completed else ("on_aborted", self.on_aborted)
-        )
+        name = "on_completed" if settled.completed else "on_aborted"
+        function = self.on_completed if settled.completed else self.on_aborted
         if function is not None:
-            self._call_in_time(callback, function, settled)
+            self._call_in_time(name, function, settled)
 
     def trigger(self, triggering: Triggering) -> Json:
         """Call `on_trigger` and return the state to store with the checkpoint."""
@@ -168,7 +170,7 @@ class Hook:
             self._call_in_time("on_restore", self.on_restore, state)
 
     def _call_in_time(self, callback: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the function within the time limit. Python cannot end a thread, so one that hangs stays behind."""
+        """Call the function within the time limit. Python cannot end a thread, so one that hangs keeps running."""
         answers: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue()
 
         def run() -> None:
@@ -193,7 +195,7 @@ class Hook:
             return Invalid(
                 f"{callback} of hook {self.name!r} {why}",
                 expected="a return within the time limit; otherwise the checkpoint is declined",
-                help="fix the hook, or take it out of the pipeline: the input is in the next checkpoint. "
+                help="fix the hook, or remove it from the pipeline: the input is in the next checkpoint. "
                 "To have the job retried at once, raise tidegate.errors.Unavailable in the hook",
                 reason="HOOK_DECLINED",
             )
@@ -201,14 +203,14 @@ class Hook:
             return Unavailable(
                 f"{callback} of hook {self.name!r} {why}",
                 expected="a return within the time limit; the checkpoint itself is settled, whatever the hook does",
-                help="the end of the next checkpoint calls it again, before it tells the hook of later ones; fix the "
-                "hook, or take it out of the pipeline",
+                help="the end of the next checkpoint calls it again, before later checkpoints; fix the hook, or remove "
+                "it from the pipeline",
                 reason="HOOK_NOT_TOLD",
             )
         return Unavailable(
             f"{callback} of hook {self.name!r} {why}",
             expected="a result; nothing is planned without it",
-            help="the next run tries again; fix the hook, or take it out of the pipeline",
+            help="the next run tries again; fix the hook, or remove it from the pipeline",
             reason="HOOK_FAILED",
         )
 
@@ -228,8 +230,9 @@ def make_hook(
     check_name("hook", name)
     wrong = [key for key, function in callbacks.items() if function is not None and not callable(function)]
     if wrong or not any(callbacks.values()):
+        problem = f"{' and '.join(wrong)} that cannot be called" if wrong else "nothing to be called"
         raise Invalid(
-            f"hook {name!r} has {' and '.join(wrong) + ' that cannot be called' if wrong else 'nothing to be called'}",
+            f"hook {name!r} has {problem}",
             expected=f"functions as {', '.join(Callbacks.__annotations__)}",
             help="pass the functions themselves, without calling them",
             reason="BAD_PIPELINE",
@@ -242,14 +245,14 @@ def make_hook(
         raise Invalid(
             f"hook {name!r} has timeout {timeout!r}",
             expected='a duration above 0, such as "30 s" or "2 min"',
-            help="set the longest time that it may take, or leave timeout out",
+            help="set the longest time that a call may take, or leave out timeout",
             reason="BAD_PIPELINE",
         )
     if after_swap not in get_args(RestoredAfterSwap):
         raise Invalid(
             f"hook {name!r} has after_swap {after_swap!r}",
             expected=" or ".join(map(repr, get_args(RestoredAfterSwap))),
-            help="leave it out to get the state of the checkpoint that the swap follows, where positions stand",
+            help="leave it out to get the state of the checkpoint that the swap follows, where sources continue",
             reason="BAD_PIPELINE",
         )
     return Hook(name, seconds, **callbacks, operator=operator, after_swap=after_swap)

@@ -1,4 +1,4 @@
-"""Columns computed in SQL, of some rows: a stage like any other, without a function of the user's."""
+"""The stage of `Stream.select` and `Stream.where`, which is made of SQL expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_A_ROW = "_tidegate_row"
 
 
 def selection(where: str | None, columns: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Return the function of a stage. Its fingerprint has the texts in it, unlike that of a function within another."""
+    """Return the function of a stage. It is a partial, so that its fingerprint covers the texts."""
     return partial(selected, where=where, columns=tuple(columns))
 
 
@@ -37,7 +37,7 @@ def selected(rows: DataFrame, *, where: str | None, columns: Sequence[str]) -> D
 
 
 def sql_of(function: Callable[..., Any]) -> str | None:
-    """Return the SQL of a stage that is a selection, for errors. None: it is another function."""
+    """Return the SQL of a stage's function if it is a selection, for errors."""
     if not isinstance(function, partial) or function.func is not selected:
         return None
     columns, where = function.keywords["columns"], function.keywords["where"]
@@ -45,7 +45,7 @@ def sql_of(function: Callable[..., Any]) -> str | None:
 
 
 def refuse_unfit(subject: str, texts: Sequence[Any]) -> None:
-    """Raise Invalid if one of them cannot be SQL. subject: the call, as in "select of 'orders'"."""
+    """Raise Invalid unless all texts may be SQL. subject: the call, as in "select of 'orders'"."""
     if not texts:
         raise Invalid(
             f"{subject} has neither columns nor a condition",
@@ -53,7 +53,8 @@ def refuse_unfit(subject: str, texts: Sequence[Any]) -> None:
             help='name the columns, as in select("id", "amount * 2 AS twice")',
             reason="BAD_PIPELINE",
         )
-    if unfit := [text for text in texts if not isinstance(text, str) or not text.strip()]:
+    unfit = [text for text in texts if not isinstance(text, str) or not text.strip()]
+    if unfit:
         raise Invalid(
             f"{subject} has {', '.join(map(repr, unfit))}",
             expected='SQL as text, such as "amount * 2 AS twice" or where="amount > 0"',
@@ -63,37 +64,47 @@ def refuse_unfit(subject: str, texts: Sequence[Any]) -> None:
 
 
 _PLAIN = re.compile(r"\s*(?P<name>`[^`]+`|[^\W\d]\w*)(?:\s+(?:as\s+)?(?P<alias>`[^`]+`|[^\W\d]\w*))?\s*", re.IGNORECASE)
-"""Matches a column, by its own name or another one."""
+"""Matches a column with an optional alias."""
 _ALL = re.compile(r"\s*\*(?:\s+except\s*\(([^()]*)\))?\s*", re.IGNORECASE)
-"""Matches all columns, or all but some."""
+"""Matches * with an optional EXCEPT."""
 
 
 def names_of(function: Callable[..., Any], key: ChangelogKey) -> dict[str, set[str]] | None:
-    """Return the names that the columns of a key have behind a stage that is a selection. None: its text does not tell,
-    as what it computes may make several rows of one."""
+    """Return the names that the columns of a key have after a selection.
+
+    None for other functions, and for expressions that may emit several rows for one.
+    """
     if not isinstance(function, partial) or function.func is not selected:
         return None
+    key_columns = set[str]().union(*key)
     names: dict[str, set[str]] = {}
     for text in function.keywords["columns"]:
-        if (rest := _ALL.fullmatch(text)) is not None:
-            left_out = {name.strip().strip("`").casefold() for name in (rest[1] or "").split(",")}
-            for name in {name for column in key for name in column} - left_out:
+        star, plain = _ALL.fullmatch(text), _PLAIN.fullmatch(text)
+        if star is not None:
+            excluded = {name.strip().strip("`").casefold() for name in (star[1] or "").split(",")}
+            for name in key_columns - excluded:
                 names.setdefault(name, set()).add(name)
         elif "(" in text:
             return None
-        elif (match := _PLAIN.fullmatch(text)) is not None:
-            name, alias = (part and part.strip("`") for part in match.group("name", "alias"))
+        elif plain is not None:
+            name = plain["name"].strip("`")
+            alias = (plain["alias"] or "").strip("`")
             names.setdefault(name.casefold(), set()).add(alias or name)
     return names
 
 
 _OUTPUT = re.compile(r"(?:^\s*|\bas\s+)(`[^`]+`|\w+)\s*$", re.IGNORECASE)
-"""Finds the name of what a text computes, if it has one."""
+"""Finds the name of an expression's result."""
 
 
 def outputs_of(function: Callable[..., Any]) -> set[str] | None:
-    """Return the columns of a stage that is a selection, in lower case. None: its text does not tell all of them."""
+    """Return the columns of a selection, in lower case. None for other functions, or if a column has no name."""
     if not isinstance(function, partial) or function.func is not selected:
         return None
-    found = [_OUTPUT.search(text) for text in function.keywords["columns"]]
-    return {match[1].strip("`").casefold() for match in found if match is not None} if all(found) else None
+    columns = set()
+    for text in function.keywords["columns"]:
+        match = _OUTPUT.search(text)
+        if match is None:
+            return None
+        columns.add(match[1].strip("`").casefold())
+    return columns

@@ -1,4 +1,4 @@
-"""Streams of the same columns as one: a stage like any other, so what replaces rows may be among them."""
+"""The stage of `Stream.union`. Like any stage, it runs on retracted rows as well."""
 
 from __future__ import annotations
 

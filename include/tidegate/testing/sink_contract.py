@@ -347,7 +347,7 @@ class SinkContract:
         self.shows(*all_rows)
 
     def test_wherever_the_sink_itself_dies_while_it_publishes_each_row_is_there_once(self) -> None:
-        """Kill the publisher at many lines. If rows and mark are written in two transactions, one of them is in between."""
+        """Kill the publisher at many lines. Two transactions, for rows and mark, would have such a line in between."""
         self.publish(1, self.stage(1, 1))
         batch, head, publisher = self.stage(2, 2), self.sink().head(self.context), self.sink()
         with lines_reached(_files_of(publisher)) as lines:

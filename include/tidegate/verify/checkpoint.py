@@ -1,7 +1,7 @@
-"""Verify one checkpoint: every record, version, hash and file that going back to it would need.
+"""Verifies one checkpoint: all records, versions, hashes and files that a rollback to it would need.
 
-A rollback makes the same examination for its own safety (lifecycle/rollback_proposal.py). Here it is made for its
-answer alone, so commits that others have made since do not count as a problem.
+A rollback makes the same checks (lifecycle/rollback_proposal.py). Here nothing is changed afterwards, so later commits
+by other writers are no problem.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Verify files: those that retained checkpoints name are there, and those that nothing names are reported.
+"""Verifies files: those that retained checkpoints name must exist, and those that nothing names are reported.
 
-Nothing is removed on suspicion: a file is deleted only if no record names it and nobody can be about to name it. The
-pipeline may be running meanwhile, so the order matters: first up to which checkpoint everything is settled, then what
-records name, then what is on storage; files of later checkpoints stay. The folder of a state's file says which
-checkpoint it belongs to. Side files have no such folder and are written before the record that names them, so they
-are spared for a day, and longer if a job at work may take longer. Copies of a line's files, which a swap makes before
-it names them, are spared for a day, and as long as there is a line. Nothing is collected in the tables of sinks: a file
-that is not live there may be needed by an older version, and VACUUM is the table owner's.
+A file is deleted only if no record names it, and no process can be about to name it. The pipeline may be running, so
+the order matters: first find the last settled checkpoint, then read which files the records name, and then list the
+storage. Files of later checkpoints stay. A state's file belongs to the checkpoint of its folder. Side files have no
+such folder, and are written before the record that names them, so they are spared for a day, and longer if a running
+job may take longer. Copies of a backfill's files, which a swap makes before it names them, are spared for a day, and as
+long as a backfill exists. Tables of sinks are not cleaned up: older versions may need files that are no longer live,
+and running VACUUM is up to the table's owner.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _state(
 
 
 def _needless_copies(subject: Subject, name: str, copies: set[str]) -> set[str]:
-    """Return those copies of other ledgers' files that have been here for a day, and that no swap has named since the
-    entries were read, or is going to name: there is no line that a swap could bring in."""
+    """Return the copies of a backfill's files that no swap needs: they are older than a day, no swap has named them
+    since the entries were read, and no backfill exists that could be swapped in."""
     ledger, folder = subject.ledger, state_sink(name).folder
     old = {path for path in copies if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S}
     if old and (ledger.lines() or any(pin.kind == "line" for pin in ledger.pins())):
@@ -136,13 +136,13 @@ def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, in
 
 
 def _checkpoint(path: str) -> int:
-    """Return whose attempt wrote a file: tidegate/<uid>-<state>/<checkpoint>/<attempt>/…; 0 if nobody can tell."""
+    """Return the checkpoint of a state's file, tidegate/<uid>-<state>/<checkpoint>/<attempt>/…, or 0 if unknown."""
     parts = path.split("/")
     return int(parts[2]) if len(parts) > 4 and parts[2].isdecimal() else 0
 
 
 def _tables(subject: Subject) -> Iterator[Finding]:
-    """Check for files that this pipeline put into a table, that the table shows, and that somebody has removed."""
+    """Check for files that this pipeline added to a table, that the table names, and that are missing on storage."""
     for node, context in sink_contexts(subject):
         if not isinstance(node.sink, DeltaSink):
             continue

@@ -74,7 +74,7 @@ def _forks(subject: Subject, repair: bool) -> Iterator[Finding]:
 
 
 def _line(subject: Subject, pin: Pin) -> Finding:
-    """Tell what a backfill costs as long as it is there, also one that was broken off."""
+    """Report the storage that a backfill occupies, even if it was interrupted."""
     name = pin.owner.removeprefix("line-")
     over = "its discard was broken off" if subject.ledger.line_discarded(name) is not None else ""
     over = over or ("it was broken off as it began" if subject.ledger.line(name) is None else "")
@@ -110,14 +110,14 @@ def _settled(ledger: Ledger) -> int:
     try:
         return ledger.view().settled
     except TidegateError:
-        return 0  # `_log` tells of it
+        return 0  # `_log` reports it
 
 
 def _without_plan(ledger: Ledger, id: int) -> list[str]:
     """Return the problem of a folder without a plan, if it is one.
 
-    The last folder may lack its plan: its creator stopped in between. So may one that is being retired, or was retired
-    before somebody slow wrote into it again: retention removes that, too. What had completed would have a manifest.
+    The last folder may lack its plan, if its creator stopped in between. So may a folder that is being retired, or that
+    a slow process wrote to after it was retired: retention removes it as well. A completed entry would have a manifest.
     """
     floor, records = ledger.retained_count(), ledger.store.names(f"checkpoints/{entry_name(id)}")
     if all(pin.entry != id for pin in ledger.pins()):

@@ -1,8 +1,8 @@
-"""Verify what the next run will abort, publish and continue from, before it starts.
+"""Reports what the next run will abort, publish and continue from. Nothing is changed.
 
-Recovery is not a phase of its own: every trigger aborts what is dead, publishes what is pending, and plans on the last
-completed checkpoint. Nothing is changed here. If the last checkpoint is damaged, the result names the newest older one
-that is whole, and what would be lost by going back to it: that is a rollback, and never done without being requested.
+Recovery is not a separate phase: every trigger aborts dead checkpoints, publishes pending ones, and continues from the
+last completed one. If that one is damaged, the report names the newest intact checkpoint before it, and what a rollback
+to it would lose. A rollback is never done without a request.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Recovery:
     aborted: dict[int, str]
     """Open checkpoints that it aborts, and why."""
     running: tuple[int, ...]
-    """Open checkpoints that somebody may still be working on."""
+    """Open checkpoints whose jobs may still be running."""
     unpublished: dict[str, tuple[int, ...]]
     """By table, the completed checkpoints that are not published to it yet."""
     problems: tuple[str, ...]
     """What is damaged of all this."""
     fallback: int | None = None
-    """If there are problems: the newest older checkpoint that is whole."""
+    """If there are problems, the newest intact checkpoint before."""
     rows_stay_in: tuple[str, ...] = ()
     """The sinks whose rows would stay then: their targets cannot take rows back."""
     undone: tuple[int, ...] = ()

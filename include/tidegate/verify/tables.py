@@ -1,6 +1,6 @@
-"""Verify tables: each published version is the one that was published, and staged files are still there.
+"""Verifies tables: published versions must be unchanged, and staged files must still exist.
 
-Files that attempts of aborted checkpoints left behind are reported, and removed with `repair`.
+Files of aborted checkpoints are reported, and deleted with `repair`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["check_log_checkpoints", "check_tables", "sink_contexts", "uncounted_
 
 
 def sink_contexts(subject: Subject) -> list[tuple[SinkNode, SinkContext]]:
-    """Return the sinks of a pipeline whose code is given, each with its context; empty before its first start."""
+    """Return the sinks in the pipeline's code, each with its context. Empty before the first start."""
     identity = subject.ledger.identity()
     if subject.pipeline is None or identity is None:
         return []
@@ -96,7 +96,7 @@ def _delta_tables(record: Published) -> dict[str, PublishedTable]:
 def _marks(
     subject: Subject, sinks: Sequence[tuple[SinkNode, SinkContext]], published: dict[int, Published]
 ) -> Iterator[Finding]:
-    """Check each target that is no Delta table: was it given everything that was published to it?"""
+    """Check that each target that is no Delta table has all checkpoints that the ledger records as published."""
     last = {
         sink: table for id in sorted(published) for sink, table in published[id].tables.items() if not table.is_delta
     }
@@ -205,8 +205,7 @@ def _staged(
 
 
 def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, Location]:
-    """Return where each sink stages files: by the pipeline's code, else beside the Delta table that was published
-    last."""
+    """Return where each sink stages files: as its code says, or next to the Delta table that was published last."""
     options = subject.settings.storage_options
     tables = (item for id in sorted(published) for item in _delta_tables(published[id]).items())
     locations = {name: Location(table.uri, options) for name, table in tables}
@@ -227,7 +226,7 @@ def _files(sink: str, committable: Json) -> list[StagedFile]:
     return [typed.convert(file, StagedFile) for file in files]
 
 
-# -- what was left behind ------------------------------------------------------------------------------
+# -- files of aborted checkpoints ----------------------------------------------------------------------
 
 
 def uncounted_attempts(entry: Entry, node: SinkNode, context: SinkContext, counting: Container[str]) -> list[str]:

@@ -12,11 +12,12 @@ __all__ = ["verify_pipeline"]
 
 
 def verify_pipeline(subject: Subject, repair: bool = False) -> Iterator[Finding]:
-    """Yield what is found about one pipeline.
+    """Yield the findings about one pipeline.
 
-    repair: remove what aborted checkpoints left behind, and what nothing names. The order of the checks is what makes
-    that safe while the pipeline runs (C1 in docs/protocol.md): first what is settled, then what records name, then
-    what is on storage. If a record is damaged, nobody knows what is named, so files are not even looked at.
+    repair: delete files of aborted checkpoints, and files that nothing names. The order of the checks makes this safe
+    while the pipeline runs (C1 in docs/protocol.md): first which checkpoints are settled, then which files the records
+    name, then which files are on storage. If a record is damaged, it is unknown which files are named, so files are not
+    checked at all.
     """
     settled = _settled(subject)
     entries, findings = ledger.check_ledger(subject, repair)
@@ -29,10 +30,10 @@ def verify_pipeline(subject: Subject, repair: bool = False) -> Iterator[Finding]
 
 
 def _settled(subject: Subject) -> int:
-    """Return the entry up to which everything is decided and published, before anything else is looked at.
+    """Return the entry up to which everything is decided and published, or 0 if that is unknown.
 
-    Whatever is written from then on is named by records that are read later, or by none that existed yet. 0: nobody
-    can tell, so nothing counts as left over.
+    This comes before all other checks: files that are written from now on belong to later entries. With 0, no file
+    counts as left over.
     """
     try:
         return subject.ledger.view().settled

@@ -1,5 +1,5 @@
-"""What differs between the versions that tidegate runs with: a small module for each of Python, Spark and Airflow.
+"""Differences between the supported versions of Python, Spark and Airflow, in a small module for each.
 
-All other code is written for the newest of them, and imports from here what an older one calls otherwise or lacks.
-`ranges.py` says which versions these are.
+All other code is written for the newest version, and imports from here what older ones name differently or lack.
+`ranges.py` has the supported versions.
 """

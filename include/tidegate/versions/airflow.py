@@ -1,4 +1,4 @@
-"""What differs between Airflow 3.0, 3.1, 3.2 and 3.3. It imports Airflow: only `dag` and `ui` may import it."""
+"""Differences between Airflow 3.0, 3.1, 3.2 and 3.3. It imports Airflow, so only `dag` and `ui` may import it."""
 
 from __future__ import annotations
 

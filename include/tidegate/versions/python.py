@@ -1,4 +1,4 @@
-"""What Python 3.10 lacks of 3.11: `UTC`, `tomllib`, and times in text with a Z or without all their digits."""
+"""Replacements for what Python 3.10 lacks: `UTC`, `tomllib`, and parsing of times with a Z or with fewer digits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The versions that tidegate supports. The same ranges stand in pyproject.toml, which a test compares.
+"""The versions that tidegate supports. pyproject.toml has the same ranges, as a test checks.
 
-`make matrix-versions` runs tidegate at their corners; docs/reference/versions.md has what that found.
+`make matrix-versions` runs tidegate with the oldest and newest ones; docs/reference/versions.md has the results.
 """
 
 from __future__ import annotations

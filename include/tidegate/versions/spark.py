@@ -1,7 +1,7 @@
-"""What differs between Spark 4.0, 4.1 and 4.2.
+"""Differences between Spark 4.0, 4.1 and 4.2.
 
-A server of 4.0 or 4.1 does not tell what it has done for each query either: profiles then show queries and times only.
-`spark/work.py` does without, as with a server of somebody else's.
+A server of 4.0 or 4.1 does not report its work per query either. Profiles then show only queries and times, as with a
+server that tidegate has not started (`spark/work.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ NEWEST = "4.2"
 
 
 def minor() -> str:
-    """Return the installed Spark's version without its last number, by which jars are chosen; the newest if there is
-    none."""
+    """Return the installed Spark's major and minor version, which determines the jars. The newest if none is
+    installed."""
     return ".".join(map(str, release_of(installed_version("pyspark") or NEWEST)[:2]))
 
 

@@ -37,17 +37,18 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
     for stage in ordered:
         into: Origins = {}
         for name in stage.inputs:
-            for source, behind in by_stream.get(name, {}).items():
-                into[source] = max(behind, into.get(source, 0.0))
+            for source, lag in by_stream.get(name, {}).items():
+                into[source] = max(lag, into.get(source, 0.0))
         spec = spec_of(stage)
         by_stream[into_operator(stage.name)] = into
         if spec is not None and spec.output.is_lookup_table:
-            by_stream |= {
-                stream: {} for stream in stage.produces
-            }  # rows of a lookup table have any time: they hold nothing back
+            # Rows of a lookup table may be of any time, so they do not hold event time back.
+            for stream in stage.produces:
+                by_stream[stream] = {}
             continue
         lag_s = spec.output.lag_s if spec is not None else 0.0
-        by_stream |= {stream: {source: behind + lag_s for source, behind in into.items()} for stream in stage.produces}
+        for stream in stage.produces:
+            by_stream[stream] = {source: lag + lag_s for source, lag in into.items()}
     return by_stream
 
 
@@ -63,20 +64,20 @@ def column_of(into: Origins, sources: Mapping[str, SourceNode]) -> str | None:
 
 
 def delay_s(sourcing: SourceNode, default: object) -> float:
-    """Return how many seconds later than a source's newest row a row may come."""
+    """Return by how many seconds a source's watermark trails its newest row."""
     parsed: float = KEYS["watermark"].parse(default if sourcing.watermark is None else sourcing.watermark)
     return parsed
 
 
 def idle_after_s(sourcing: SourceNode, default: object) -> float | None:
-    """Return after how many seconds without rows a source is not waited for. None: never."""
-    given = default if sourcing.idle_timeout is None else sourcing.idle_timeout
-    parsed: float | None = KEYS["idle_timeout"].parse(given)
+    """Return after how many seconds without rows a source counts as idle, or None if it never does."""
+    value = default if sourcing.idle_timeout is None else sourcing.idle_timeout
+    parsed: float | None = KEYS["idle_timeout"].parse(value)
     return parsed
 
 
 def max_ahead_s(sourcing: SourceNode) -> float | None:
-    """Return by how many seconds a source may be ahead of others. None: nothing is said, or no duration."""
+    """Return by how many seconds a source may be ahead of other sources, or None without a valid limit."""
     try:
         seconds = seconds_in(sourcing.max_ahead) if sourcing.max_ahead is not None else -1.0
     except ValueError:
@@ -87,19 +88,20 @@ def max_ahead_s(sourcing: SourceNode) -> float | None:
 def sources_too_far_ahead(
     sources: Mapping[str, SourceNode], reached: Mapping[str, datetime], with_input: Collection[str]
 ) -> dict[str, str]:
-    """Return the sources that are not to be read now, each with the one that it waits for: the furthest behind.
+    """Return the sources that must not be read now, each with the slowest source, for which it waits.
 
-    reached: the watermarks, as far as they are known. with_input: the sources that have something new. One of those is
-    always read, so that waiting comes to an end.
+    reached: the known watermarks. with_input: the sources that have new input. One of these is always read, so no
+    source waits forever.
     """
-    behind = sorted((reached[name], name) for name in with_input if name in reached)
+    watermarks = [(reached[name], name) for name in with_input if name in reached]
+    if not watermarks:
+        return {}
+    lowest, slowest = min(watermarks)
     waiting = {}
     for name in with_input:
         seconds = max_ahead_s(sources[name])
-        if behind and seconds is not None and name in reached:
-            time, slowest = behind[0]
-            if (reached[name] - time).total_seconds() > seconds:
-                waiting[name] = slowest
+        if seconds is not None and name in reached and (reached[name] - lowest).total_seconds() > seconds:
+            waiting[name] = slowest
     return waiting
 
 
@@ -131,41 +133,47 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
 
 def _of_any_age(column: str) -> str:
     return (
-        f"event_time={column!r} is a time of rows that a join keeps, or every(…), however old they are: they would "
-        "come too late, and be dropped; behind a join, make a column of the later one of both sides' times in a stage, "
-        f'as in greatest({column}, …), and name that, event_time="…", or give the join bounds, within="…"; put '
-        "every(…) behind this"
+        f"event_time={column!r} is a time of rows that a join, or every(…), keeps and may emit at any age: they would "
+        "be late, and dropped; after a join, compute the later one of both sides' times in a stage, as in "
+        f'greatest({column}, …), and use that as event_time="…", or give the join bounds, within="…"; move every(…) '
+        "after this"
     )
 
 
 def _old_times(
     sources: Mapping[str, SourceNode], by_stream: Mapping[str, Origins], ordered: Sequence[Node]
 ) -> dict[str, set[str]]:
-    """By stream, the columns of event time in which its rows may be of any age."""
+    """Return, by stream, the columns of event time in which its rows may be of any age."""
     old: dict[str, set[str]] = {}
     for stage in ordered:
         spec = spec_of(stage)
-        columns = {column for name in stage.inputs for column in old.get(name, ())}
-        if spec is not None:
-            columns = set() if spec.output.columns is not None else columns
-            into = [by_stream.get(name, {}) for name in stage.inputs]
-            sides = [_times_of(spec, place, sources, origins) for place, origins in enumerate(into)]
-            kept = spec.output.inputs_of_any_age
-            columns |= {column for place in kept if place < len(sides) for column in sides[place]}
-            columns -= {column for place, side in enumerate(sides) if kept and place not in kept for column in side}
+        columns: set[str] = set()
+        if spec is None or spec.output.columns is None:
+            for name in stage.inputs:
+                columns |= old.get(name, set())
+        if spec is not None and spec.output.inputs_of_any_age:
+            timely: set[str] = set()
+            for index, name in enumerate(stage.inputs):
+                times = _times_of(spec, index, sources, by_stream.get(name, {}))
+                if index in spec.output.inputs_of_any_age:
+                    columns |= times
+                else:
+                    timely |= times
+            columns -= timely
         old |= dict.fromkeys(stage.produces, columns)
     return old
 
 
-def _times_of(spec: OperatorSpec, place: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
-    """Return the columns of event time of an operator's input: its own choice, or those that the sources declare."""
-    input = spec.timed_input(place)
-    chosen = input.column if input is not None else None
-    return {chosen} if chosen is not None else {str(sources[name].event_time) for name in into}
+def _times_of(spec: OperatorSpec, index: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
+    """Return the columns of event time of an operator's input: the one that it names, or those of the sources."""
+    input = spec.timed_input(index)
+    if input is not None and input.column is not None:
+        return {input.column}
+    return {str(sources[name].event_time) for name in into}
 
 
 def _column_makers(ordered: Sequence[Node]) -> dict[str, list[OutputSpec]]:
-    """By stream, what operators say of columns that its rows may still have."""
+    """Return, by stream, the outputs of operators whose columns its rows may still have."""
     by_stream: dict[str, list[OutputSpec]] = {}
     for stage in ordered:
         spec = spec_of(stage)
@@ -179,7 +187,7 @@ def _column_makers(ordered: Sequence[Node]) -> dict[str, list[OutputSpec]]:
 def _lost_times(
     stage: Node, spec: OperatorSpec, columns: Sequence[Sequence[str]], ordered: Sequence[Node]
 ) -> Iterator[str]:
-    """Report time columns that an operator upstream has dropped, because it outputs other columns than it takes."""
+    """Report time columns that an operator upstream drops, because its output has other columns than its input."""
     by_name = {node.name: node for node in ordered}
     for name, input, declared in zip(stage.inputs, spec.timed_inputs, columns, strict=False):
         time = input.column or (declared[0] if len(declared) == 1 else None)
@@ -204,19 +212,14 @@ def _source_problems(node: SourceNode) -> list[str]:
     if node.watermark is not None and node.event_time is None:
         problems.append(f'{subject} has a watermark, but no event time: name the column, as in event_time="at"')
     if node.event_time is None and node.idle_timeout is not None:
-        problems.append(
-            f"{subject} says when event time does not wait for it (idle_timeout), but has none: name the column, as in "
-            'event_time="at"'
-        )
+        problems.append(f'{subject} has an idle_timeout, but no event time: name the column, as in event_time="at"')
     if node.max_ahead is not None and (node.event_time is None or max_ahead_s(node) is None):
         problems.append(
             f'{subject} has max_ahead={node.max_ahead!r}: expected a duration such as "1 hour", and event_time=…, the '
             "column that tells how far it is"
         )
     if not isinstance(node.bounded, bool):
-        problems.append(
-            f"{subject} has bounded={node.bounded!r}: say True if there will be no more input than there is"
-        )
+        problems.append(f"{subject} has bounded={node.bounded!r}: expected True or False")
     try:
         idle_after_s(node, "never")
     except ValueError:

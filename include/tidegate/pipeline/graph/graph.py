@@ -110,10 +110,10 @@ class Lineage:
         return frozenset(own.union(*(self.gates(name) for name in stage.inputs)))
 
     def path_hash(self, stream: str) -> str:
-        """Return a hash of the path from those origins to the stream: of what stages do, not of how they are written.
+        """Return a hash of the path from those origins to the stream, of the logic of its stages and operators.
 
-        Gates pass rows unchanged, so they do not count. For an operator, the way in which it replaces rows counts: it
-        must retract the same rows.
+        Gates pass rows unchanged, so they do not count. Of an operator, its way of replacing rows counts, since it must
+        retract the same rows.
         """
         if stream not in self._ways:
             self._ways[stream] = fingerprint({"way": self._path_hash(stream)})
@@ -182,7 +182,7 @@ def lookup_problems(
 
 @dataclass(frozen=True)
 class Graph:
-    """A checked pipeline. Stages are in topological order: each comes after its inputs."""
+    """A checked pipeline. Stages are in topological order."""
 
     name: str
     sources: Mapping[str, SourceNode]
@@ -252,7 +252,7 @@ class Graph:
 
     @functools.cached_property
     def channels_by_job(self) -> Mapping[str, dict[str, str]]:
-        """By job, the streams that it takes from others, and the jobs that make them."""
+        """For each job, the streams that it reads from other jobs, with the jobs that emit them."""
         makers = {stream: job.name for job in self.jobs for stream in job.gives}
         return {job.name: {stream: makers[stream] for stream in job.takes} for job in self.jobs if job.takes}
 

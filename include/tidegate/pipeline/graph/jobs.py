@@ -1,10 +1,11 @@
-"""Cut a graph into jobs. A job runs as one Spark job and has one ack.
+"""Cuts a graph into jobs. A job runs as one Spark job and has one ack.
 
-Everything is fused into one job, "main", except for the parts that the user puts into another job with
-`stream.job("name")`. What follows stays in the same job. An operator whose inputs come from different jobs, and which
-names no job, gets a job that is named after it. A source is read by the job that takes it; if several do, by the first.
+By default everything runs in one job, "main". `stream.job("name")` puts later stages into another job. An operator
+whose inputs are from different jobs, and that names no job, gets its own, named after it. A source is read by the first
+job that uses it.
 
-A stream that one job makes and others take is a channel: staged once, named by the ack, read by all of them.
+A stream that is emitted in one job and used in others is a channel: it is staged once, named by the ack, and read by
+all of them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class _Places:
     stages: Mapping[str, str]
     sinks: Mapping[str, str]
     takes: Mapping[str, set[str]]
-    """By job, the streams that its stages and sinks take."""
+    """The streams that each job's stages and sinks read."""
     makers: Mapping[str, str]
-    """By stream of a stage, the job that makes it."""
+    """The job that emits each stage's stream."""
 
     @property
     def jobs(self) -> list[str]:
@@ -39,7 +40,7 @@ class _Places:
         return list(dict.fromkeys([*self.stages.values(), *self.sinks.values()]))
 
     def after(self, job: str) -> set[str]:
-        """Return the jobs whose streams it takes."""
+        """Return the jobs directly upstream."""
         return {self.makers[name] for name in self.takes[job] if name in self.makers} - {job}
 
 
@@ -59,7 +60,7 @@ def _places(ordered: Sequence[Node], sinks: Iterable[SinkNode]) -> _Places:
 
 
 def _choose_job(stage: Node, upstream: set[str]) -> str:
-    """Choose the declared job; else the only upstream job, or a new one named after the stage if there are several."""
+    """Return the declared job, else the upstream job, or a new one named after the stage if several are upstream."""
     if stage.job:
         return stage.job
     if len(upstream) > 1:
@@ -68,7 +69,7 @@ def _choose_job(stage: Node, upstream: set[str]) -> str:
 
 
 def _sort_jobs(places: _Places) -> tuple[list[str], list[str]]:
-    """Return the jobs, each after those that it takes from; and those that wait for each other."""
+    """Return the jobs in topological order, and those that form a cycle."""
     ordered: list[str] = []
     waiting = places.jobs
     while waiting:
@@ -86,28 +87,29 @@ def job_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str
     _, waiting = _sort_jobs(places)
     if not waiting:
         return []
-    edges = sorted(
-        f"{stage.name} of {places.stages[stage.name]} takes {name} of {places.makers[name]}"
-        for stage in ordered
-        for name in stage.inputs
-        if {places.makers.get(name), places.stages[stage.name]} <= set(waiting)
-        and places.makers[name] != places.stages[stage.name]
-    )
+    edges = []
+    for stage in ordered:
+        job = places.stages[stage.name]
+        for name in stage.inputs:
+            upstream = places.makers.get(name)
+            if upstream in waiting and job in waiting and upstream != job:
+                edges.append(f"{stage.name} of {job} takes {name} of {upstream}")
     return [
-        f"jobs {', '.join(sorted(waiting))} wait for each other ({'; '.join(edges)}): "
+        f"jobs {', '.join(sorted(waiting))} wait for each other ({'; '.join(sorted(edges))}): "
         "put the stages between them into one of them, with .job(…)"
     ]
 
 
 def option_problems(settings: Mapping[str, object], ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
-    """List the jobs to which the pipeline's code gives options, and which it does not have."""
-    dotted = {key.split(".")[1] for key in settings if key.startswith("jobs.")}
-    given = settings.get("jobs")
-    named = dotted | {str(name).partition(".")[0] for name in (given if isinstance(given, Mapping) else ())}
+    """Return problems of jobs that have options in the pipeline's code, but no stage."""
+    names = {key.split(".")[1] for key in settings if key.startswith("jobs.")}
+    job_settings = settings.get("jobs")
+    if isinstance(job_settings, Mapping):
+        names |= {str(name).partition(".")[0] for name in job_settings}
     jobs = _places(ordered, sinks).jobs
     return [
-        f"job {name!r} has options of its own, but nothing runs in it: its jobs are {', '.join(jobs)}"
-        for name in sorted(named - set(jobs))
+        f"job {name!r} has options, but nothing runs in it: the pipeline's jobs are {', '.join(jobs)}"
+        for name in sorted(names - set(jobs))
     ]
 
 
@@ -117,7 +119,7 @@ def jobs_of(ordered: Sequence[Node], sinks: Iterable[SinkNode]) -> Mapping[str, 
 
 
 def cut(sources: Collection[SourceNode], ordered: Sequence[Node], sinks: Collection[SinkNode]) -> tuple[Job, ...]:
-    """Cut the graph into jobs, each after those that it takes from."""
+    """Cut the graph into jobs, in topological order."""
     places = _places(ordered, sinks)
     jobs, _ = _sort_jobs(places)
     makers = dict(places.makers)
@@ -140,10 +142,10 @@ def cut(sources: Collection[SourceNode], ordered: Sequence[Node], sinks: Collect
 
 
 def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...]:
-    """Return the jobs that a checkpoint may overtake: it need not wait for them, because they only take channels.
+    """Return the jobs that a checkpoint may overtake. They only read channels, so it need not wait for them.
 
-    A job that reads a source may not lag behind, because the checkpoint says how far sources are read; nor may one with
-    a gate, whose verdict is about the checkpoint; nor one from which such a job takes.
+    These may not be overtaken: jobs with a source, because the checkpoint records how far sources are read; jobs with a
+    gate, whose verdict is about the checkpoint; and jobs upstream of these.
     """
     names: list[str] = []
     for job in reversed(jobs):
@@ -155,28 +157,38 @@ def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...
 
 
 def find_greedy_jobs(jobs: Sequence[Job], aligned: Collection[str], updating: Collection[str]) -> tuple[str, ...]:
-    """Return the jobs that, in mode at_least_once, may take all available input, also of later checkpoints. Not these:
+    """Return the jobs that, in mode at_least_once, may take all available input, also that of later checkpoints.
 
-    - jobs that take a stream that replaces rows: if a row came again, it would retract the same rows twice;
-    - jobs with a sink that replaces rows: attempts at one checkpoint would have taken more or less input, and a delayed
-      attempt would overwrite newer rows with older ones, although the newer input is consumed and does not come again;
-    - jobs whose rows meet rows from another path, in a stage of the job or downstream: a stage sees one checkpoint's
-      rows of each input, and rows that belong together would miss each other. Joins keep state, so they are allowed.
+    These may not:
+
+    - jobs that read a stream with retractions: if a row were repeated, it would retract the same rows twice;
+    - jobs with an upserting sink: attempts at one checkpoint would take different amounts of input, and a delayed
+      attempt would overwrite newer rows with older ones, although the newer input is consumed;
+    - jobs whose rows are combined with rows from another path, in a stage of the job or downstream: a stage sees one
+      checkpoint's rows of each input, so it could miss rows that belong together. Joins keep state, so they are fine.
     """
-    meeting: set[str] = set()
+    combining: set[str] = set()
     for job in reversed(jobs):
         downstream = {reader.name for reader in jobs if job.name in reader.after}
-        if downstream & meeting or any(isinstance(s, StageNode) and len(set(s.inputs)) > 1 for s in job.stages):
-            meeting.add(job.name)
-    upserting = {job.name for job in jobs if any(sink.sink.upserts for sink in job.sinks)}
-    excluded = {*meeting, *aligned, *upserting}
-    return tuple(j.name for j in jobs if j.after and j.name not in excluded and set(updating).isdisjoint(j.takes))
+        combines = any(isinstance(stage, StageNode) and len(set(stage.inputs)) > 1 for stage in job.stages)
+        if combines or downstream & combining:
+            combining.add(job.name)
+    greedy = []
+    for job in jobs:
+        upserts = any(sink.sink.upserts for sink in job.sinks)
+        if not job.after or upserts or job.name in combining or job.name in aligned:
+            continue
+        if set(updating).isdisjoint(job.takes):
+            greedy.append(job.name)
+    return tuple(greedy)
 
 
 def share_of(jobs: Sequence[Job], job: Job, memory: Mapping[str, T]) -> dict[str, T]:
-    """Return the entries that belong into this job's ack: each into one. The first job has those without an owner."""
-    owner = {name: candidate.name for candidate in jobs for name in candidate.names}
-    return {name: value for name, value in memory.items() if owner.get(_subject(name), jobs[0].name) == job.name}
+    """Return the entries for this job's ack. Each entry goes into one ack; those without an owner into the first."""
+    owners: dict[str, str] = {}
+    for candidate in jobs:
+        owners |= dict.fromkeys(candidate.names, candidate.name)
+    return {name: value for name, value in memory.items() if owners.get(_subject(name), jobs[0].name) == job.name}
 
 
 def _subject(name: str) -> str:

@@ -1,10 +1,10 @@
-"""An operator's declaration must still fit its state: the state of a sum cannot serve a maximum.
+"""Checks that an operator's declaration still fits its state: the state of a sum is useless for a maximum.
 
-Each operator says what its state means (`Operator.meaning`), and the graph which path its rows have come; the ack
-records both. They are compared when a checkpoint is planned, before anything runs, and once more by the job, because
-the code may have changed in between.
+Each operator describes the meaning of its state (`Operator.meaning`), and the graph describes the path of its rows. The
+ack records both. They are compared when a checkpoint is planned, and again by the job, because the code may have
+changed in between.
 
-After operators that replace rows, more must stay the same, because a row can only be retracted exactly as it was
+After operators with retractions, more must stay the same, because a row can only be retracted exactly as it was
 emitted: the stages in between, and the set of operators that emit. So these operators start together or not at all.
 """
 

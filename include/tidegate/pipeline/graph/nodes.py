@@ -42,9 +42,9 @@ class SourceNode:
     idle_timeout: object = None
     """None: the setting."""
     bounded: bool = False
-    """There will be no more input than there is."""
+    """Whether all of its input exists already."""
     max_ahead: object = None
-    """How far its event time may be ahead of sources that have input. None: as far as it comes."""
+    """How far its event time may be ahead of sources that have input. None: without limit."""
 
     @property
     def described(self) -> list[object]:
@@ -89,16 +89,16 @@ class OperatorNode:
     keeps_state: bool = True
     """False in an interval pipeline: it begins with no state in each interval, and none is kept."""
     written_at: str = ""
-    """Where it stands in the text that declares it, such as SQL."""
+    """Its place in the text that declares it, such as SQL."""
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"{self.operator.kind} {self.name!r}" + (f" ({self.written_at})" if self.written_at else "")
 
     @cached_property
     def spec(self) -> OperatorSpec:
-        """What its operator promises. What was declared may be none: then it promises nothing."""
+        """The operator's spec. Users may pass something that is no operator; its spec is empty."""
         return self.operator.spec() if isinstance(self.operator, Operator) else OperatorSpec()
 
     @property

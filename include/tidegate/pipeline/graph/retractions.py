@@ -1,9 +1,9 @@
-"""Keys of changelogs through the graph, and the operators that sinks by key need in front of them.
+"""Follows keys of changelogs through the graph, and adds the operators that upserting sinks need in front of them.
 
-A sink that replaces and removes rows by its keys may do so directly if these contain the key of its stream's changelog
-(`operators/retractions/key.py`). Gates, plain renames and projections keep a key; a stage of Python may, which its plan
-shows when it runs (`execution/job/upstream_view.py`); a union and any other stage lose it. Where a key is not
-contained, or it is not certain, the graph puts a materializer in front of the sink.
+A sink can upsert and delete rows directly if its keys contain the key of its stream's changelog
+(`operators/retractions/key.py`). Gates, renames and projections keep a key. A stage of Python may keep it, which its
+plan shows at run time (`execution/job/upstream_view.py`). Unions and other stages lose it. If the key is not contained,
+or uncertain, the graph puts a materializer in front of the sink.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = ["DeclaredKey", "can_be_remade", "declared_keys", "forgotten_rows", "w
 
 @dataclass(frozen=True)
 class DeclaredKey:
-    """What the declaration tells of the key of a stream's changelog."""
+    """The key of a stream's changelog, as far as the declaration determines it."""
 
     key: ChangelogKey | None
     certain: bool = True
-    """False: what runs may show that there is a key, or another one."""
+    """False if plans may show at run time that there is a key, or a different one."""
 
 
 _NONE = DeclaredKey(None)
 
 
 def declared_keys(ordered: Sequence[Node]) -> dict[str, DeclaredKey]:
-    """Return the key of each stream's changelog. ordered: inputs come first. What is not there is a source's stream."""
+    """Return the key of each stream's changelog, except for sources' streams. ordered: inputs come first."""
     keys: dict[str, DeclaredKey] = {}
     for stage in ordered:
         inputs = [keys.get(name, _NONE) for name in stage.inputs]
@@ -67,7 +67,7 @@ def _of_operator(stage: OperatorNode, inputs: Sequence[DeclaredKey]) -> Declared
 
 
 def _of_stage(stage: StageNode, inputs: Sequence[DeclaredKey]) -> DeclaredKey:
-    """A stage of several streams makes rows of more than one row, as far as anybody knows."""
+    """Return the key after a stage. With several inputs there is none, since a row may be made from several rows."""
     if len(inputs) != 1 or (inputs[0].key is None and inputs[0].certain):
         return _NONE
     names = names_of(stage.function, inputs[0].key or ())
@@ -110,29 +110,34 @@ def with_implied_operators(
 def forgotten_rows(
     ordered: Sequence[Node], sinks: Sequence[SinkNode], updating: Collection[str], forgetting: Mapping[str, set[str]]
 ) -> list[str]:
-    """List the sinks whose materializer would keep rows that operators upstream forget. What is not certain is refused
-    when it runs."""
+    """Return problems of sinks whose materializer would keep rows that operators upstream forget.
+
+    Where the key is uncertain, this is refused at run time.
+    """
     keys = declared_keys(ordered)
-    return [
-        f"{forgotten(node.name, list(node.sink.upserts), node.input, sorted(forgetting[node.input]))}: leave out "
-        "state_ttl there, or let the sink go by keys that tell all rows of the stream apart"
-        for node in sinks
-        if forgetting.get(node.input)
-        and (declared := keys.get(node.input, _NONE)).certain
-        and _may_share_keys(node, declared, updating)
-    ]
+    problems = []
+    for node in sinks:
+        declared = keys.get(node.input, _NONE)
+        if forgetting.get(node.input) and declared.certain and _may_share_keys(node, declared, updating):
+            problem = forgotten(node.name, list(node.sink.upserts), node.input, sorted(forgetting[node.input]))
+            problems.append(
+                f"{problem}: leave out state_ttl there, or give the sink keys that distinguish all rows of the stream"
+            )
+    return problems
 
 
 def _remembering(node: SinkNode, updating: Collection[str]) -> RememberedDeletes | None:
-    """Return the operator that tells a sink's rows that come too late. None: it does not need one."""
-    in_order = node.sink.deletes_in_order if isinstance(node.sink, Sink) and node.input not in updating else None
+    """Return the operator that recognizes rows which are older than a delete, if the sink needs one."""
+    if not isinstance(node.sink, Sink) or node.input in updating:
+        return None
+    in_order = node.sink.deletes_in_order
     if in_order is None or node.sink.problems():
         return None
     return RememberedDeletes(node.sink.upserts, in_order[0], in_order[1], node.name)
 
 
 def _may_share_keys(node: SinkNode, declared: DeclaredKey, updating: Collection[str]) -> bool:
-    """Return whether two rows of a sink's stream may have the same key of the sink at one time."""
+    """Return whether two rows of a sink's stream may have the same sink key at the same time."""
     if node.input not in updating or not isinstance(node.sink, Sink):
         return False
     keys = node.sink.upserts
@@ -142,9 +147,9 @@ def _may_share_keys(node: SinkNode, declared: DeclaredKey, updating: Collection[
 
 
 def implied_uid(kind: str, sink: str, columns: Sequence[str], names: Collection[str]) -> str:
-    """Return the uid of an operator that nobody has declared: it is another one for other columns of the sink.
+    """Return the uid of an operator that the graph adds. It changes with the sink's columns.
 
-    names: those that are there already.
+    names: the names that are taken.
     """
     ending = sha256("\0".join([kind, sink, *columns]).encode())[:8]
     plain = f"{sink}-{kind}-{'-'.join(columns)}"
@@ -156,7 +161,7 @@ def implied_uid(kind: str, sink: str, columns: Sequence[str], names: Collection[
 def can_be_remade(
     stream: str, stages: Sequence[Node], updating: Collection[str], jobs: Mapping[str, str], job: str
 ) -> bool:
-    """Return whether all rows that hold in a stream can be made again of what operators of a job show.
+    """Return whether all rows that hold in a stream can be computed again from the states of one job's operators.
 
     jobs: the job of each stage.
     """

@@ -1,7 +1,7 @@
-"""Streams that replace rows that they emitted before: which ones do, and which nodes can take them.
+"""Finds the streams with retractions, and checks that all nodes that take them can handle retractions.
 
-An operator that updates emits new rows, and under "-" the rows that these replace. What follows processes both: a
-stage runs on each, an aggregate retracts the replaced rows, an upsert removes keys that are only among them.
+An updating operator emits new rows, and under "-" the rows that they replace. All nodes downstream process both: a
+stage runs on each, an aggregate retracts the replaced rows, an upsert deletes keys that only these have.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
 
 
 def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
-    """Return, of a stream that replaces rows since a rank does not take a closed window's rows straight from it, what
-    is between both, for an error. Empty: that is not why."""
+    """Return a hint if a stream has retractions only because a node stands between a window and a rank, else ""."""
     makers = {name: stage for stage in ordered for name in stage.produces}
     rank = makers.get(stream)
     while rank is not None and not isinstance(rank, OperatorNode):
@@ -95,7 +94,7 @@ def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
 
 
 def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, set[str]]:
-    """By stream, the operators upstream that forget what they emitted. updating: the streams that replace rows."""
+    """Return, by stream, the operators upstream that forget rows they emitted. updating: streams with retractions."""
     forgetting: dict[str, set[str]] = {}
     for stage in ordered:
         spec = spec_of(stage)
