@@ -75,7 +75,7 @@ def looked_up(rows: Any, table: Any) -> Any:
         ),
         (
             lambda rows, _: rows.every(3).window(tumbling="1 h", n="count(*)"),
-            "event_time='at' is a time of rows that a join keeps, or every(…)",
+            "event_time='at' is a time of rows that a join, or every(…), keeps",
         ),
         (
             lambda rows, _: rows.window(count=3, by="k", n="count(*)").window(

@@ -205,9 +205,9 @@ def test_settings_of_spark_are_called_as_spark_calls_them(given, told):
 def test_options_for_a_job_that_nothing_runs_in_are_refused():
     p, clean = scoring()
     clean.job("training", pool="gpu")  # its stream is thrown away
-    told = "job 'training' has options of its own, but nothing runs in it: its jobs are main, scoring"
+    told = "job 'training' has options, but nothing runs in it: the pipeline's jobs are main, scoring"
     assert one_problem(p).endswith(told)
     for settings in ({"jobs": {"scorring": {"pool": "gpu"}}}, {"jobs.scorring.pool": "gpu"}):
         other = Pipeline("p", **settings)
         stage(other, "clean", other.source("in", source())).sink("clean", sink("clean"))
-        assert "job 'scorring' has options of its own" in one_problem(other)
+        assert "job 'scorring' has options" in one_problem(other)

@@ -412,12 +412,12 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
         ("select array(id, 2)[0] as first from orders", "line 1, column ", "a plainer way"),
         (
             "select id from orders where at > at - interval 1 day 2 hours",
-            "line 1, column 54: it would not come",
+            "line 1, column 54: it would not reach",
             "plainer",
         ),
-        ("select id & 1 << 2 as x from orders", "line 1, column 15: it would not come", "shiftleft"),
-        ("select id from orders\nwhere cast(x as time) > y", "line 2, column 17: it would not come", "plainer"),
-        ("select -1::string as x from orders", "line 1, column 10: it would not come", "CAST"),
+        ("select id & 1 << 2 as x from orders", "line 1, column 15: it would not reach", "shiftleft"),
+        ("select id from orders\nwhere cast(x as time) > y", "line 2, column 17: it would not reach", "plainer"),
+        ("select -1::string as x from orders", "line 1, column 10: it would not reach", "CAST"),
         ("select count(*) as n from orders group by session_window(at, '5 minutes')", "this window has", "TUMBLE"),
         (
             "select count(*) as n from TABLE(SESSION(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) where id > 1 "
@@ -458,7 +458,7 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
         ("select *\n  from orderz", "line 2, column 8: there is no stream 'orderz'", "orders, payments"),
         ("select id,\n lag(id) over (partition by id order by at) as r from orders", "line 2, column ", "lag(amount)"),
         ("select id from orders limit 3", "LIMIT has no operator", "row_number"),
-        ("select\n sum( from orders", "line 2, column ", "mend it there"),
+        ("select\n sum( from orders", "line 2, column ", "correct it there"),
         ("select id from orders where id in (select id from payments)", "a subquery", "JOIN it"),
         ("select id, now() as t from orders", "line 1, column 12: a retry would compute something else", "column"),
         ("insert into x select 1 from orders", "only SELECT becomes a stream", "one SELECT"),
@@ -682,7 +682,7 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
             "select count(*) as n\nfrom table(cumulate(table orders, descriptor(at), interval '1' minute, "
             "interval '1' hour)) group by window_start, window_end",
             "line 2, column 6: CUMULATE has no operator",
-            "take TUMBLE",
+            "use TUMBLE",
         ),
         (
             "select count(*) as n from table(tumble(table orders, at)) group by window_start, window_end",

@@ -1,4 +1,4 @@
-"""How a SELECT's columns are called in the rows that it reads: those of one stream, or of several that are joined."""
+"""Resolves the columns of a SELECT to columns of the rows that it reads, from one stream or from a join."""
 
 from __future__ import annotations
 
@@ -27,67 +27,72 @@ class Columns(ABC):
 
     @abstractmethod
     def path(self, column: Any) -> list[Any]:
-        """Return the name of a column in the rows, and the fields within it that are meant. Raise an error if there
-        can be no such column."""
+        """Return the name of a column in the rows, followed by the names of fields in it.
+
+        Raise an error if the rows cannot have such a column.
+        """
 
     def is_alias(self, names: list[str]) -> bool:
-        """Return whether columns may be qualified with these."""
+        """Return whether columns may be qualified with these names."""
         return not names
 
     def renamed(self, column: Any, path: Any) -> Any:
-        """Return a column, given by its path in the rows, as it stands where `column` stood."""
+        """Return the expression that replaces `column`. path: the column in the rows."""
         return path
 
     def may_be(self, column: exp.Column) -> bool:
-        """Return whether there can be such a column, as far as it is known."""
+        """Return whether the rows may have this column, as far as is known."""
         return True
 
     @abstractmethod
     def selected(self, node: Any) -> str:
-        """Return one of the expressions behind SELECT as Spark writes it."""
+        """Return the text of a selected expression, in Spark's SQL."""
 
     def text(self, node: exp.Expression) -> str:
-        """Return an expression as Spark writes it."""
+        """Return the text of an expression over the rows, in Spark's SQL."""
         from sqlglot import exp
 
         top = node.copy()
 
-        def named(each: Any) -> Any:
-            if isinstance(each, exp.Star) and each is not top and not is_counted(each):
-                raise self.query.refuse(each, "all columns within an expression", "name them")
-            if not isinstance(each, exp.Column) or is_unit(each):
-                return each
-            if isinstance(each.this, exp.Star):
-                if each is not top:
-                    raise self.query.refuse(each, "all columns within an expression", "name them")
-                if not self.is_alias([part.name for part in each.parts[:-1]]):
-                    raise self.query.refuse(each, "all fields of a column", "name them")
-                return each.this.copy()
-            return self.renamed(each, exp.column(*reversed(self.path(each))))
+        def resolve(inner: Any) -> Any:
+            if isinstance(inner, exp.Star) and inner is not top and not is_counted(inner):
+                raise self.query.refuse(inner, "all columns within an expression", "name them")
+            if not isinstance(inner, exp.Column) or is_unit(inner):
+                return inner
+            if isinstance(inner.this, exp.Star):
+                if inner is not top:
+                    raise self.query.refuse(inner, "all columns within an expression", "name them")
+                if not self.is_alias([part.name for part in inner.parts[:-1]]):
+                    raise self.query.refuse(inner, "all fields of a column", "name them")
+                return inner.this.copy()
+            return self.renamed(inner, exp.column(*reversed(self.path(inner))))
 
-        return text_of(top.transform(named, copy=False))
+        return text_of(top.transform(resolve, copy=False))
 
     def is_all(self, node: Any) -> bool:
-        """Return whether it is `*`, or `o.*` of all columns, without exceptions."""
+        """Return whether it is `*`, or `o.*` of a stream's alias, without exceptions."""
         from sqlglot import exp
 
-        star, alias = (node.this, node.parts[:-1]) if isinstance(node, exp.Column) else (node, [])
-        has_all = isinstance(star, exp.Star) and not any(star.args.values())
-        return has_all and self.is_alias([part.name for part in alias])
+        star, qualifier = node, []
+        if isinstance(node, exp.Column):
+            star, qualifier = node.this, [part.name for part in node.parts[:-1]]
+        return isinstance(star, exp.Star) and not any(star.args.values()) and self.is_alias(qualifier)
 
     def base(self, column: exp.Column) -> str:
-        """Return the name of a column in the rows, also if a field of it is meant."""
+        """Return the name of a column in the rows. For a field, that of the column that contains it."""
         return str(self.path(column)[0].name)
 
     def name(self, node: exp.Expression) -> str:
-        """Return the name of a column in the rows; empty for anything else, also for a field of one."""
+        """Return the name of a column in the rows, or "" for other expressions, including fields."""
         from sqlglot import exp
 
-        path = self.path(node) if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) else []
+        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+            return ""
+        path = self.path(node)
         return str(path[0].name) if len(path) == 1 else ""
 
     def meaning(self, node: exp.Expression) -> str:
-        """Return what two ways to write the same column, or the same expression, have in common."""
+        """Return a text that is the same for all spellings of the same column or expression."""
         return self.name(node) or self.text(node)
 
 
@@ -97,7 +102,7 @@ class StreamColumns(Columns):
 
     query: Query
     alias: str
-    """What they may be qualified with. Empty: nothing."""
+    """The name with which columns may be qualified, if any."""
 
     def path(self, column: Any) -> list[Any]:
         parts = [part.copy() for part in column.parts]
@@ -118,34 +123,38 @@ class StreamColumns(Columns):
 
 @dataclass
 class JoinedColumns(Columns):
-    """The columns of the streams that are joined so far."""
+    """The columns of the streams joined so far."""
 
     query: Query
     aliases: list[str]
     equal: dict[str, str] = field(default_factory=dict)
-    """The columns that an inner join has left out, each with the one that it is equal to."""
+    """Columns that an inner join drops, each with the column that it equals."""
     shared: dict[str, str] = field(default_factory=dict)
     """The columns of USING, which need no alias."""
     event_times: dict[str, str | None] = field(default_factory=dict)
-    """The column of event time that the sources of each side declare, if they agree on one."""
+    """Each side's column of event time, if its sources agree on one."""
 
     def path(self, column: Any) -> list[Any]:
         from sqlglot import exp
 
-        first, *others = (part.copy() for part in column.parts)
-        if not others and first.name in self.shared:
+        first, *further = (part.copy() for part in column.parts)
+        if not further and first.name in self.shared:
             return [exp.to_identifier(self.shared[first.name], quoted=True)]
-        if not others or not (alias := self.alias(first.name)):
-            choices = " or ".join(f"{alias}.{column.name}" for alias in self.aliases)
+        alias = self.alias(first.name) if further else ""
+        if not alias:
+            choices = " or ".join(f"{side}.{column.name}" for side in self.aliases)
             raise self.query.refuse(column, "a column of either side", f"write {choices}")
-        return [exp.to_identifier(self._of(alias, others[0].name), quoted=True), *others[1:]]
+        return [exp.to_identifier(self._joined_column(alias, further[0].name), quoted=True), *further[1:]]
 
     def may_be(self, column: exp.Column) -> bool:
         return len(column.parts) > 1 or column.name in self.shared
 
     def alias(self, name: str) -> str:
-        """Return the side that is called so, in whatever case; empty if there is none."""
-        return next((alias for alias in self.aliases if alias.lower() == name.lower()), "")
+        """Return the alias of the side with this name, ignoring case, or ""."""
+        for alias in self.aliases:
+            if alias.lower() == name.lower():
+                return alias
+        return ""
 
     def renamed(self, column: Any, path: Any) -> Any:
         from sqlglot import exp
@@ -166,11 +175,11 @@ class JoinedColumns(Columns):
             return self.shared[node.name]
         if len(self.aliases) > 1:
             raise self.query.refuse(node, "a column of one of several sides", "write ON, and the side")
-        return self._of(self.aliases[0], node.name)
+        return self._joined_column(self.aliases[0], node.name)
 
-    def _of(self, alias: str, name: str) -> str:
-        own = joined_name(alias, name)
-        return self.equal.get(own, own)
+    def _joined_column(self, alias: str, name: str) -> str:
+        column = joined_name(alias, name)
+        return self.equal.get(column, column)
 
 
 def joined_name(alias: str, name: str) -> str:
@@ -179,7 +188,7 @@ def joined_name(alias: str, name: str) -> str:
 
 
 def is_counted(star: Any) -> bool:
-    """Return whether a star is that of count(*)."""
+    """Return whether a star is part of count(*)."""
     return star.parent is not None and star.parent.name.lower() == "count"
 
 

@@ -1,15 +1,14 @@
-"""From the tree to streams: each part of a SELECT becomes the stage or the operator that is the same.
+"""Compiles the tree of a SELECT into stages and operators.
 
     FROM a, WHERE, HAVING, expressions    a stage
-    DISTINCT                              deduplicate; of rows that replace others, aggregate
-    GROUP BY, or aggregates alone         aggregate; without GROUP BY of all rows, by=[]
+    DISTINCT                              deduplicate; for a stream with retractions, aggregate
+    GROUP BY, or aggregates alone         aggregate; without GROUP BY with by=[]
     GROUP BY over TUMBLE, HOP, SESSION    window
-    JOIN, with times BETWEEN, or < and >  join with `within`; without times, of what both sides hold now; each in turn
+    JOIN                                  join; with `within` for times BETWEEN, or < and >; several one after the other
     UNION ALL                             union, by the names of the columns
-    ROW_NUMBER(), RANK() … <= n           top_n; the newest row by descending columns: latest
+    ROW_NUMBER(), RANK() … <= n           top_n; or latest, for the first row by descending columns
 
-What would be something else, or nearly the same, is refused with its place: so is each part of a SELECT, of a table and
-of a join that is not named here.
+Everything else is refused with its line and column, even if an operator would do nearly the same.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ _HOWS: Final = {
     "ANTI": "anti",
     "LEFT ANTI": "anti",
 }
-"""The join that each JOIN is."""
+"""The `how` of each kind of JOIN."""
 _WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 
 def compile_sql(
     pipeline: Pipeline, text: str, name: str, state_ttl: str | float | None = None, ttl_time: str = "processing"
 ) -> Stream:
-    """Declare what a SELECT says; return its stream, which is called `name`."""
+    """Declare the stages and operators of a SELECT, and return its stream, which is called `name`."""
     expiry: dict[str, Any] = {} if state_ttl is None else {"state_ttl": state_ttl, "ttl_time": ttl_time}
     compiler = _Compiler(pipeline, parse_query(text), name, expiry)
     stream = compiler.select()
@@ -77,7 +76,7 @@ def compile_sql(
     if expiry and not compiler.expires:
         raise Invalid(
             f"SQL {name!r} has state_ttl={state_ttl!r}, and nothing in it is kept permanently",
-            expected="a GROUP BY, DISTINCT, rank or JOIN without bounds; what is kept of a window goes with it",
+            expected="a GROUP BY, DISTINCT, rank or JOIN without bounds; a window's state ends with the window",
             help="leave out state_ttl",
             reason="BAD_PIPELINE",
         )
@@ -86,41 +85,44 @@ def compile_sql(
 
 @dataclass
 class _Compiler:
-    """One statement."""
+    """Compiles one statement."""
 
     pipeline: Pipeline
     query: Query
     name: str
     expiry: Mapping[str, Any] = field(default_factory=dict)
-    """When operators forget what they would keep permanently."""
+    """The options `state_ttl` and `ttl_time` for operators that would keep rows forever."""
     expires: bool = False
-    """Whether there are such."""
+    """Whether an operator uses `expiry`."""
     named_streams: dict[str, Stream] = field(default_factory=dict)
-    """The streams that WITH has named."""
+    """The streams named by WITH."""
     kinds: dict[str, int] = field(default_factory=dict)
+    """How many generated names there are of each kind."""
 
     def select(self) -> Stream:
-        """Compile the whole statement; what it gives has the statement's name."""
-        stream = self._of(self.query.tree)
+        """Compile the whole statement, and return its stream, which has the statement's name."""
+        stream = self._compile(self.query.tree)
         if stream.name == self.name:
             return stream
         return self.pipeline.stage(stream, name=self.name)(_unchanged)
 
     # -- one SELECT ----------------------------------------------------------------------------------------
 
-    def _of(self, tree: exp.Expression) -> Stream:
-        """Compile a SELECT. What its WITH names is known in it, and nowhere else."""
-        outside, self.named_streams = self.named_streams, dict(self.named_streams)
+    def _compile(self, tree: exp.Expression) -> Stream:
+        """Compile a SELECT. The names of its WITH are only valid in it."""
+        outer_streams, self.named_streams = self.named_streams, dict(self.named_streams)
         try:
             with self._record_place(tree):
-                return self._selected(tree)
+                return self._compile_select(tree)
         finally:
-            self.named_streams = outside
+            self.named_streams = outer_streams
 
     @contextlib.contextmanager
     def _record_place(self, tree: exp.Expression) -> Iterator[None]:
-        """Record where each operator that is declared in the block stands, unless an inner block already has: what an
-        operator refuses is told when the graph is complete."""
+        """Record the place in the text of operators that are declared in the block, unless an inner block has done so.
+
+        Operators are checked when the graph is complete, and their errors then have the place.
+        """
         stages = self.pipeline._stages
         before = len(stages)
         yield
@@ -128,39 +130,42 @@ class _Compiler:
             if isinstance(stage, OperatorNode) and not stage.written_at:
                 stages[number] = replace(stage, written_at=self.query.place(tree))
 
-    def _selected(self, tree: exp.Expression) -> Stream:
+    def _compile_select(self, tree: exp.Expression) -> Stream:
         from sqlglot import exp
 
         if isinstance(tree, exp.Subquery):
             refuse_other_parts(self.query, tree)
-            return self._of(tree.this)
+            return self._compile(tree.this)
         if not isinstance(tree, exp.Select | exp.Union):
             raise self.query.refuse(tree, "only SELECT becomes a stream", "write one SELECT; several streams: one each")
         refuse_other_parts(self.query, tree)
         named: set[str] = set()
         _inline_rank(tree)
-        for each in tree.ctes:
-            name = each.alias.lower()
+        for cte in tree.ctes:
+            name = cte.alias.lower()
             if name in named:
-                raise self.query.refuse(each, "two parts of WITH have this name", "name one of them differently")
-            refuse_other_parts(self.query, each.args["alias"])
-            self.named_streams[name] = self._of(each.this)
+                raise self.query.refuse(cte, "two parts of WITH have this name", "name one of them differently")
+            refuse_other_parts(self.query, cte.args["alias"])
+            self.named_streams[name] = self._compile(cte.this)
             named.add(name)
         if isinstance(tree, exp.Union):
-            return self._united(tree)
+            return self._union(tree)
         refuse_functions(self.query, tree)
         read = self._read(tree, windowed=True)
-        if (window := self._window_of(tree)) is not None:
+        window = self._window_of(tree)
+        if window is not None:
             return self._windowed(tree, read, window)
-        if tree.args.get("group") or any(has_aggregate(each) for each in tree.expressions):
+        if tree.args.get("group") or any(has_aggregate(expression) for expression in tree.expressions):
             return self._grouped(tree, read)
-        if (having := tree.args.get("having")) is not None:
+        having = tree.args.get("having")
+        if having is not None:
             raise self.query.refuse(having, "HAVING without GROUP BY", "write WHERE, or GROUP BY the keys")
         return self._plain(tree, read)
 
     def _read(self, tree: exp.Select, *, windowed: bool = False) -> _Input:
-        """Return what is behind FROM and WHERE. windowed: rows may have windows."""
-        if (first_rows := ranked(tree)) is not None:
+        """Compile FROM and WHERE. windowed: whether FROM may be a window table function."""
+        first_rows = ranked(tree)
+        if first_rows is not None:
             return self._top(tree, first_rows)
         if tree.args.get("joins"):
             return self._joined(tree)
@@ -168,8 +173,8 @@ class _Compiler:
         columns, where = StreamColumns(self.query, alias), tree.args.get("where")
         return _Input(stream, columns, columns.text(where.this) if where is not None else None)
 
-    def _united(self, tree: exp.Union) -> Stream:
-        """Compile the SELECTs of a UNION ALL: SQL pairs columns by place, and a union by name, so both must agree."""
+    def _union(self, tree: exp.Union) -> Stream:
+        """Compile a UNION ALL. SQL pairs columns by place, and `Stream.union` by name, so both must agree."""
         from sqlglot import exp
 
         parts: list[Any] = [tree]
@@ -182,49 +187,52 @@ class _Compiler:
             refuse_other_parts(self.query, first)
             parts[:0] = [first.this, first.expression]
         names: list[str] = []
-        for each in parts:
-            select = each.unnest()
-            own = [] if not isinstance(select, exp.Select) else [name_of(part) for part in select.expressions]
-            if not own or "" in own:
-                raise self.query.refuse(each, "a part of a UNION ALL without names", "name the columns of each SELECT")
-            if names and own != names:
+        for part in parts:
+            select = part.unnest()
+            part_names: list[str] = []
+            if isinstance(select, exp.Select):
+                part_names = [name_of(expression) for expression in select.expressions]
+            if not part_names or "" in part_names:
+                raise self.query.refuse(part, "a part of a UNION ALL without names", "name the columns of each SELECT")
+            if names and part_names != names:
                 help = f"name them alike, in the same order: {', '.join(names)}"
-                raise self.query.refuse(each, "a part of a UNION ALL with other columns", help)
-            names = own
-        streams = [self._of(each) for each in parts]
+                raise self.query.refuse(part, "a part of a UNION ALL with other columns", help)
+            names = part_names
+        streams = [self._compile(part) for part in parts]
         return streams[0].union(*streams[1:], name=self._uid("union", tree))
 
     def _plain(self, tree: exp.Select, read: _Input) -> Stream:
-        rows = self._stage(tree, read.stream, read.where, [read.columns.selected(each) for each in tree.expressions])
+        columns = [read.columns.selected(expression) for expression in tree.expressions]
+        rows = self._stage(tree, read.stream, read.where, columns)
         if not tree.args.get("distinct"):
             return rows
-        for each in tree.expressions:
-            if each.is_star:
-                raise self.query.refuse(each, "DISTINCT * has no key", "name the columns")
-            if not name_of(each):
-                raise self.query.refuse(each, "an expression without a name", "write AS, and a name")
-        by = [name_of(each) for each in tree.expressions]
+        for expression in tree.expressions:
+            if expression.is_star:
+                raise self.query.refuse(expression, "DISTINCT * has no key", "name the columns")
+            if not name_of(expression):
+                raise self.query.refuse(expression, "an expression without a name", "write AS, and a name")
+        keys = [name_of(expression) for expression in tree.expressions]
         if rows.name not in updating_streams(self.pipeline._stages):
-            return rows.deduplicate(by=by, uid=self._uid("distinct", tree), **self._forgetting())
-        # A row may be taken back: then it stays as long as another one is like it.
-        count = {free_name("rows", by): "count(*)"}
+            return rows.deduplicate(by=keys, uid=self._uid("distinct", tree), **self._expiry())
+        # Rows may be retracted, so they are counted: a row stays as long as an equal one remains.
+        count = {free_name("rows", keys): "count(*)"}
         uid = self._uid("counted", tree, last=False)
-        counted = rows.aggregate(by=by, **count, uid=uid, **self._forgetting())
-        return counted.select(*map(quoted, by), name=self._uid("distinct", tree))
+        counted = rows.aggregate(by=keys, **count, uid=uid, **self._expiry())
+        return counted.select(*map(quoted, keys), name=self._uid("distinct", tree))
 
     def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
-        """Return the stream behind FROM, and the name that its columns may be qualified with."""
-        found = from_of(tree)
-        if found is None:
+        """Return the stream after FROM, and the name with which its columns may be qualified."""
+        from_clause = from_of(tree)
+        if from_clause is None:
             raise self.query.refuse(tree, "it reads no stream", "say FROM, and a stream's name")
-        return self._source(found.this, windowed=windowed)
+        return self._source(from_clause.this, windowed=windowed)
 
     def _source(self, node: exp.Expression, *, windowed: bool = False) -> tuple[Stream, str]:
-        """windowed: rows may have windows."""
+        """Return the stream of a table or subquery, and the name with which its columns may be qualified."""
         from sqlglot import exp
 
         if isinstance(node, exp.Subquery):
-            return self._of(node), node.alias
+            return self._compile(node), node.alias
         if not isinstance(node, exp.Table):
             raise self.query.refuse(node, "this is no stream", "name one, or put a SELECT in parentheses")
         refuse_other_parts(self.query, node)
@@ -240,28 +248,29 @@ class _Compiler:
         alias = node.alias or name.rpartition(".")[2]
         if name.lower() in self.named_streams and not node.db:
             return self.named_streams[name.lower()], alias
-        there = self.pipeline.streams
-        if name not in there:
-            help = f"name one that is declared before: {', '.join(sorted(there))}"
+        streams = self.pipeline.streams
+        if name not in streams:
+            help = f"name one that is declared before: {', '.join(sorted(streams))}"
             raise self.query.refuse(node, f"there is no stream {name!r}", help)
         return self.pipeline.stream(name), alias
 
     # -- aggregates ----------------------------------------------------------------------------------------
 
     def _window_of(self, tree: exp.Select) -> Any:
-        found = from_of(tree)
-        return self.query.windows.get(found.this.name) if found is not None else None
+        from_clause = from_of(tree)
+        return self.query.windows.get(from_clause.this.name) if from_clause is not None else None
 
     def _grouped(self, tree: exp.Select, read: _Input) -> Stream:
         groups = self._groups(tree, read, _options("aggregate"))
-        given = [*groups.keys, *groups.functions]
-        uid = self._uid("aggregate", tree, last=groups.are_output_columns(given))
-        result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid, **self._forgetting())
-        return self._arranged(tree, result, groups, given)
+        columns = [*groups.keys, *groups.functions]
+        uid = self._uid("aggregate", tree, last=groups.are_output_columns(columns))
+        result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid, **self._expiry())
+        return self._arranged(tree, result, groups, columns)
 
     def _windowed(self, tree: exp.Select, read: _Input, window: Any) -> Stream:
         self._refuse_computed_bounds(tree, read)
-        if window.kind == "SESSION" and (where := tree.args.get("where")) is not None:
+        where = tree.args.get("where")
+        if window.kind == "SESSION" and where is not None:
             help = "filter in a SELECT of its own: TABLE(SESSION(TABLE good, …))"
             raise self.query.refuse(where, "a WHERE that is behind the sessions", help)
         groups = self._groups(tree, read, _options("window"))
@@ -269,9 +278,9 @@ class _Compiler:
             raise self.query.refuse(
                 tree, "a window is not grouped by", "GROUP BY window_start, window_end, and the keys"
             )
-        by = [key for key in groups.keys if key not in _WINDOW_COLUMNS]
-        if window.kind == "SESSION" and sorted(window.partition_by) != sorted(groups.keys[key] for key in by):
-            help = f"write PARTITION BY {', '.join(by)}" if by else "leave out PARTITION BY"
+        keys = [key for key in groups.keys if key not in _WINDOW_COLUMNS]
+        if window.kind == "SESSION" and sorted(window.partition_by) != sorted(groups.keys[key] for key in keys):
+            help = f"write PARTITION BY {', '.join(keys)}" if keys else "leave out PARTITION BY"
             raise self.query.refuse(tree, "the sessions' PARTITION BY and the GROUP BY differ", help)
         if len(window.seconds) != (2 if window.kind == "HOP" else 1):
             raise self.query.refuse(
@@ -283,61 +292,73 @@ class _Compiler:
             "SESSION": {"session": window.seconds[0]},
         }
         options: dict[str, Any] = {**shapes[window.kind], **groups.functions}
-        given = [*_WINDOW_COLUMNS, *by, *groups.functions]
-        uid = self._uid("window", tree, last=groups.are_output_columns(given))
-        result = groups.rows.window(by=by, event_time=window.event_time, uid=uid, **options)
-        return self._arranged(tree, result, groups, given)
+        columns = [*_WINDOW_COLUMNS, *keys, *groups.functions]
+        uid = self._uid("window", tree, last=groups.are_output_columns(columns))
+        result = groups.rows.window(by=keys, event_time=window.event_time, uid=uid, **options)
+        return self._arranged(tree, result, groups, columns)
 
     def _refuse_computed_bounds(self, tree: exp.Select, read: _Input) -> None:
-        """Raise an error where more is done with a window's bounds than to group by them and to select them: rows do
-        not have them yet."""
-        from sqlglot import exp
+        """Raise an error if window_start or window_end is used otherwise than to group by it, or to select it.
 
-        where, group = tree.args.get("where"), tree.args.get("group")
-        having = tree.args.get("having")
-        within = [each for each in having.find_all(exp.Func) if is_aggregate(each)] if having else []
-        parts = [*tree.expressions, *([where] if where else []), *(group.expressions if group else []), *within]
-        for part in parts:
-            for each in part.find_all(exp.Column):
-                bare = part is each or (isinstance(part, exp.Alias) and part.this is each and part.alias == each.name)
-                if each.name in _WINDOW_COLUMNS and read.columns.base(each) in _WINDOW_COLUMNS and not bare:
-                    help = "do it in a SELECT around this one"
-                    raise self.query.refuse(each, "this computes with a window's bound, or renames it", help)
-
-    def _groups(self, tree: exp.Select, read: _Input, options: Collection[str]) -> Groups:
-        """Return what a SELECT with aggregates groups, by what, and what it computes of each group.
-
-        options: names that no aggregate can have, since the operator's options have them.
+        The rows that are read do not have these columns yet.
         """
         from sqlglot import exp
 
-        names = [name_of(each) for each in tree.expressions]
-        for each, name in zip(tree.expressions, names, strict=True):
-            if each.is_star:
-                raise self.query.refuse(each, "* beside GROUP BY", "name the columns")
+        where, group, having = (tree.args.get(part) for part in ("where", "group", "having"))
+        parts = list(tree.expressions)
+        if where:
+            parts.append(where)
+        if group:
+            parts += group.expressions
+        if having:
+            parts += [function for function in having.find_all(exp.Func) if is_aggregate(function)]
+        for part in parts:
+            for column in part.find_all(exp.Column):
+                if column.name not in _WINDOW_COLUMNS or read.columns.base(column) not in _WINDOW_COLUMNS:
+                    continue
+                is_renamed = isinstance(part, exp.Alias) and (part.this is not column or part.alias != column.name)
+                if part is not column and (is_renamed or not isinstance(part, exp.Alias)):
+                    help = "do it in a SELECT around this one"
+                    raise self.query.refuse(column, "this computes with a window's bound, or renames it", help)
+
+    def _groups(self, tree: exp.Select, read: _Input, options: Collection[str]) -> Groups:
+        """Compile the keys, aggregates and expressions of a SELECT with aggregates.
+
+        options: the names of the operator's options, which no aggregate can have.
+        """
+        from sqlglot import exp
+
+        names = [name_of(expression) for expression in tree.expressions]
+        lower_names = [name.lower() for name in names]
+        for expression, name in zip(tree.expressions, names, strict=True):
+            if expression.is_star:
+                raise self.query.refuse(expression, "* beside GROUP BY", "name the columns")
             if not name:
-                what = "an aggregate" if has_aggregate(each) else "an expression"
-                raise self.query.refuse(each, f"{what} without a name", "write AS, and a name")
-            if [each.lower() for each in names].count(name.lower()) > 1:
-                raise self.query.refuse(each, f"two columns are called {name!r}", "name one of them differently: AS")
+                subject = "an aggregate" if has_aggregate(expression) else "an expression"
+                raise self.query.refuse(expression, f"{subject} without a name", "write AS, and a name")
+            if lower_names.count(name.lower()) > 1:
+                help = "name one of them differently: AS"
+                raise self.query.refuse(expression, f"two columns are called {name!r}", help)
         keys, computed = self._keys(tree, read)
         grouping = Grouping(self.query, read.columns, keys, computed, {*options, *names})
         columns = []
-        for each, name in zip(tree.expressions, names, strict=True):
-            value = each.unalias()
+        for expression, name in zip(tree.expressions, names, strict=True):
+            value = expression.unalias()
             if isinstance(value, exp.Filter) or is_aggregate(value):
                 if name not in options:
                     grouping.reserved_names.discard(name)
-                grouping.selected[name] = grouping.aggregate(value, name, anew=True)
+                grouping.selected[name] = grouping.aggregate(value, name, add=True)
                 columns.append((quoted(grouping.selected[name]), name))
-            elif key := grouping.key_of(value):
+                continue
+            key = grouping.key_of(value)
+            if key:
                 grouping.selected[name] = key
                 columns.append((quoted(key), name))
             else:
                 columns.append((grouping.text(value), name))
         having = tree.args.get("having")
         condition = grouping.text(having.this) if having is not None else None
-        if not grouping.functions:  # the groups alone
+        if not grouping.functions:  # it selects the keys only, but an aggregate needs a function
             grouping.functions[free_name("rows", {*grouping.reserved_names, *keys})] = "COUNT(*)"
         if tree.args.get("distinct") and not {quoted(key) for key in keys} <= {text for text, _ in columns}:
             raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
@@ -347,42 +368,46 @@ class _Compiler:
         return Groups(rows, keys, grouping.functions, columns, condition)
 
     def _keys(self, tree: exp.Select, read: _Input) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the keys, each with what it is of the columns that are read, and those that have to be computed."""
+        """Return the keys of GROUP BY with their meanings, and the texts of those that have to be computed."""
         from sqlglot import exp
 
         group = tree.args.get("group")
-        if group is not None:
-            refuse_other_parts(self.query, group)
-        shown: dict[str, str] = {}
-        for each in tree.expressions:
-            if not has_aggregate(each):
-                with contextlib.suppress(Invalid):  # told where it is computed
-                    shown.setdefault(read.columns.meaning(each.unalias()), name_of(each))
-        renamed = {each.alias for each in tree.expressions if isinstance(each, exp.Alias)}
+        if group is None:
+            return {}, {}
+        refuse_other_parts(self.query, group)
+        selected_names: dict[str, str] = {}
+        for expression in tree.expressions:
+            if not has_aggregate(expression):
+                with contextlib.suppress(Invalid):  # raised again when the expression is compiled
+                    selected_names.setdefault(read.columns.meaning(expression.unalias()), name_of(expression))
+        aliases = {expression.alias for expression in tree.expressions if isinstance(expression, exp.Alias)}
         keys: dict[str, str] = {}
         computed: dict[str, str] = {}
-        for written in group.expressions if group is not None else []:
-            each = written.unnest()
-            if isinstance(each, exp.Literal) and not each.is_string and each.name in _places(tree):
-                each = tree.expressions[int(each.name) - 1].unalias()
-            if (kind := each.key.upper() if isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) else "") != "":
-                kind = kind.replace("GROUPINGSETS", "GROUPING SETS")
+        for written in group.expressions:
+            key = written.unnest()
+            if isinstance(key, exp.Literal) and not key.is_string and key.name in _places(tree):
+                key = tree.expressions[int(key.name) - 1].unalias()
+            if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
+                kind = key.key.upper().replace("GROUPINGSETS", "GROUPING SETS")
                 help = "SELECT each grouping by itself, and combine them: UNION ALL"
                 raise self.query.refuse(written, f"{kind} has no operator", help)
-            meaning = "" if isinstance(each, exp.Literal) or has_aggregate(each) else read.columns.meaning(each)
-            own = read.columns.name(each)
-            name = shown.get(meaning, own if len(getattr(each, "parts", "")) > 1 or own not in renamed else "")
+            meaning = "" if isinstance(key, exp.Literal) or has_aggregate(key) else read.columns.meaning(key)
+            column = read.columns.name(key)
+            is_qualified = len(getattr(key, "parts", "")) > 1
+            default = column if is_qualified or column not in aliases else ""
+            name = selected_names.get(meaning, default)
             if not name:
                 help = "select the same expression AS a name, and group by the expression, or by its place"
                 raise self.query.refuse(written, "this key is no column of the stream", help)
             if keys.setdefault(name, meaning) != meaning:
                 raise self.query.refuse(written, f"two keys are called {name!r}", "name one of them differently: AS")
-            if name != own:
-                computed[name] = read.columns.text(each)
+            if name != column:
+                computed[name] = read.columns.text(key)
         return keys, computed
 
-    def _arranged(self, tree: exp.Select, stream: Stream, groups: Groups, given: Sequence[str]) -> Stream:
-        if groups.are_output_columns(given):
+    def _arranged(self, tree: exp.Select, stream: Stream, groups: Groups, operator_columns: Sequence[str]) -> Stream:
+        """Add a stage for HAVING and the selected expressions, unless the operator emits these columns already."""
+        if groups.are_output_columns(operator_columns):
             return stream
         columns = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in groups.columns]
         return self._stage(tree, stream, groups.having, columns)
@@ -390,62 +415,63 @@ class _Compiler:
     # -- the first rows of each key ------------------------------------------------------------------------
 
     def _top(self, tree: exp.Select, first_rows: Ranked) -> _Input:
-        """Return the first rows of each key, and what else the SELECT around them asks for."""
+        """Compile a rank and its bound. Return the first rows of each key, with the outer SELECT's other conditions."""
         from sqlglot import exp
 
         inner, window = first_rows.inner, first_rows.numbered.this
         refuse_other_parts(self.query, from_of(tree).this)
         refuse_other_parts(self.query, inner)
         refuse_functions(self.query, inner)
-        others = [each for each in inner.expressions if each is not first_rows.numbered]
-        more = [part for part in ("joins", "group", "having", "distinct", "with_", "with") if inner.args.get(part)]
-        read = self._read(inner) if not more else None
-        if read is None or len(others) != 1 or not read.columns.is_all(others[0]):
+        other_columns = [expression for expression in inner.expressions if expression is not first_rows.numbered]
+        unfit = [part for part in ("joins", "group", "having", "distinct", "with_", "with") if inner.args.get(part)]
+        read = self._read(inner) if not unfit else None
+        if read is None or len(other_columns) != 1 or not read.columns.is_all(other_columns[0]):
             raise self.query.refuse(inner, "a rank beside columns", "choose columns outside")
         source, columns = read.stream, read.columns
         if read.where is not None:
             source = source.where(read.where, name=self._uid("rows", inner, last=False))
-        by = [self._column(each, columns) for each in window.args.get("partition_by") or []]
+        keys = [self._column(key, columns) for key in window.args.get("partition_by") or []]
         order = window.args.get("order")
-        if not by or order is None:
+        if not keys or order is None:
             raise self.query.refuse(window, "a rank without a key or an order", "say PARTITION BY and ORDER BY")
-        for each in order.expressions:
-            if each.args.get("nulls_first"):
-                raise self.query.refuse(each, "nulls first", "write NULLS LAST: that is where they are here")
-        terms = [(self._column(each.this, columns), bool(each.args.get("desc"))) for each in order.expressions]
-        outside = StreamColumns(self.query, from_of(tree).this.alias)
+        for term in order.expressions:
+            if term.args.get("nulls_first"):
+                raise self.query.refuse(term, "nulls first", "write NULLS LAST: that is where they are here")
+        terms = [(self._column(term.this, columns), bool(term.args.get("desc"))) for term in order.expressions]
+        outer_columns = StreamColumns(self.query, from_of(tree).this.alias)
         name, rest = first_rows.numbered.alias, first_rows.other_conditions
-        where = outside.text(rest) if rest is not None else None
-        asked = [*tree.expressions, *filter(None, (rest, tree.args.get("group"), tree.args.get("having")))]
-        is_shown = any(
-            each.name == name if isinstance(each, exp.Column) else not is_counted(each)
-            for part in asked
-            for each in part.find_all(exp.Column, exp.Star)
-        )
+        where = outer_columns.text(rest) if rest is not None else None
+        result = _Input(source, outer_columns, where)
         is_number = isinstance(window.this, exp.RowNumber)
-        if first_rows.n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
+        all_descending = all(descending for _, descending in terms)
+        if first_rows.n == 1 and is_number and all_descending and not _uses_rank(tree, rest, name):
             uid = self._uid("latest", tree, last=False)
             with self._record_place(first_rows.numbered):
-                newest = source.latest(by=by, order_by=[each for each, _ in terms], uid=uid, **self._forgetting())
-            return _Input(newest, outside, where)
-        order_by = [f"{each} {'desc' if desc else 'asc'}" for each, desc in terms]
-        ties = "row_number" if is_number else "rank" if isinstance(window.this, exp.Rank) else "dense_rank"
+                order_by = [column for column, _ in terms]
+                newest = source.latest(by=keys, order_by=order_by, uid=uid, **self._expiry())
+            return replace(result, stream=newest)
+        order_by = [f"{column} {'desc' if descending else 'asc'}" for column, descending in terms]
+        rank = "dense_rank"
+        if is_number:
+            rank = "row_number"
+        elif isinstance(window.this, exp.Rank):
+            rank = "rank"
         uid = self._uid("top", tree, last=False)
         with self._record_place(first_rows.numbered):
-            forgetting = self._forgetting()
-            first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid, **forgetting)
+            first = source.top_n(first_rows.n, by=keys, order_by=order_by, rank=rank, uid=uid, **self._expiry())
         renamed = self.pipeline.stage(first, name=self._uid("numbered", tree, last=False))(_renamed("rank", name))
-        return _Input(renamed, outside, where)
+        return replace(result, stream=renamed)
 
     def _column(self, node: exp.Expression, columns: Columns) -> str:
-        if not (name := columns.name(node)):
+        name = columns.name(node)
+        if not name:
             raise self.query.refuse(node, "this is no column", "compute it in a SELECT around the stream first")
         return name
 
     # -- joins ---------------------------------------------------------------------------------------------
 
     def _joined(self, tree: exp.Select) -> _Input:
-        if any(each.is_star for each in tree.expressions):
+        if any(expression.is_star for expression in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
         stream, first = self._from(tree)
         sides = JoinedColumns(self.query, [first], event_times={first: self.pipeline._event_time_of(stream.name)})
@@ -454,16 +480,18 @@ class _Compiler:
         for join in tree.args["joins"]:
             with self._record_place(join.args.get("on") or next(iter(join.args.get("using") or ()), join)):
                 joined, rest = self._join(tree, join, joined, sides)
-            if conditions and (side := (join.side or "").upper()) in ("FULL", "RIGHT"):
+            side = (join.side or "").upper()
+            if conditions and side in ("FULL", "RIGHT"):
                 help = "put the join before it into a SELECT of its own, with that condition"
                 raise self.query.refuse(conditions[0], f"a condition before a {side} JOIN", help)
             conditions += rest
-        conditions += [tree.args["where"].this] if tree.args.get("where") else []
-        where = " AND ".join(f"({sides.text(each)})" for each in conditions)
+        if tree.args.get("where"):
+            conditions.append(tree.args["where"].this)
+        where = " AND ".join(f"({sides.text(condition)})" for condition in conditions)
         return _Input(joined, sides, where or None)
 
     def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: JoinedColumns) -> tuple[Stream, list[Any]]:
-        """Join one more stream; return also the conditions that are about the joined rows."""
+        """Join one more stream. Return the joined stream, and the conditions that remain for a WHERE after it."""
         refuse_other_parts(self.query, join)
         how = _HOWS.get(f"{join.side} {join.kind}".strip().upper())
         if how is None:
@@ -474,12 +502,14 @@ class _Compiler:
             raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
         sides.event_times[theirs] = self.pipeline._event_time_of(right.name)
         on, times, rest = self._conditions(join, sides, theirs)
-        of_right = [each for each in rest if how in ("left", *LEFT_ONLY) and _is_about(each, theirs)]
-        rest = [each for each in rest if each not in of_right]
-        if of_right:
-            text = StreamColumns(self.query, theirs).text
-            where = " AND ".join(f"({text(each)})" for each in of_right)
-            right = right.where(where, name=self._uid("right-rows", tree, last=False))
+        if how in ("left", *LEFT_ONLY):
+            # Conditions on the right side alone filter its rows before the join.
+            right_conditions = [condition for condition in rest if _is_about(condition, theirs)]
+            rest = [condition for condition in rest if condition not in right_conditions]
+            if right_conditions:
+                text = StreamColumns(self.query, theirs).text
+                where = " AND ".join(f"({text(condition)})" for condition in right_conditions)
+                right = right.where(where, name=self._uid("right-rows", tree, last=False))
         if rest and how != "inner":
             raise self.query.refuse(rest[0], f"this condition of a {how.upper()} JOIN", _instead(rest[0], how, theirs))
         pairs = {mine: joined_name(theirs, name) for mine, name in on}
@@ -500,85 +530,97 @@ class _Compiler:
         right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(theirs, copies))
         options: dict[str, Any] = {"how": how, "on": pairs}
         if times is not None:
-            low, high, at = times
-            options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": at}
+            low, high, time_columns = times
+            options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": time_columns}
         else:
-            options |= self._forgetting()
+            options |= self._expiry()
         return left.join(right, **options, uid=self._uid("join", tree, last=False)), rest
 
     def _conditions(self, join: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
-        """Return the pairs of a column of the left side and one of the right, the bounds of time with both columns, and
-        what else is asked for."""
+        """Split ON into pairs of equal columns (left, right), bounds on both sides' times, and other conditions."""
         from sqlglot import exp
 
         condition, help = join.args.get("on"), f"say ON {sides.aliases[-1]}.… = {theirs}.…"
-        if using := join.args.get("using"):
-            return [(sides.using(each), each.name) for each in using], None, []
+        using = join.args.get("using")
+        if using:
+            return [(sides.using(column), column.name) for column in using], None, []
         if condition is None:
             raise self.query.refuse(join, "a JOIN without ON", help)
         on: list[tuple[str, str]] = []
         times: tuple[float, float, tuple[str, str]] | None = None
         rest: list[Any] = []
-        for each in conjuncts(condition):
-            columns = [each.this, each.args.get("expression")]
-            if isinstance(each, exp.EQ) and all(isinstance(column, exp.Column) for column in columns):
-                pairs = [column for column in columns if len(column.parts) == 2]
-                own = [sides.name(column) for column in pairs if sides.alias(column.table)]
-                others = [column.name for column in pairs if column.table.lower() == theirs.lower()]
-                if own and others and not any(own[0] == mine or others[0] == other for mine, other in on):
-                    on.append((own[0], others[0]))
-                    continue
-            if isinstance(each, exp.Between) and times is None and (found := self._bounds(each, sides, theirs)):
-                times = found
+        for part in conjuncts(condition):
+            pair = self._equal_columns(part, sides, theirs)
+            if pair is not None and not any(pair[0] == left or pair[1] == right for left, right in on):
+                on.append(pair)
                 continue
-            rest.append(each)
+            if isinstance(part, exp.Between) and times is None:
+                times = self._bounds(part, sides, theirs)
+                if times is not None:
+                    continue
+            rest.append(part)
         if not on:
             raise self.query.refuse(join, "a JOIN without equal columns", help)
         if times is None:
             times, rest = self._compared(rest, sides, theirs)
         return on, times, rest
 
+    def _equal_columns(self, condition: Any, sides: JoinedColumns, theirs: str) -> tuple[str, str] | None:
+        """Return the left and the right column of a condition such as `a.x = b.y`, or None for other conditions."""
+        from sqlglot import exp
+
+        columns = [condition.this, condition.args.get("expression")]
+        if not isinstance(condition, exp.EQ) or not all(isinstance(column, exp.Column) for column in columns):
+            return None
+        qualified = [column for column in columns if len(column.parts) == 2]
+        left = [sides.name(column) for column in qualified if sides.alias(column.table)]
+        right = [column.name for column in qualified if column.table.lower() == theirs.lower()]
+        return (left[0], right[0]) if left and right else None
+
     def _compared(self, conditions: list[Any], sides: JoinedColumns, theirs: str) -> Any:
-        """Return the bounds that comparisons set to both sides' event times, and the conditions that are left: `<` and
-        `>` leave out the bounds themselves, so they are asked of the joined rows, too."""
+        """Return the bounds that comparisons set on both sides' event times, and the conditions that remain.
+
+        `<` and `>` exclude the bounds themselves, so these conditions remain for the joined rows as well.
+        """
         from sqlglot import exp
 
         found: dict[str, list[tuple[Any, bool, float, bool]]] = {}
-        for each in conditions:
-            if not isinstance(each, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        for condition in conditions:
+            if not isinstance(condition, exp.GT | exp.GTE | exp.LT | exp.LTE):
                 continue
-            with contextlib.suppress(Invalid):  # an interval such as a month: no length of time
-                (one, earlier), (other, later) = map(self._shifted, (each.this, each.expression))
+            with contextlib.suppress(Invalid):  # an interval such as a month, which has no fixed length
+                (one, earlier), (other, later) = map(self._shifted, (condition.this, condition.expression))
                 if not all(isinstance(column, exp.Column) and len(column.parts) == 2 for column in (one, other)):
                     continue
-                is_least, seconds = isinstance(each, exp.GT | exp.GTE), later - earlier
+                is_least, seconds = isinstance(condition, exp.GT | exp.GTE), later - earlier
                 if one.table.lower() != theirs.lower():
                     one, other, is_least, seconds = other, one, not is_least, -seconds
                 alias = sides.alias(other.table)
                 if one.table.lower() != theirs.lower() or not alias:
                     continue
                 if (other.name, one.name) == (sides.event_times[alias], sides.event_times[theirs]):
-                    has_interval = bool(each.find(exp.Interval))
-                    found.setdefault(sides.name(other), []).append((each, is_least, seconds, has_interval))
-        for mine, bounds in found.items():
-            least = [seconds for _, is_least, seconds, _ in bounds if is_least]
-            most = [seconds for _, is_least, seconds, _ in bounds if not is_least]
-            if least and most and max(least) <= min(most) and any(has_interval for *_, has_interval in bounds):
-                times = max(least), min(most), (mine, joined_name(theirs, str(sides.event_times[theirs])))
-                met = [each for each, *_ in bounds if isinstance(each, exp.GTE | exp.LTE)]
-                return times, [each for each in conditions if not any(each is one for one in met)]
+                    has_interval = bool(condition.find(exp.Interval))
+                    found.setdefault(sides.name(other), []).append((condition, is_least, seconds, has_interval))
+        for left_time, bounds in found.items():
+            lower = [seconds for _, is_least, seconds, _ in bounds if is_least]
+            upper = [seconds for _, is_least, seconds, _ in bounds if not is_least]
+            if lower and upper and max(lower) <= min(upper) and any(has_interval for *_, has_interval in bounds):
+                right_time = joined_name(theirs, str(sides.event_times[theirs]))
+                inclusive = {id(condition) for condition, *_ in bounds if isinstance(condition, exp.GTE | exp.LTE)}
+                remaining = [condition for condition in conditions if id(condition) not in inclusive]
+                return (max(lower), min(upper), (left_time, right_time)), remaining
         return None, conditions
 
     def _bounds(self, between: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
-        """Return how much earlier and later the other side's time may be. None: this is about something else."""
+        """Return how much earlier and later the right side's time may be, or None if BETWEEN is not about times."""
         from sqlglot import exp
 
         time: Any = between.this
         (base, before), (same, after) = self._shifted(between.args["low"]), self._shifted(between.args["high"])
-        if not all(isinstance(each, exp.Column) for each in (time, base, same)) or base != same:
+        if not all(isinstance(column, exp.Column) for column in (time, base, same)) or base != same:
             return None
         if base is between.args["low"] and same is between.args["high"]:
-            return None  # of numbers, for example: times are apart by an interval
+            return None  # it has no interval, so it compares numbers, for example
         if time.table.lower() == theirs.lower() and sides.alias(base.table):
             return before, after, (sides.name(base), joined_name(theirs, time.name))
         if base.table.lower() == theirs.lower() and sides.alias(time.table):
@@ -593,19 +635,19 @@ class _Compiler:
             return node.this, seconds if isinstance(node, exp.Add) else -seconds
         return node, 0.0
 
-    # -- what all need -------------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------
 
     def _stage(self, tree: exp.Select, source: Stream, where: str | None, columns: Sequence[str]) -> Stream:
         return source.select(*columns, where=where, name=self._uid("select", tree))
 
-    def _forgetting(self) -> Mapping[str, Any]:
-        """Return when an operator forgets what it would keep permanently."""
+    def _expiry(self) -> Mapping[str, Any]:
+        """Return the expiry options for an operator that would otherwise keep rows forever."""
         self.expires = True
         return self.expiry
 
     def _uid(self, kind: str, tree: exp.Expression, *, last: bool = True) -> str:
-        """Return the name of a part: that of the statement for what the outermost SELECT ends with."""
-        if last and tree is self.query.tree and not (kind != "distinct" and tree.args.get("distinct")):
+        """Return the name of a stage or operator. The last one of the statement has the statement's name."""
+        if last and tree is self.query.tree and (kind == "distinct" or not tree.args.get("distinct")):
             return self.name
         self.kinds[kind] = number = self.kinds.get(kind, 0) + 1
         return f"{self.name}-{kind}" + (f"-{number}" if number > 1 else "")
@@ -613,45 +655,61 @@ class _Compiler:
 
 @dataclass(frozen=True)
 class _Input:
-    """What a SELECT reads: a stream, or several that are joined."""
+    """The stream that a SELECT reads, and how its columns are resolved."""
 
     stream: Stream
     columns: Columns
     where: str | None
-    """Which of its rows."""
+    """A condition on its rows."""
 
 
 def _places(tree: exp.Select) -> list[str]:
-    """Return the places that GROUP BY can name."""
+    """Return the numbers with which GROUP BY can refer to selected expressions."""
     return [str(place) for place in range(1, len(tree.expressions) + 1)]
 
 
-def _inline_rank(tree: Any) -> None:
-    """Put a rank that WITH names where it is read, with its bound: they are one operator."""
+def _uses_rank(tree: exp.Select, other_conditions: Any, name: str) -> bool:
+    """Return whether a SELECT uses the column with the rank, apart from the rank's bound."""
     from sqlglot import exp
 
-    found = from_of(tree)
-    if found is None or not isinstance(found.this, exp.Table) or found.this.db:
+    parts = [*tree.expressions, *filter(None, (other_conditions, tree.args.get("group"), tree.args.get("having")))]
+    for part in parts:
+        for node in part.find_all(exp.Column, exp.Star):
+            if isinstance(node, exp.Column):
+                if node.name == name:
+                    return True
+            elif not is_counted(node):
+                return True
+    return False
+
+
+def _inline_rank(tree: Any) -> None:
+    """Move a rank from WITH to where it is read, next to its bound: together they are one operator."""
+    from sqlglot import exp
+
+    from_clause = from_of(tree)
+    if from_clause is None or not isinstance(from_clause.this, exp.Table) or from_clause.this.db:
         return
-    name = found.this.name.lower()
-    named = [cte for cte in tree.ctes if cte.alias.lower() == name and any(map(is_rank, cte.walk()))]
-    readers = [each for each in tree.find_all(exp.Table) if each.name.lower() == name]
-    if len(named) == len(readers) == 1:
-        alias = exp.TableAlias(this=exp.to_identifier(found.this.alias or found.this.name))
-        select = named[0].this
-        named[0].pop()
-        found.this.replace(exp.Subquery(this=select, alias=alias))
+    table = from_clause.this
+    name = table.name.lower()
+    ranks = [cte for cte in tree.ctes if cte.alias.lower() == name and any(map(is_rank, cte.walk()))]
+    readers = [reader for reader in tree.find_all(exp.Table) if reader.name.lower() == name]
+    if len(ranks) == len(readers) == 1:
+        alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name))
+        select = ranks[0].this
+        ranks[0].pop()
+        table.replace(exp.Subquery(this=select, alias=alias))
 
 
 def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
-    """Return what to write instead of a condition in ON of a JOIN that is not inner.
+    """Return what to write instead of a condition in ON of an outer JOIN.
 
-    It says which rows find another one, and rows that find none come all the same: a filter would lose them. A key that
-    is null finds none either.
+    Such a condition decides which rows have partners, and rows without one are emitted, too: a WHERE would drop them. A
+    null key has no partner either.
     """
     from sqlglot import exp
 
-    sides = {each.parts[0].name for each in condition.find_all(exp.Column) if len(each.parts) > 1}
+    sides = {column.parts[0].name for column in condition.find_all(exp.Column) if len(column.parts) > 1}
     if len(sides) == 1:
         (side,) = sides
         text = condition.sql("spark")[:_MAX_QUOTED_LENGTH]
@@ -661,23 +719,23 @@ def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
         )
     if how == "full":
         return "without a partner under it, rows cannot be told here: use an inner JOIN, or the streams' own join(…)"
-    of = theirs if how == "right" else "the left side"
+    outer_side = theirs if how == "right" else "the left side"
     return (
         f"join under it with JOIN in a SELECT of its own, and {how.upper()} JOIN the result by what tells each row of "
-        f"{of} from all others: a filter would lose rows that come without a partner"
+        f"{outer_side} from all others: a filter would lose rows that come without a partner"
     )
 
 
 def _is_about(condition: exp.Expression, alias: str) -> bool:
-    """Return whether a condition is about the columns of one side only."""
+    """Return whether a condition only uses columns of one side."""
     from sqlglot import exp
 
     columns = condition.find_all(exp.Column)
-    return all(len(each.parts) > 1 and each.parts[0].name.lower() == alias.lower() for each in columns)
+    return all(len(column.parts) > 1 and column.parts[0].name.lower() == alias.lower() for column in columns)
 
 
 _MAX_QUOTED_LENGTH = 60
-"""How much of a condition a help repeats."""
+"""Maximum number of characters of a condition that a help text repeats."""
 
 
 @cache
@@ -686,7 +744,7 @@ def _options(operator: str) -> frozenset[str]:
     from tidegate.pipeline.declare import Stream
 
     parameters = inspect.signature(getattr(Stream, operator)).parameters.values()
-    return frozenset(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
+    return frozenset(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD)
 
 
 def _unchanged(rows: Any) -> Any:

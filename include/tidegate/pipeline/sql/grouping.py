@@ -1,4 +1,4 @@
-"""What a SELECT with aggregates computes of each group: keys, aggregates, and expressions of both."""
+"""Collects the keys and aggregates of a SELECT, and resolves its expressions over them."""
 
 from __future__ import annotations
 
@@ -24,67 +24,81 @@ __all__ = ["Grouping", "Groups", "free_name"]
 
 @dataclass
 class Grouping:
-    """What is computed of each group, as it is found in a SELECT."""
+    """Collects the aggregates of a SELECT while its expressions are resolved."""
 
     query: Query
     columns: Columns
     keys: Mapping[str, str]
     computed: Mapping[str, str]
     reserved_names: set[str]
-    """Names that no further aggregate can have."""
+    """Names that further aggregates must not have."""
     functions: dict[str, str] = field(default_factory=dict)
     selected: dict[str, str] = field(default_factory=dict)
     """Keys and aggregates by the names under which they are selected."""
 
     def key_of(self, node: Any) -> str:
-        """Return the key that an expression is; empty if it is none."""
+        """Return the name of the key that an expression equals, or ""."""
         try:
             meaning = self.columns.meaning(node)
-        except Invalid:  # it names an aggregate, or what is selected
+        except Invalid:  # it refers to an aggregate, or to the alias of a selected expression
             return ""
-        return next((name for name, of in self.keys.items() if of == meaning), "")
+        for name, key_meaning in self.keys.items():
+            if key_meaning == meaning:
+                return name
+        return ""
 
-    def aggregate(self, node: exp.Expression, name: str, *, anew: bool = False) -> str:
-        """Return the name of an aggregate: this one, or one like it. anew: even if the same is computed already."""
+    def aggregate(self, node: exp.Expression, name: str, *, add: bool = False) -> str:
+        """Return the name of an equal aggregate, or add this one under a name like `name`.
+
+        add: add it even if an equal one exists.
+        """
         from sqlglot import exp
 
-        text, changed = self.columns.text(node), {each.lower() for each in self.computed}
-        for each in node.find_all(exp.Column):
-            if not isinstance(each.this, exp.Star) and not is_unit(each) and self.columns.base(each).lower() in changed:
-                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
-        if isinstance(problem := parse("it", text), str):
+        text, computed_keys = self.columns.text(node), {key.lower() for key in self.computed}
+        for column in node.find_all(exp.Column):
+            if isinstance(column.this, exp.Star) or is_unit(column):
+                continue
+            if self.columns.base(column).lower() in computed_keys:
+                raise self.query.refuse(column, "a key that is computed has this name", "name the key differently")
+        problem = parse("it", text)
+        if isinstance(problem, str):
             what = problem.removeprefix(f"it={text!r}").lstrip(": ")
             help = "leave out DISTINCT" if what.endswith("leave out distinct") else "compute it in `process`"
             raise self.query.refuse(node, what, help)
-        known = next((known for known, function in self.functions.items() if function == text), "")
-        if known and not anew:
-            return known
-        free = free_name(name, {*self.reserved_names, *self.functions, *self.keys})
-        self.functions[free] = text
-        return free
+        if not add:
+            for existing_name, function in self.functions.items():
+                if function == text:
+                    return existing_name
+        new_name = free_name(name, {*self.reserved_names, *self.functions, *self.keys})
+        self.functions[new_name] = text
+        return new_name
 
     def text(self, node: exp.Expression) -> str:
-        """Return an expression of keys and aggregates, as Spark writes it. Those that it needs are added."""
+        """Return the text of an expression over keys and aggregates, in Spark's SQL. Adds the aggregates it needs."""
         from sqlglot import exp
 
-        def known(each: Any) -> Any:
-            if isinstance(each, exp.Filter) or is_aggregate(each):
-                name = self.aggregate(each, "value")
-            elif isinstance(each, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
-                raise self.query.refuse(each, "this kind of aggregate has no operator", "compute it in `process`")
-            elif isinstance(each, exp.Column) and not is_unit(each):
-                name = self._key_or_selected(each)
-            elif not isinstance(each, exp.Func) or not each.find(exp.Column) or not (name := self.key_of(each)):
-                return each
-            return exp.column(exp.to_identifier(name, quoted=True))
+        def resolve(inner: Any) -> Any:
+            if isinstance(inner, exp.Filter) or is_aggregate(inner):
+                name = self.aggregate(inner, "value")
+            elif isinstance(inner, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+                raise self.query.refuse(inner, "this kind of aggregate has no operator", "compute it in `process`")
+            elif isinstance(inner, exp.Column) and not is_unit(inner):
+                name = self._key_or_selected(inner)
+            elif isinstance(inner, exp.Func) and inner.find(exp.Column):
+                name = self.key_of(inner)
+            else:
+                name = ""
+            return exp.column(exp.to_identifier(name, quoted=True)) if name else inner
 
-        return text_of(node.copy().transform(known))
+        return text_of(node.copy().transform(resolve))
 
     def _key_or_selected(self, column: exp.Column) -> str:
-        """Return a key, by its own name, or else what is selected under this one."""
+        """Return the key with this name, or else the expression that is selected under it."""
         is_alias = len(column.parts) == 1 and column.name in self.selected
-        if (not is_alias or self.columns.may_be(column)) and (key := self.key_of(column)):
-            return key
+        if not is_alias or self.columns.may_be(column):
+            key = self.key_of(column)
+            if key:
+                return key
         if not is_alias:
             raise self.query.refuse(column, "this is no key and no aggregate", "GROUP BY it, or compute it outside")
         return self.selected[column.name]
@@ -92,15 +106,15 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Groups:
-    """What a SELECT with aggregates computes."""
+    """The compiled parts of a SELECT with aggregates."""
 
     rows: Stream
-    """What it groups: all keys are columns of it."""
+    """The stream to group, which has all keys as columns."""
     keys: Mapping[str, str]
-    """The keys, each with what it is of the columns that are read."""
+    """The meaning of each key (`Columns.meaning`)."""
     functions: Mapping[str, str]
     columns: Sequence[tuple[str, str]]
-    """What it selects of keys and functions: each expression, as Spark writes it, with its name."""
+    """The selected expressions over keys and functions, in Spark's SQL, each with its name."""
     having: str | None
 
     def are_output_columns(self, names: Sequence[str]) -> bool:
@@ -109,5 +123,7 @@ class Groups:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return the name, or one like it if it is taken."""
-    return next(free for n in count(1) if (free := name if n == 1 else f"{name}_{n}") not in taken)
+    """Return the name, with a number after it if it is taken."""
+    if name not in taken:
+        return name
+    return next(numbered for number in count(2) if (numbered := f"{name}_{number}") not in taken)

@@ -1,4 +1,4 @@
-"""What of SQL maps to an operator. Whatever a statement says beyond it is refused: nothing is left out silently."""
+"""Defines which parts of SQL map to operators. All other parts are refused: nothing is ignored silently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
     "refuse_other_parts",
 ]
 
-_TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+_COMPILED_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Select": ("with_", "with", "expressions", "distinct", "from_", "from", "joins", "where", "group", "having"),
     "Union": ("with_", "with", "this", "expression", "distinct", "by_name"),
     "Subquery": ("this", "alias"),
@@ -38,7 +38,7 @@ _TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
     "Group": ("expressions",),
     "Window": ("this", "partition_by", "order", "over"),
 }
-"""The parts of each kind of node that something here looks at, as sqlglot calls them."""
+"""The parts of each kind of node that are compiled, under sqlglot's names."""
 _HELP: Final = {
     **dict.fromkeys(
         ("limit", "offset"), "a stream has no end that rows could be counted from: take row_number() per key"
@@ -77,9 +77,9 @@ _CHANGING: Final = (
     *("current_database", "current_schema", "current_catalog", "input_file_name"),
     *("input_file_block_start", "input_file_block_length", "reflect", "java_method", "try_reflect", "aes_encrypt"),
 )
-"""Functions that a retry, or another session, computes anew."""
+"""Functions with another result in a retry or in another session."""
 _DAYS: Final = ("now", "today", "tomorrow", "yesterday")
-"""Texts that are another time, or another day, whenever they are read."""
+"""Texts that Spark casts to a time that depends on the clock."""
 _AGGREGATES: Final = frozenset(
     (
         *FUNCTIONS,
@@ -97,7 +97,7 @@ _AGGREGATES: Final = frozenset(
         *("tuple_sketch_agg_integer", "tuple_union_agg_double", "tuple_union_agg_integer", "vector_avg"),
     )
 )
-"""Spark's aggregates. In a stage, each checkpoint would compute its own."""
+"""Spark's aggregates. A stage would compute them over each checkpoint's rows."""
 
 
 _OLD_WINDOWS: Final = ("tumble", "hop", "session", "cumulate")
@@ -109,26 +109,27 @@ WINDOWS_ARE_TABLES: Final = (
 
 
 def refuse_other_parts(query: Query, node: exp.Expression) -> None:
-    """Raise an error if a node says something that nothing here looks at."""
+    """Raise an error if a node has a part that is not compiled."""
     from sqlglot import exp
 
-    taken = _TAKEN[type(node).__name__]
-    for part, found in node.args.items():
-        if found and part not in taken:
-            first = found[0] if isinstance(found, list) else found
-            has_place = isinstance(first, exp.Expression) and any("start" in each.meta for each in first.walk())
+    compiled_parts = _COMPILED_PARTS[type(node).__name__]
+    for part, value in node.args.items():
+        if value and part not in compiled_parts:
+            first = value[0] if isinstance(value, list) else value
+            has_place = isinstance(first, exp.Expression) and any("start" in inner.meta for inner in first.walk())
             name = "AS OF" if part == "version" else part.strip("_").replace("_", " ").upper()
             help = _HELP.get(part, "do it in a stage")
             raise query.refuse(first if has_place else node, f"{name} has no operator", help)
     for part in ("alias", "distinct"):
-        if isinstance(inner := node.args.get(part), exp.TableAlias | exp.Distinct):
+        inner = node.args.get(part)
+        if isinstance(inner, exp.TableAlias | exp.Distinct):
             refuse_other_parts(query, inner)
     if isinstance(node, exp.TableAlias) and not isinstance(node.this, exp.Identifier):
         raise query.refuse(node, "this is no name", "write AS, and a name")
 
 
 def refuse_functions(query: Query, tree: exp.Select) -> None:
-    """Raise an error if a SELECT computes what no stage, and no operator, computes the same way."""
+    """Raise an error if a SELECT has an expression that no stage or operator computes in the same way."""
     from sqlglot import exp
 
     for each in _own(tree):
@@ -159,7 +160,7 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
 
 
 def _is_old_window(node: Any) -> bool:
-    """Return whether it is a window in GROUP BY, as Flink once wrote it, or a bound of one."""
+    """Return whether it is a window in GROUP BY, in Flink's old syntax, or a bound of one."""
     from sqlglot import exp
 
     kind, _, part = _function(node).partition("_")
@@ -202,7 +203,7 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
 
 
 def _tells_time(node: exp.Expression) -> bool:
-    """Return whether it is unix_timestamp() without an argument, or a clock that is written like a column."""
+    """Return whether it is unix_timestamp() without an argument, or a function of the clock without parentheses."""
     from sqlglot import exp
 
     if isinstance(node, exp.Column):
@@ -212,7 +213,7 @@ def _tells_time(node: exp.Expression) -> bool:
 
 
 def is_aggregate(node: Any) -> bool:
-    """Return whether it is a function of many rows."""
+    """Return whether it is an aggregate."""
     return _function(node) in _AGGREGATES
 
 
@@ -223,18 +224,21 @@ def conjuncts(condition: Any) -> list[Any]:
     condition = condition.unnest()
     if not isinstance(condition, exp.And):
         return [condition]
-    return [each for part in condition.flatten() for each in conjuncts(part)]
+    conditions = []
+    for part in condition.flatten():
+        conditions += conjuncts(part)
+    return conditions
 
 
 def has_aggregate(node: exp.Expression) -> bool:
-    """Return whether an expression computes something of many rows."""
+    """Return whether an expression contains an aggregate."""
     from sqlglot import exp
 
     return any(is_aggregate(each) and each.find_ancestor(exp.Window) is None for each in node.walk())
 
 
 def _function(node: Any) -> str:
-    """Return a function's name; empty for what is none."""
+    """Return a function's name, or "" for other nodes."""
     from sqlglot import exp
 
     if isinstance(node, exp.Anonymous):
@@ -245,56 +249,61 @@ def _function(node: Any) -> str:
 
 
 def _own(tree: exp.Select) -> Iterator[Any]:
-    """Return the parts of a SELECT that are not those of one in its FROM or WITH."""
+    """Yield the nodes of a SELECT, except for its FROM and WITH."""
     from sqlglot import exp
 
-    for part, found in tree.args.items():
+    for part, value in tree.args.items():
         if part in ("from_", "from", "with_", "with"):
             continue
-        for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, exp.Join):
-                each = each.args.get("on")
-            if isinstance(each, exp.Expression):
-                yield from each.walk()
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, exp.Join):
+                node = node.args.get("on")
+            if isinstance(node, exp.Expression):
+                yield from node.walk()
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A SELECT of the first rows of each key: a rank within, and a bound of it around."""
+    """A SELECT of the first rows of each key: an inner SELECT with a rank, and an outer one with its bound."""
 
     inner: exp.Select
     numbered: exp.Expression
-    """The rank with its name."""
+    """The rank, with its alias."""
     n: int
     other_conditions: Any
-    """The other conditions of the SELECT around it."""
+    """The other conditions of the outer SELECT."""
 
 
 def ranked(tree: exp.Select) -> Ranked | None:
-    """Return what a SELECT is as one of the first rows of each key, if it is one."""
+    """Return the parts of a SELECT of the first rows of each key, or None for other SELECTs."""
     from sqlglot import exp
 
-    found, where = from_of(tree), tree.args.get("where")
-    inner = found.this.this if found is not None and isinstance(found.this, exp.Subquery) else None
+    from_clause, where = from_of(tree), tree.args.get("where")
+    if from_clause is None or not isinstance(from_clause.this, exp.Subquery):
+        return None
+    inner = from_clause.this.this
     if not isinstance(inner, exp.Select) or where is None or tree.args.get("joins"):
         return None
     ranks = [
-        each
-        for each in inner.expressions
-        if isinstance(each, exp.Alias) and isinstance(each.this, exp.Window) and is_rank(each.this.this)
+        expression
+        for expression in inner.expressions
+        if isinstance(expression, exp.Alias)
+        and isinstance(expression.this, exp.Window)
+        and is_rank(expression.this.this)
     ]
     if len(ranks) != 1:
         return None
-    conditions, number = conjuncts(where.this), ranks[0].alias.lower()
-    for place, each in enumerate(conditions):
-        column, bound = each.this, each.args.get("expression")
-        own = [part.name.lower() for part in column.parts] if isinstance(column, exp.Column) else []
-        if own not in ([number], [found.this.alias.lower(), number]):
+    conditions, rank = conjuncts(where.this), ranks[0].alias.lower()
+    for index, condition in enumerate(conditions):
+        column, bound = condition.this, condition.args.get("expression")
+        if not isinstance(column, exp.Column):
+            continue
+        if [part.name.lower() for part in column.parts] not in ([rank], [from_clause.this.alias.lower(), rank]):
             continue
         if not isinstance(bound, exp.Literal) or bound.is_string or not re.fullmatch("[0-9]+", bound.name):
             continue
-        n = int(bound.name) - isinstance(each, exp.LT)
-        if isinstance(each, exp.LTE | exp.LT) or (isinstance(each, exp.EQ) and n == 1):
-            others = conditions[:place] + conditions[place + 1 :]
+        n = int(bound.name) - isinstance(condition, exp.LT)
+        if isinstance(condition, exp.LTE | exp.LT) or (isinstance(condition, exp.EQ) and n == 1):
+            others = conditions[:index] + conditions[index + 1 :]
             return Ranked(inner, ranks[0], n, exp.and_(*others) if others else None)
     return None

@@ -1,4 +1,4 @@
-"""From the text to sqlglot's tree: windows as Flink writes them, and errors with their place."""
+"""Parses SQL into sqlglot's tree, with Flink's syntax for windows, and errors with line and column."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SAME = {
     **{"long": ("bigint",), "integer": ("int",), "short": ("smallint",), "byte": ("tinyint",), "real": ("float",)},
     **{"dec": ("decimal",), "numeric": ("decimal",)},
 }
-"""What else a word can be written as."""
-_SAID_OR_NOT = ("as", "asc", ";", "nulls")
-"""Words that make no difference here."""
+"""Other spellings of a word."""
+_OPTIONAL_WORDS = ("as", "asc", ";", "nulls")
+"""Words that may be left out without changing the meaning."""
 
 
 @dataclass(frozen=True)
 class WindowTable:
-    """A table function that gives each row its windows."""
+    """A window table function, such as TUMBLE."""
 
     kind: str
     stream: str
@@ -51,15 +51,15 @@ class Query:
     """A parsed statement."""
 
     text: str
-    """With names in place of windows."""
+    """The text, with a placeholder name for each window."""
     tree: exp.Expression
-    said: str
-    """The tree as a text, as it was parsed."""
+    parsed_text: str
+    """The text that sqlglot generates from the tree."""
     windows: dict[str, WindowTable]
-    """By the name that stands in the tree for it."""
+    """The windows, by their placeholders."""
 
     def refuse(self, node: Any, what: str, help: str) -> Invalid:
-        """Return the error that names a part of the text, and where it stands."""
+        """Return an error about a part of the text, with its line and column."""
         shown = re.sub(r"\b_window_\d+\b", self._written, " ".join(text_of(node).split()))
         return Invalid(
             f"{self.place(node)}: {what}: {shown[:120]}",
@@ -69,21 +69,21 @@ class Query:
         )
 
     def _written(self, name: re.Match[str]) -> str:
-        """Return a window as it is written, in short, for the name that stands for it."""
+        """Return the short form of a window, for its placeholder."""
         window = self.windows.get(name[0])
         return name[0] if window is None else f"TABLE({window.kind}(TABLE {window.stream}, …))"
 
     def place(self, node: Any) -> str:
-        """Return where a part of the text stands, for errors: of a SELECT, not where its WITH does."""
+        """Return the line and column of a part of the text, for errors. For a SELECT, its WITH is ignored."""
         from sqlglot import exp
 
-        inside = node.walk(prune=lambda each: isinstance(each, exp.With))
-        starts = [each.meta["start"] for each in inside if "start" in each.meta]
+        nodes = node.walk(prune=lambda inner: isinstance(inner, exp.With))
+        starts = [inner.meta["start"] for inner in nodes if "start" in inner.meta]
         line, column = self.line_and_column(min(starts, default=0))
         return f"SQL, line {line}, column {column}"
 
     def line_and_column(self, start: int) -> tuple[int, int]:
-        """Return where a place of the text is."""
+        """Return the line and the column of an offset in the text."""
         return self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
 
 
@@ -101,18 +101,20 @@ def parse_query(text: str) -> Query:
         ) from error
     windows: dict[str, WindowTable] = {}
 
-    def stand_in(match: re.Match[str]) -> str:
-        kind, stream, by, event_time, first, first_unit, second, second_unit = match.groups()
+    def replace_window(match: re.Match[str]) -> str:
+        kind, stream, partition_by, event_time, first, first_unit, second, second_unit = match.groups()
         name = f"_window_{len(windows)}"
         sizes = [(first, first_unit), (second, second_unit)]
-        keys = tuple(key.strip(" `\n") for key in by.split(",")) if by else ()
+        keys = tuple(key.strip(" `\n") for key in partition_by.split(",")) if partition_by else ()
         seconds = tuple(_seconds(number, unit, text) for number, unit in sizes if number is not None)
         windows[name] = WindowTable(kind.upper(), stream, keys, event_time, seconds)
-        # As long as it was, with the same lines: so places in the rest of the text stay right.
-        kept = re.sub(r"[^\n]", " ", match[0])
-        return name + kept[len(name) :] if "\n" not in kept[: len(name)] else f"{name}{kept}"
+        # The placeholder keeps the length and the lines of the window, so that places after it stay right.
+        blanks = re.sub(r"[^\n]", " ", match[0])
+        if "\n" in blanks[: len(name)]:
+            return f"{name}{blanks}"
+        return name + blanks[len(name) :]
 
-    replaced = _WINDOW.sub(stand_in, text)
+    replaced = _WINDOW.sub(replace_window, text)
     try:
         trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect=_dialect()) if tree is not None]
     except RecursionError as error:
@@ -123,23 +125,13 @@ def parse_query(text: str) -> Query:
         first = (getattr(error, "errors", None) or [{}])[0]
         place = f"line {first.get('line', 1)}, column {first.get('col', 1)}"
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        if (unread := _UNREAD_WINDOW.search(replaced)) is not None:
-            start = unread.start()
-            line, column = replaced.count("\n", 0, start) + 1, start - replaced.rfind("\n", 0, start)
-            kind = unread[1].upper()
-            is_known = kind in ("TUMBLE", "HOP", "SESSION")
-            raise Invalid(
-                f"SQL, line {line}, column {column}: "
-                + (f"this {kind} has another form than its own" if is_known else f"{kind} has no operator"),
-                expected="TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' MINUTE)), HOP with two, step and "
-                "size, or SESSION(TABLE orders PARTITION BY country, …)",
-                help="write it so" if is_known else 'take TUMBLE, HOP or SESSION; or orders.window(…, emit="update")',
-                reason="BAD_SQL",
-            ) from error
+        bad_window = _UNREAD_WINDOW.search(replaced)
+        if bad_window is not None:
+            raise _bad_window(replaced, bad_window) from error
         raise Invalid(
             f"SQL, {place}: {first.get('description', str(error))}{near}",
             expected="one SELECT in Spark's language, with windows such as TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), …))",
-            help="mend it there",
+            help="correct it there",
             reason="BAD_SQL",
         ) from error
     if len(trees) != 1:
@@ -149,44 +141,66 @@ def parse_query(text: str) -> Query:
             help="call pipeline.sql once for each",
             reason="BAD_SQL",
         )
-    return Query(replaced, trees[0], text_of(trees[0]), windows)
+    return Query(replaced, trees[0], parsed_text=text_of(trees[0]), windows=windows)
+
+
+def _bad_window(text: str, match: re.Match[str]) -> Invalid:
+    """Return the error about a window table function that tidegate does not have, or not in this form."""
+    start = match.start()
+    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+    kind = match[1].upper()
+    if kind in ("TUMBLE", "HOP", "SESSION"):
+        problem, help = f"this {kind} has another form than its own", "write it so"
+    else:
+        problem, help = f"{kind} has no operator", 'use TUMBLE, HOP or SESSION; or orders.window(…, emit="update")'
+    return Invalid(
+        f"SQL, line {line}, column {column}: {problem}",
+        expected="TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' MINUTE)), HOP with two, step and "
+        "size, or SESSION(TABLE orders PARTITION BY country, …)",
+        help=help,
+        reason="BAD_SQL",
+    )
 
 
 def from_of(tree: exp.Expression) -> Any:
-    """Return the FROM of a SELECT; sqlglot has had two names for it."""
+    """Return the FROM of a SELECT. Versions of sqlglot have different names for it."""
     return tree.args.get("from_") or tree.args.get("from")
 
 
 def name_of(node: Any) -> str:
-    """Return the name under which an expression is selected; empty if it has none."""
+    """Return the name under which an expression is selected, or "" if it has none."""
     from sqlglot import exp
 
     if isinstance(node, exp.Alias):
         return str(node.alias)
-    return str(node.name) if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) else ""
+    if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        return str(node.name)
+    return ""
 
 
 def refuse_rewritten(query: Query) -> None:
-    """Raise an error if the tree says something else than the text, word by word: a parser takes some things for others
-    that mean nearly the same."""
+    """Raise an error if sqlglot's tree does not have the same words as the text.
+
+    sqlglot replaces some expressions by others that mean nearly the same.
+    """
     words = list(_words(query.text))
-    written, said = Counter(word for word, _ in words), Counter(word for word, _ in _words(query.said))
-    lost, more = written - said, said - written
-    if not lost and not more:
+    written, parsed = Counter(word for word, _ in words), Counter(word for word, _ in _words(query.parsed_text))
+    lost, added = written - parsed, parsed - written
+    if not lost and not added:
         return
     start = next((start for word, start in words if word in lost), 0)
-    what = next((word for word in lost), next(iter(more), ""))
+    difference = next(iter(lost or added))
     line, column = query.line_and_column(start)
     raise Invalid(
-        f"SQL, line {line}, column {column}: it would not come to Spark as it is written: {what}",
-        expected="an expression that is read in one way only",
+        f"SQL, line {line}, column {column}: it would not reach Spark as it is written: {difference}",
+        expected="an expression that can be read in one way only",
         help="write it in a plainer way, such as CAST(x AS BIGINT), shiftleft(x, 2), or do it in a stage",
         reason="BAD_SQL",
     )
 
 
 def _words(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the words of a text, each with its place, in one of the ways in which they can be written."""
+    """Yield the words of a text with their offsets. Words with several spellings are yielded in one of them."""
     import sqlglot
 
     tokens = sqlglot.tokenize(text, dialect=_dialect())
@@ -208,27 +222,27 @@ def _words(text: str) -> Iterator[tuple[str, int]]:
             yield from (("cast", token.start), ("(", token.start), (")", token.start))
         elif before == "nulls":
             continue
-        elif (plain := word.lower()) not in _SAID_OR_NOT:
-            yield from ((each, token.start) for each in _SAME.get(plain, (plain,)))
+        elif word.lower() not in _OPTIONAL_WORDS:
+            for spelling in _SAME.get(word.lower(), (word.lower(),)):
+                yield spelling, token.start
 
 
 def text_of(node: exp.Expression) -> str:
-    """Return what a node says, as Spark writes it."""
+    """Return the text of a node in Spark's SQL."""
     return str(node.sql(dialect=_dialect(), comments=False))
 
 
 @cache
 def _dialect() -> Any:
-    """Return Spark's language with each function as it is written.
+    """Return sqlglot's dialect for Spark, without its translations of functions.
 
-    sqlglot knows many, and writes them its own way: `to_date(x, 'yyyy-MM-dd')` comes back without the format, and
-    `to_char(at, 'yyyy')` as a cast. Here only those that are written in a way of their own are more than a name with
-    arguments.
+    sqlglot rewrites many functions: `to_date(x, 'yyyy-MM-dd')` loses the format, and `to_char(at, 'yyyy')` becomes a
+    cast. Here all functions are names with arguments, except for those with special syntax.
     """
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
 
-    own_ways = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+    special_syntax = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
 
     class AsWritten(Spark):
         class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
@@ -238,7 +252,7 @@ def _dialect() -> Any:
                 "DENSE_RANK": exp.DenseRank.from_arg_list,
             }
             FUNCTION_PARSERS = {
-                name: parser for name, parser in Spark.Parser.FUNCTION_PARSERS.items() if name in own_ways
+                name: parser for name, parser in Spark.Parser.FUNCTION_PARSERS.items() if name in special_syntax
             }
 
     return AsWritten
@@ -259,7 +273,7 @@ def _seconds(number: str, unit: str, text: str) -> float:
         raise Invalid(
             f"SQL: {unit!r} is no unit of a window: {' '.join(text.split())[:120]}",
             expected="SECOND, MINUTE, HOUR or DAY",
-            help="mend it there",
+            help="correct it there",
             reason="BAD_SQL",
         )
     return float(number) * UNITS[unit.upper()]
