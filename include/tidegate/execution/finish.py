@@ -138,8 +138,8 @@ def record_failed_plan(coordinator: Coordinator, run: str) -> None:
     """Count a run that could not plan a checkpoint, because a source, a store or a hook fails.
 
     After more such runs in a row than `tolerable_failed_checkpoints` allows, the hooks are called. The pipeline is not
-    suspended: without a plan nothing was read or written, and the next run notices by itself whether the cause is
-    fixed. A suspension would only require that somebody resumes the pipeline as well.
+    suspended: without a plan nothing was read or written, and the next run finds out whether the cause is fixed. A
+    suspension would only add the need to resume the pipeline.
     """
     trouble = troubles.count_unplanned(coordinator.ledger, run)
     with contextlib.suppress(TidegateError):
@@ -165,7 +165,7 @@ def notify_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
 
 
 def _call(coordinator: Coordinator, suspension: Suspension) -> None:
-    """Call a hook. Its failure is no failure of the checkpoint, and changes nothing for the others."""
+    """Call a hook. If it fails, neither the checkpoint nor other hooks are affected."""
     for hook in coordinator.graph.on_suspended:
         try:
             hook(suspension)

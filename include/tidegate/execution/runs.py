@@ -1,8 +1,8 @@
 """Run ids of processes on this machine, and whether such a process still exists.
 
-Under Airflow the run id is the DAG run's. Without Airflow each checkpoint of `tidegate run` gets an id
-that names its process, so that the next `tidegate run` can tell a crashed one from one still at work.
-This is only a hint: if it is wrong, a live process's checkpoint is aborted, and it plans another.
+Under Airflow the run id is the DAG run's. Without Airflow each checkpoint of `tidegate run` gets an id with its
+process, so that the next `tidegate run` can distinguish a crashed process from a running one. This is only a hint: if
+it is wrong, the checkpoint of a running process is aborted, and that process plans another.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Accounts for every row: all counts of one stream must agree, or there is no ack.
 
-    who                              has counted
-    a source whose files tell        what it was to read
-    a job above                      what it has sent
-    a gate                           what it judged; and what it let pass: without the bad ones, with those it released
-    a table that rows are added to   what lies in its files
-    a channel                        what lies in its files
+    counted by                                     rows
+    a source, if its files have their counts       in its range
+    a job upstream                                 that it sent
+    a gate                                         that it judged; and that passed: without bad ones, with released ones
+    a table that rows are appended to              in its files
+    a channel                                      in its files
 
-Nothing is read to be counted: a stream of which nobody, or only one, knows a number is taken at its word. That files
-hold what was written into them is seen to where they are staged (`delta/files/footers.py: refuse_difference`).
+No row is read only to be counted. A stream with fewer than two counts is not checked. That files have the rows that
+were written is checked where they are staged (`delta/files/footers.py: refuse_difference`).
 """
 
 from __future__ import annotations
@@ -40,25 +40,27 @@ def refuse_unaccounted(
     for name, rows in exchange.taken_rows.items():
         counts[name]["the job above has sent"] = rows
     for gated in job.gates:
-        if (verdict := verdicts.get(gated.name)) is not None:
+        verdict = verdicts.get(gated.name)
+        if verdict is not None:
             counts[gated.input][f"gate {gated.name} has judged"] = verdict.rows
             passed = verdict.rows - verdict.quarantined + verdict.released
             counts[gated.name][f"gate {gated.name} has let pass"] = passed
     for sinking in job.sinks:
-        if sinking.sink.counts_input_rows and (prepared := staged.get(sinking.name)) is not None:
+        prepared = staged.get(sinking.name)
+        if prepared is not None and sinking.sink.counts_input_rows:
             counts[sinking.input][f"staged for {sinking.name}"] = prepared.rows
     for name, rows in exchange.sent_rows.items():
         counts[name]["sent to other jobs"] = rows
-    wrong = [
-        f"of {name!r}, " + ", ".join(f"{counter} {rows:,}" for counter, rows in rows_by_counter.items())
-        for name, rows_by_counter in counts.items()
-        if len(set(rows_by_counter.values())) > 1
-    ]
-    if wrong:
+    differences = []
+    for name, rows_by_counter in counts.items():
+        if len(set(rows_by_counter.values())) > 1:
+            texts = [f"{counter} {rows:,}" for counter, rows in rows_by_counter.items()]
+            differences.append(f"of {name!r}, {', '.join(texts)}")
+    if differences:
         raise Unavailable(
-            "rows are missing, or there are too many: " + "; ".join(wrong),
+            "rows are missing, or there are too many: " + "; ".join(differences),
             expected="the same number of rows wherever those of one stream are counted",
-            help="it is tried again; if it stays so, look whether all machines of Spark see the same files as this "
+            help="the job is retried; if this persists, check that all machines of Spark see the same files as this "
             "one. Nothing of this attempt counts",
             reason="ROWS_MISSING",
         )

@@ -19,27 +19,33 @@ __all__ = ["changed_by_hand", "differences"]
 
 
 def changed_by_hand(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
-    """Return a state's rows that are new or changed, and those whose keys are gone.
+    """Return a state's rows that are new or changed, and those whose keys were removed.
 
-    Unchanged rows are not written again, so that they expire when they would have.
+    Unchanged rows are not written again, so their expiry does not change.
     """
     from pyspark.sql import functions as F
 
-    asides = [f"_aside{place}" for place in range(len(keys))]
+    other_keys = [f"_tidegate_key{index}" for index in range(len(keys))]
 
-    def told(frame: DataFrame) -> DataFrame:
-        named = (F.col(quoted(key)).alias(name) for key, name in zip(keys, asides, strict=True))
-        return frame.select(*named, row_id(frame).alias("_held"))
+    def keys_and_ids(frame: DataFrame) -> DataFrame:
+        renamed_keys = (F.col(quoted(key)).alias(name) for key, name in zip(keys, other_keys, strict=True))
+        return frame.select(*renamed_keys, row_id(frame).alias("_tidegate_other_id"))
 
-    as_before = null_safe_equality(keys, asides, nulls=True) & (F.col("_given") == F.col("_held"))
-    changed = after.withColumn("_given", row_id(after)).join(told(before), as_before, "left_anti").drop("_given")
-    removed = before.join(told(after).drop("_held"), null_safe_equality(keys, asides, nulls=True), "left_anti")
+    same_key = null_safe_equality(keys, other_keys, nulls=True)
+    is_unchanged = same_key & (F.col("_tidegate_id") == F.col("_tidegate_other_id"))
+    changed = (
+        after.withColumn("_tidegate_id", row_id(after))
+        .join(keys_and_ids(before), is_unchanged, "left_anti")
+        .drop("_tidegate_id")
+    )
+    removed = before.join(keys_and_ids(after).drop("_tidegate_other_id"), same_key, "left_anti")
     return changed, removed
 
 
 def differences(now: DataFrame, before: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that are there now and were not before, and the reverse: each as often as the counts differ."""
+    """Return the rows that were added, and those that were removed, each as often as the counts differ."""
     changed = changed_rows(now, before, (), context)
     columns = list(map(quoted, now.columns))
-    new, removed = (copies(changed.where(f"{sign}_n > 0"), f"{sign}_n").select(*columns) for sign in ("", "-"))
-    return new, removed
+    added = copies(changed.where("_n > 0"), "_n").select(*columns)
+    removed = copies(changed.where("-_n > 0"), "-_n").select(*columns)
+    return added, removed

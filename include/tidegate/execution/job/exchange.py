@@ -1,4 +1,4 @@
-"""Exchange between the jobs of one checkpoint: channels, event time, and memory that another job held before."""
+"""Exchange between the jobs of one checkpoint: channels, event times, and memory that was in another job's ack."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Exchange:
         waiting: Sequence[InFlight],
         look: Callable[[], InputSelection] | None = None,
     ) -> None:
-        """waiting: the input that it has yet to take, in order. look: at least once, finds the input when the job
-        starts."""
+        """waiting: the input that the job has yet to take, in order. look: at least once, selects the input that is
+        available when the job starts."""
         self.coordinator = coordinator
         self.job = job
         self.staging = staging
@@ -58,11 +58,11 @@ class Exchange:
         self._unsettled: dict[str, Sent] = {}
         self.syncing: list[Syncing] = []
         self.received: dict[str, Amount] = {}
-        """By stream of another job, the amount that was read of it."""
+        """The amount that was read of each stream of another job."""
         self.taken_rows: dict[str, int] = {}
-        """By stream of another job, the number of rows taken, if they are of one checkpoint and replace none."""
+        """The number of rows taken of such a stream, if they are of one checkpoint, without retractions."""
         self.received_keys: dict[str, ChangelogKey] = {}
-        """By stream of another job, the key of its changelog, if only a plan there shows it."""
+        """Keys of changelogs of such streams, which the other jobs found in their plans."""
         self._older: list[Amount] = []
 
     @property
@@ -75,24 +75,26 @@ class Exchange:
         """The event time of the sources of upstream jobs, from their acks."""
         jobs = {job.name: job for job in self.coordinator.graph.jobs}
         memories: dict[str, Json] = {}
-        above = list(self.job.after)
-        while above:
-            job = jobs[above.pop()]
-            above += job.after
+        upstream = list(self.job.after)
+        while upstream:
+            job = jobs[upstream.pop()]
+            upstream += job.after
             memory = self.entry.acks[job.name].ack.memory
-            memories |= {source.name: memory[source.name] for source in job.sources if source.name in memory}
+            for source in job.sources:
+                if source.name in memory:
+                    memories[source.name] = memory[source.name]
         return memories
 
     @property
     def timed(self) -> list[str]:
-        """The sources whose event time downstream jobs use."""
-        other_jobs = (job for job in self.coordinator.graph.jobs if job.name != self.job.name)
-        behind = any(stage.spec.uses_event_time for job in other_jobs for stage in job.operators)
-        return [source.name for source in self.job.sources if source.event_time is not None] if behind else []
+        """The sources whose event time other jobs may need."""
+        for job in self.coordinator.graph.jobs:
+            if job.name != self.job.name and any(stage.spec.uses_event_time for stage in job.operators):
+                return [source.name for source in self.job.sources if source.event_time is not None]
+        return []
 
     def read_streams(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
-        """Return the streams of other jobs, and the rows that they replace. only: of these, the ones that are made at
-        all."""
+        """Return the streams of other jobs, and their retractions. only: the streams to read, by default all."""
         streams = {}
         maker_of = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
         if self._look is not None:
@@ -102,67 +104,72 @@ class Exchange:
             if only is not None and stream not in only:
                 continue
             waiting = [input for input in self.waiting if input.job == maker_of[stream]]
-            payloads_taken = [input.channels.get(stream) for input in waiting]
+            taken = [input.channels.get(stream) for input in waiting]
             current = self.entry.acks[maker_of[stream]].ack.channels.get(stream)
-            if current is None or None in payloads_taken:
+            if current is None or None in taken:
                 raise Invalid(
                     f"job {maker_of[stream]!r} of checkpoint {self.entry.id} was done by other code",
                     expected=f"one that sends {stream!r} to job {self.job.name!r}",
-                    help=f"abort checkpoint {self.entry.id} and trigger again: its input is planned anew",
+                    help=f"abort checkpoint {self.entry.id} and trigger again: the next one reads its input",
                     reason="CODE_CHANGED",
                 )
-            unpack, payloads = (
-                self.coordinator.ledger.unpack,
-                [payload for payload in payloads_taken if payload is not None] or [current],
-            )
-            sent = [typed.convert(unpack(payload), Sent) for payload in payloads]
-            if (key := sent[-1].key) is not None:
+            # If the job has taken all input before, the current payload still has the columns.
+            payloads = [payload for payload in taken if payload is not None] or [current]
+            sent = [typed.convert(self.coordinator.ledger.unpack(payload), Sent) for payload in payloads]
+            key = sent[-1].key
+            if key is not None:
                 self.received_keys[stream] = tuple(map(frozenset, key))
-            amounts = [sent_by_ack.amount for sent_by_ack in sent[: len(payloads_taken)]]
+            amounts = [part.amount for part in sent[: len(taken)]]
             self.received[stream] = sum_of(amounts)
-            self._older += [
-                amount for amount, input in zip(amounts, waiting, strict=True) if input.ack.entry < self.entry.id
-            ]
+            for amount, input in zip(amounts, waiting, strict=True):
+                if input.ack.entry < self.entry.id:
+                    self._older.append(amount)
             channel, context = self.coordinator.graph.channels[stream], self._context(stream)
-            rows, replaced = channel.read_all(sent, context, spark)
-            streams[stream] = rows if payloads_taken else empty_like(rows)  # it has taken all of it before
-            if not payloads_taken or (len(sent) == 1 and replaced is None):
-                self.taken_rows[stream] = sent[0].count if payloads_taken else 0
-            if replaced is not None:
-                streams[replaced_rows_of(stream)] = replaced
+            rows, retracted = channel.read_all(sent, context, spark)
+            streams[stream] = rows if taken else empty_like(rows)
+            if not taken:
+                self.taken_rows[stream] = 0
+            elif len(sent) == 1 and retracted is None:
+                self.taken_rows[stream] = sent[0].count
+            if retracted is not None:
+                streams[replaced_rows_of(stream)] = retracted
         return streams
 
     @property
     def amounts(self) -> dict[str, Amount]:
-        """The amount that it has sent, by stream."""
+        """The amount sent of each stream."""
         return {stream: sent.amount for stream, sent in self._unsettled.items()}
 
     @property
     def sent_rows(self) -> dict[str, int]:
-        """The number of rows that it has sent, by stream, without those that they replace."""
+        """The number of rows sent of each stream, without retractions."""
         return {stream: sent.count for stream, sent in self._unsettled.items()}
 
     @property
     def processed(self) -> Amount | None:
-        """The part of the received rows that was in flight. None: there was none."""
+        """The amount of the received rows that was in flight, or None if none was."""
         return sum_of(self._older) if self._older else None
 
     @property
     def aligned_s(self) -> float:
-        """The time between the first and the last ack of this checkpoint that it takes input from."""
-        acked_at = [acked.ack.created for name in self.job.after if (acked := self.entry.acks.get(name)) is not None]
-        moments = sorted(moment for text in acked_at if (moment := moment_of(text)) is not None)
-        return round((moments[-1] - moments[0]).total_seconds(), 3) if moments else 0.0
+        """The time between the first and the last ack of the jobs directly upstream in this checkpoint."""
+        moments = []
+        for name in self.job.after:
+            acked = self.entry.acks.get(name)
+            moment = moment_of(acked.ack.created) if acked is not None else None
+            if moment is not None:
+                moments.append(moment)
+        return round((max(moments) - min(moments)).total_seconds(), 3) if moments else 0.0
 
     def refuse_ended(self) -> None:
-        """Raise Unavailable if a later checkpoint whose rows it has begun to take was ended: its files may go away."""
+        """Raise Unavailable if a later checkpoint whose rows the job takes was ended: its files may be deleted."""
         for id in sorted({input.ack.entry for input in self.waiting if input.ack.entry > self.entry.id}):
             later = self.coordinator.real_entry(id)
             if later is None or later.aborted:
                 raise Unavailable(
                     f"checkpoint {id}, whose rows job {self.job.name!r} of checkpoint {self.entry.id} had begun to "
                     "take, was ended",
-                    help="it is tried again by itself, without them",
+                    help="the job is retried without them",
                     reason="AHEAD_ENDED",
                 )
 
@@ -174,26 +181,29 @@ class Exchange:
         *,
         by_hand: bool = False,
     ) -> None:
-        """Stage a stream for downstream jobs. key: that of its changelog, if only its plan shows it. by_hand: keys may
-        vanish from it that otherwise never do."""
+        """Stage a stream for downstream jobs.
+
+        key: the key of its changelog, if only its plan reveals it. by_hand: whether this is a manual edit. It may drop
+        keys from a stream that otherwise never does, so retractions are always sent.
+        """
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
-        replaced = streams.get(replaced_rows_of(stream)) if by_hand or graph.wants_retractions(stream) else None
+        retracted = streams.get(replaced_rows_of(stream)) if by_hand or graph.wants_retractions(stream) else None
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
-        sent = channel.send(streams[stream], replaced, context, self.staging, syncing)
+        sent = channel.send(streams[stream], retracted, context, self.staging, syncing)
         names = [sorted(column) for column in key] if key is not None else None
         self._unsettled[stream] = msgspec.structs.replace(sent, key=names)
 
     def finish(self) -> None:
-        """Return once everything that was sent is durable."""
+        """Wait until everything that was sent is durable."""
         for syncing in self.syncing:
             syncing.finish()
         for stream, sent in self._unsettled.items():
             self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent), self.coordinator.graph.parts)
 
     def release(self) -> None:
-        """Remove everything that was sent: nobody will take it."""
+        """Delete everything that was sent."""
         for syncing in self.syncing:
             syncing.wait()
         for stream in self.job.gives:
@@ -206,22 +216,22 @@ class Exchange:
 
 @dataclass(frozen=True)
 class BaseMemory:
-    """The states and memory of checkpoint `id` that a job continues from."""
+    """The states and memory of checkpoint `id`, from which a job continues."""
 
     id: int
     states: Mapping[str, Payload]
     memory: Mapping[str, Json]
     of_all_jobs: bool = True
-    """False: only of the job itself."""
+    """False if it only has those of the job itself."""
 
 
 def memory_of_base(
     coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
 ) -> BaseMemory | None:
-    """Return the memory of the base for this job. None: it has none.
+    """Return the memory of the base for this job, or None if there is none.
 
-    It is in the ack that the job continues. If the code has changed since, an operator may have been in another job
-    then, so all of the base's acks are read.
+    It is in the ack from which the job continues. If the code has changed since, an operator may have been in another
+    job, so all acks of the base are read.
     """
     if base is None or not (job.operators or job.gates or job.gives):
         return None

@@ -1,4 +1,4 @@
-"""Runs the operators of a job: opens their state as of the base, stages their changes, collects their memory."""
+"""Runs the operators of a job: opens their states at the base, stages their changes, and collects their memory."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Change = Callable[[DataFrame, Sequence[str]], DataFrame]
-    """Maps a state's rows, and its keys, to the rows that take their place: computed once, a row per key."""
+    """Maps a state's rows, and the names of its keys, to the rows that replace them. These have one row per key."""
 
 __all__ = ["OperatorRunner"]
 
 
 class OperatorRunner:
-    """The stateful side of one attempt at a job."""
+    """Runs the operators of one attempt at a job, and holds their states."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class OperatorRunner:
         prev: BaseMemory | None,
         elsewhere: Mapping[str, Json],
     ) -> None:
-        """elsewhere: the event time of the sources of other jobs."""
+        """prev: the states and memory of the base. elsewhere: the event times of other jobs' sources."""
         self.coordinator = coordinator
         self.job = job
         self.plan = plan
@@ -69,26 +69,26 @@ class OperatorRunner:
         self.small = False
         """Whether the checkpoint is known to have little input."""
         self.several = False
-        """Whether several operators are at work at once."""
+        """Whether several operators run in parallel."""
         self.read: Mapping[str, Amount] = {}
-        """By source, and by stream of another job, how much is read of it."""
+        """The amount that is read of each source, and of each stream of another job."""
         self.states: dict[str, KeyedState] = {}
         self.finished: dict[str, Payload] = {}
-        """All keyed states as of this checkpoint, for the ack."""
+        """The records of all states after this checkpoint, for the ack."""
         self.changed: dict[str, Payload] = {}
-        """The ones that are published."""
+        """The records of the states that this checkpoint changes, which are published."""
         self.memory: dict[str, Json] = {}
         self.expired: dict[str, Json] = {}
-        """By operator, the time up to which its states' rows have expired, for readers after this checkpoint."""
+        """For each operator, the time up to which its states' rows have expired, for readers."""
         self.persisted: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
         self.computing: dict[str, Computing] = defaultdict(Computing)
-        """By operator, how it was computed."""
+        """How each operator was computed."""
         self.afresh: set[str] = set()
-        """States of which nothing counts that they held as of the base."""
+        """States that start empty, whatever they have at the base."""
         self.received_keys: Mapping[str, ChangelogKey] = {}
-        """By stream of another job, the key of its changelog, if only a plan there shows it."""
+        """Keys of changelogs of other jobs' streams, which these jobs found in their plans."""
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
@@ -109,8 +109,10 @@ class OperatorRunner:
         waits: bool = False,
         history: bool = False,
     ) -> dict[str, DataFrame]:
-        """Return the operator's streams under their names in the graph. waits: no timer falls due. history: the rows
-        come before all others."""
+        """Run an operator, and return its streams under their names in the graph.
+
+        waits: do not fire timers. history: the rows are older than all others, as in a bootstrap.
+        """
         frames = [streams[name] for name in stage.inputs]
         context = self.context(stage, streams, spark, waits=waits)
         context = dataclasses.replace(context, is_bootstrap=history and stage.spec.is_in_order)
@@ -118,55 +120,60 @@ class OperatorRunner:
             context = dataclasses.replace(context, upstream=UpstreamRows(self, stage, streams))
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if not stage.keeps_state:
-            results = {name: frame for name, frame in results.items() if name != "-"}  # it replaces nothing
+            # It has emitted no rows before that it could retract.
+            results = {name: frame for name, frame in results.items() if name != "-"}
         if context.remember:
             self.memory[stage.name] = context.remember
         if context.counts:
             self.counts[stage.name] = context.counts
-        return {f"{stage.name}.{name}" if name else stage.name: frame for name, frame in results.items()}
+        outputs = {}
+        for name, frame in results.items():
+            outputs[f"{stage.name}.{name}" if name else stage.name] = frame
+        return outputs
 
     def edit(
         self, stage: OperatorNode, part: str, change: Change, streams: Mapping[str, DataFrame], spark: SparkSession
     ) -> dict[str, DataFrame]:
-        """Change the rows of a state by `change`; return the resulting changes in the operator's output as its stream.
+        """Edit the rows of a state, and return the resulting changes of the operator's output as its streams.
 
-        streams: the operator's inputs, without rows, if it replaces rows.
+        streams: the operator's inputs, without rows. They are only needed if the operator retracts rows.
         """
         operator, context = stage.operator, self.context(stage, streams, spark, waits=True)
-        states = {
-            name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
-            for name in stage.spec.state_names
-        }
+        states: dict[str, DataFrame | None] = {}
+        for name in stage.spec.state_names:
+            state_at_base = self.as_of_base(stage, name, context)
+            states[name] = state_at_base.rows() if state_at_base is not None else None
         state, before = self.states[state_sink_name(stage.name, part)], states[part]
         assert before is not None
         after = change(before, state.keys)
         changed, removed = changed_by_hand(before, after, state.keys)
-        whole = changed.selectExpr("*", f"false AS {DELETED}").unionByName(
+        changes = changed.selectExpr("*", f"false AS {DELETED}").unionByName(
             removed.selectExpr("*", f"true AS {DELETED}")
         )
-        state.write_changes(whole, deletes=True)
+        state.write_changes(changes, deletes=True)
         if stage.name not in self.coordinator.graph.updating:
             return {}
         frames = [streams[name] for name in stage.inputs]
-        before_rows, now = (
-            operator.current_output({**states, part: rows}, frames, context) for rows in (before, after)
-        )
-        if before_rows is None or now is None:
+        old_output = operator.current_output({**states, part: before}, frames, context)
+        new_output = operator.current_output({**states, part: after}, frames, context)
+        if old_output is None or new_output is None:
             return {}
-        new, removed = differences(now, before_rows, context)
-        side_outputs = {
-            f"{stage.name}.{name}": frames[0] for name in stage.outputs
-        }  # rows as they came: there are none
-        return {stage.name: new, replaced_rows_of(stage.name): removed, **side_outputs}
+        added, retracted = differences(new_output, old_output, context)
+        streams_after = {stage.name: added, replaced_rows_of(stage.name): retracted}
+        for name in stage.outputs:
+            # Side outputs have input rows, such as late ones, and the input is empty here.
+            streams_after[f"{stage.name}.{name}"] = frames[0]
+        return streams_after
 
     def context(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
     ) -> OperatorContext:
-        """Return all that an operator may use in this attempt."""
+        """Return the context for a run of an operator in this attempt."""
         makers = {name: node for node in self.job.stages for name in node.produces}
-        few_rows_arrive = are_few(
-            amount for name in stage.inputs for amount in amounts_of(name, makers, streams, self.read)
-        )
+        amounts: list[Amount] = []
+        for name in stage.inputs:
+            amounts += amounts_of(name, makers, streams, self.read)
+        few_rows_arrive = are_few(amounts)
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
@@ -198,7 +205,7 @@ class OperatorRunner:
         )
 
     def _fixed(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
-        """Return what the plan has fixed for the operator, and its context. None: it only reads its streams."""
+        """Return the operator's input that the plan fixes besides its streams, such as a table's version, if any."""
         payload = self.plan.fixed_inputs.get(stage.name)
         if payload is None:
             return None
@@ -219,14 +226,14 @@ class OperatorRunner:
         *,
         few_rows_arrive: bool = False,
     ) -> KeyedState:
-        """Return the state as of the base; the same object each time, so that it knows what was put."""
+        """Return a state at the base. Each call returns the same object, which collects the changes."""
         name = state_sink_name(stage.name, part)
         if name not in self.states:
             sink = StateSink(stage.name, part)
             context = self.coordinator.context(name)
             base = self.base(name) if name not in self.afresh else None
             if base is not None and isinstance(ttl, RowTtl) and not base.expires:
-                ttl = None  # an earlier version has begun it, whose rows do not say until when they live
+                ttl = None  # an earlier version of tidegate wrote it, without the column with the expiry of each row
             if ttl is not None and ttl.limit_after is not None:
                 self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
             if base is not None and over is not None:
@@ -246,25 +253,26 @@ class OperatorRunner:
         return KeyedState if stage.keeps_state else TemporaryState
 
     def has_stored_state(self, stage: OperatorNode) -> bool:
-        """Return whether an operator has remembered anything yet. Of one in another job nobody may know: then it has,
-        if there have been checkpoints before."""
+        """Return whether an operator has stored rows at the base. If that is unknown, assume that it has."""
         if self._is_unread(stage):
             return True
         bases = (self.base(state_sink_name(stage.name, part)) for part in stage.spec.state_names)
         return any(base is not None and base.files for base in bases)
 
     def _is_unread(self, stage: OperatorNode) -> bool:
-        """Return whether it is not known here what an operator remembered at the base."""
+        """Return whether the operator's memory at the base is unknown, because it is in another job."""
         return self.prev is not None and not self.prev.of_all_jobs and stage.name not in self.job.names
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
-        """Return one of its states, without the operator. None: it has never held anything."""
+        """Return one of an operator's states at the base, or None if it does not exist yet."""
         base = self.base(state_sink_name(stage.name, part))
+        if base is None:
+            return None
         ttl = stage.spec.ttl(part, context)
-        return self._state(stage, part, base.keys, context.spark, ttl, None) if base is not None else None
+        return self._state(stage, part, base.keys, context.spark, ttl, None)
 
     def stored_rows(self, uid: str, keys: DataFrame) -> DataFrame | None:
-        """Return the rows that an operator holds for these keys as of the base. None: it has never held anything."""
+        """Return the rows that an operator has stored for these keys at the base, or None if it has no state yet."""
         name = state_sink_name(uid, "")
         base = self.base(name)
         if base is None:
@@ -276,7 +284,7 @@ class OperatorRunner:
         return state.lookup(keys, on=keys.columns)
 
     def _scratch(self, stage: OperatorNode, frame: DataFrame) -> DataFrame:
-        """Write a frame next to the operator's first state, and read it back. Removed when the attempt ends."""
+        """Write a frame next to the operator's first state, and read it back. It is deleted when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
         location = sink.location(self.coordinator.context(name))
         path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
@@ -292,14 +300,18 @@ class OperatorRunner:
 
     def finish(self, operators: Sequence[OperatorNode]) -> None:
         """Complete the records of all states, once everything is staged."""
-        for name in (name for stage in operators for name in stage.states):
-            state = self.states.get(name)
-            table = state.finish() if state is not None and state.changed else None
-            if table is not None:
-                packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
-                self.changed[name] = self.finished[name] = packed
-            elif self.prev is not None and name in self.prev.states and name not in self.afresh:
-                self.finished[name] = self.prev.states[name]
+        for stage in operators:
+            for name in stage.states:
+                self._finish_state(name)
+
+    def _finish_state(self, name: str) -> None:
+        state = self.states.get(name)
+        table = state.finish() if state is not None and state.changed else None
+        if table is not None:
+            packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
+            self.changed[name] = self.finished[name] = packed
+        elif self.prev is not None and name in self.prev.states and name not in self.afresh:
+            self.finished[name] = self.prev.states[name]
 
     @property
     def syncing(self) -> list[Syncing]:
@@ -307,17 +319,19 @@ class OperatorRunner:
         return [state.syncing for state in self.states.values()]
 
     def remembered(self) -> dict[str, Json]:
-        """Return the small values for the ack: new ones, otherwise those of the base."""
+        """Return the memory for the ack: new values, and those of the base that did not change."""
         graph = self.coordinator.graph
         if self.plan.by_interval:
             return {}
-        ran = {expired_name(s.name) for s in self.job.operators if not self.states.keys().isdisjoint(s.states)}
-        before = {name: value for name, value in self.before.items() if name not in ran}
-        memory = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
+        memory = dict(self.before)
+        for stage in self.job.operators:
+            if not self.states.keys().isdisjoint(stage.states):
+                memory.pop(expired_name(stage.name), None)
+        memory |= {**self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}
         return share_of(graph.jobs, self.job, memory)
 
     def release(self) -> None:
-        """Release what is cached in Spark, and remove files that only this attempt needed."""
+        """Release frames that are cached in Spark, and delete files that only this attempt needed."""
         for location, path in self.scratch:
             with contextlib.suppress(TidegateError):
                 location.remove_folder(path)
