@@ -40,6 +40,7 @@ __all__ = [
     "Judgement",
     "Policy",
     "exact_share",
+    "is_share",
     "memory_key",
     "policy_problems",
 ]
@@ -254,6 +255,11 @@ def memory_key(gate: str) -> str:
 def exact_share(share: float, whole: float) -> Fraction:
     """Return a share of a whole in exact decimals: 0.29 of 100 is 29, though the product of the floats is less."""
     return Fraction(str(share)) * Fraction(whole)
+
+
+def is_share(value: object) -> bool:
+    """Return whether a user's value is a number from 0 to 1."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def policy_problems(policies: Mapping[str, object]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Gates that need no suite: they check the number of rows, their age, and whether they still have the same columns.
+"""Gates without a suite, which check the number of rows, their age, and changes of their columns.
 
-They compare with earlier checkpoints, which the gate remembers in the ack. So an aborted or rejected checkpoint is not
-used for the comparison.
+They compare with earlier checkpoints, which a gate remembers in the ack. Aborted and rejected checkpoints are therefore
+not compared with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Freshness", "SchemaDrift", "Volume"]
 
 
 class Remembering(Gate):
-    """A gate with one policy, as no single row is to blame."""
+    """Base of gates that judge a checkpoint as a whole, with one policy."""
 
     remembers = True
 
@@ -55,22 +55,27 @@ class Remembering(Gate):
         return policy_problems({"on_failure": self.on_failure})
 
     def judgement(self, rows: int, rules: dict[str, str], results: Json, memory: Json) -> Judgement:
-        """Return the judgement. rules: the broken rules, each with the reason."""
+        """Return the judgement. rules: the broken rules with their reasons."""
         broken = tuple(BrokenRule(rule, self.on_failure, why=why) for rule, why in rules.items())
         return Judgement(rows, broken, {"success": not broken, **results}, memory=memory)
 
 
 class Volume(Remembering):
-    """Check that the number of rows is about the same as before.
+    """Check that a checkpoint has about as many rows as earlier ones.
 
         checked = clean.gate(Volume(within=0.5))
 
-    within: how far the number may be from the median of those of the last `of` checkpoints that had rows, as a share of
-        that median. No rows at all are fine if half of these checkpoints had none.
-    of: the number of checkpoints to compare with. after: the number of them with rows that it takes to judge at all.
-    least: the minimum number of rows in any case.
+    The number of rows is compared with the median of earlier checkpoints that had rows. A checkpoint without rows
+    passes if at least half of the earlier ones had none. A backfill is only judged with `--cuts recorded`, since it
+    otherwise cuts its input into checkpoints of other sizes.
 
-    A backfill that cuts its input as it likes is not judged by it; one with `--cuts recorded` is.
+    within: how far the number may be from the median, as a share of the median.
+    of: the number of earlier checkpoints to compare with.
+    after: how many of these must have rows before the gate judges.
+    least: the minimum number of rows in every checkpoint.
+    on_failure: "abort" the checkpoint, "hold" it for a person, or only "warn".
+    hold_for: with "hold", how long to wait for a person. None waits without limit.
+    unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
 
     kind: ClassVar[str] = "volume"
@@ -106,20 +111,22 @@ class Volume(Remembering):
         return self.judge_rows(frame.count(), context)
 
     def judge_rows(self, rows: int, context: GateContext) -> Judgement:
-        """Judge rows by their number alone."""
+        """Judge a number of rows."""
         if context.cut_freely:
             why = "not judged: the backfill cuts its input as it likes, so the number of rows says nothing"
             return Judgement(rows, why=why, results={"success": True, "rows": rows}, memory=context.memory)
         before: list[int] = context.memory.get("rows", [])[-self.of :]
         counts = [count for count in before if count]
         usual = median(counts) if len(counts) >= self.after else None
-        often_none = len(counts) * 2 <= len(before)
+        is_usually_empty = len(counts) * 2 <= len(before)
         rules = {}
         if rows < self.least:
             rules["least"] = f"{rows:,} rows, at least {self.least:,} are required"
-        normally_empty = often_none and not rows
-        if usual is not None and not normally_empty and abs(rows - usual) > exact_share(self.within, usual):
-            compared = f"{len(counts)} checkpoints{' that had rows' if len(counts) < len(before) else ''}"
+        may_be_empty = is_usually_empty and not rows
+        if usual is not None and not may_be_empty and abs(rows - usual) > exact_share(self.within, usual):
+            compared = f"{len(counts)} checkpoints"
+            if len(counts) < len(before):
+                compared += " that had rows"
             rules["volume"] = (
                 f"{rows:,} rows; the median of the last {compared} is {usual:,g}: {rows / usual:.0%} of it"
             )
@@ -132,9 +139,14 @@ class Freshness(Remembering):
 
         checked = clean.gate(Freshness("ordered_at", within="1 hour"))
 
-    column: a timestamp or date. within: how old the newest time that was ever seen may be, so a lack of rows breaks the
-        rule, too. A time that is further in the future than that does not show how new the rows are: it is ignored, and
-        reported if the rule breaks.
+    The newest time of all checkpoints so far counts, so the gate also fails if rows stop arriving.
+
+    column: the column with the time, a timestamp or date.
+    within: how old the newest time may be. Times that are further than this in the future are ignored, since they are
+        wrong. If the gate fails, it reports how many there were.
+    on_failure: "abort" the checkpoint, "hold" it for a person, or only "warn".
+    hold_for: with "hold", how long to wait for a person. None waits without limit.
+    unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
 
     kind: ClassVar[str] = "freshness"
@@ -175,15 +187,18 @@ class Freshness(Remembering):
         return ["how old its newest row is, by the checkpoint's clock"]
 
     def _latest(self, context: GateContext) -> int:
-        """Return the latest time that is believed: clocks may differ a little, but not by years."""
+        """Return the latest plausible time, in microseconds. Clocks may differ a little, but not by years."""
         return micros_of(parse_time(context.clock)) + micros_in(self.within)
 
     def judge_newest(self, rows: int, newest: int | None, ahead: int, context: GateContext) -> Judgement:
-        """Judge rows by their newest time, in microseconds since 1970, without those that are too far in the future."""
+        """Judge rows by their newest time. newest: without times that are too far in the future; ahead: their number.
+
+        Times are in microseconds since 1970.
+        """
         now, rules = parse_time(context.clock), {}
         before = context.memory.get("newest")
-        believed = [micros for micros in (newest, before) if micros is not None and micros <= self._latest(context)]
-        newest = max(believed, default=None)
+        plausible = [micros for micros in (newest, before) if micros is not None and micros <= self._latest(context)]
+        newest = max(plausible, default=None)
         newest_at = at_micros(newest) if newest is not None else None
         if newest_at is None:
             rules["freshness"] = "there is no row yet"
@@ -206,8 +221,12 @@ class SchemaDrift(Remembering):
 
         checked = clean.gate(SchemaDrift(allow=["added"]))
 
-    allow: the changes that are accepted: "added", "removed", "type". The next checkpoint is compared with the columns
-    that passed, by this setting or by approval.
+    Each checkpoint is compared with the last one that passed, be it because its changes were allowed or approved.
+
+    allow: the changes to accept: "added", "removed" and "type".
+    on_failure: "abort" the checkpoint, "hold" it for a person, or only "warn".
+    hold_for: with "hold", how long to wait for a person. None waits without limit.
+    unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
 
     kind: ClassVar[str] = "schema-drift"
@@ -236,7 +255,7 @@ class SchemaDrift(Remembering):
         return self.judge_columns(frame.count(), now, context)
 
     def judge_columns(self, rows: int, now: dict[str, str], context: GateContext) -> Judgement:
-        """Judge rows by their columns' types, which are given by name."""
+        """Judge rows by their columns. now: the columns' types."""
         before: dict[str, str] = context.memory.get("columns", now)
         retyped = [name for name in now if name in before and now[name] != before[name]]
         changed = {

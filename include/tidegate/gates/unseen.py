@@ -1,4 +1,4 @@
-"""A gate against rows whose key has occurred before: in the same batch, or in an operator's state."""
+"""A gate against repeated keys, among the judged rows or in an operator's state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.errors import Invalid
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
+from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
 from tidegate.operators.inputs import key_problems, null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -29,11 +29,15 @@ class Unseen(Gate):
         checked = orders.gate(Unseen("order_id", against="unique", on_failure="quarantine"))
         unique = checked.deduplicate(by="order_id", uid="unique")
 
-    by: the key columns. Rows in which one of them is null are not judged.
-    against: the uid of an operator of the same job that never forgets a key: `deduplicate`, `latest` or `aggregate` by
-        the same columns. Only the judged keys are looked up in it, so the cost of a check depends on the batch alone.
-    on_failure: what happens to bad rows. All rows with a key that occurs more than once are bad, as none of them is the
-        right one.
+    If a key occurs several times among the judged rows, all of its rows are bad.
+
+    by: the key columns. Rows with a null in one of them are not judged.
+    against: the uid of an operator in the same job that never forgets a key: `deduplicate`, `latest` or `aggregate` by
+        the same columns. Only the judged keys are looked up, so the cost does not grow with the operator's state.
+    on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows, or only "warn".
+    at_most: the largest share of rows that may go to quarantine. If more are bad, the checkpoint is aborted.
+    hold_for: with "hold", how long to wait for a person. None waits without limit.
+    unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
 
     kind: ClassVar[str] = "unseen"
@@ -77,10 +81,7 @@ class Unseen(Gate):
         problems = [*key_problems(self.by), *policy_problems({"on_failure": self.on_failure})]
         if self.against is not None and not isinstance(self.against, str):
             problems.append(f"against is {self.against!r}: expected the uid of an operator")
-        is_share = (
-            isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
-        )
-        if not is_share:
+        if not is_share(self.at_most):
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         return problems
 
@@ -88,12 +89,13 @@ class Unseen(Gate):
         if self.against is None:
             return []
         return [
-            f"against={self.against!r}: an operator remembers nothing beyond the interval; leave it out, and keys are "
-            "looked for among the interval's own rows"
+            f"against={self.against!r}: operators have no state beyond the interval; leave it out, to look for keys "
+            "among the interval's own rows"
         ]
 
     def check_columns(self, frame: DataFrame, context: GateContext) -> None:
-        if missing := [name for name in self.by if name not in frame.columns]:
+        missing = [name for name in self.by if name not in frame.columns]
+        if missing:
             raise Invalid(
                 f"gate {context.gate!r}: the rows have no column {', '.join(missing)}",
                 expected=f"the key columns {', '.join(self.by)} among {', '.join(frame.columns)}",
@@ -135,9 +137,9 @@ class Unseen(Gate):
         columns = list(map(quoted, self.by))
         no_nulls = reduce(lambda first, second: first & second, (f.col(name).isNotNull() for name in columns))
         judged = keys.where(no_nulls)
-        state = (
-            context.lookup_operator_rows(judged.select(*columns)) if context.lookup_operator_rows is not None else None
-        )
+        state = None
+        if context.lookup_operator_rows is not None:
+            state = context.lookup_operator_rows(judged.select(*columns))
         if state is None:
             judged = judged.withColumn(_SEEN, f.lit(None).cast("boolean"))
         else:
@@ -149,12 +151,13 @@ class Unseen(Gate):
         return with_rules.where(f.size(_BROKEN) > 0)
 
     def _split(self, frame: DataFrame, bad_keys: DataFrame, key_count: int) -> tuple[DataFrame, DataFrame]:
-        """Return the rows with good keys, and the others with the rules that they break."""
+        """Return the rows with good keys, and those with bad ones and the rules that they break."""
         from pyspark.sql import functions as f
 
         names = [f"{_KEY}{place}" for place in range(len(self.by))]
         keys = bad_keys.select(*map(quoted, self.by), _BROKEN).toDF(*names, _BROKEN)
-        keys = f.broadcast(keys) if key_count <= BROADCAST_KEYS else keys
+        if key_count <= BROADCAST_KEYS:
+            keys = f.broadcast(keys)
         marked = frame.join(keys, null_safe_equality(self.by, names, nulls=False), "left").drop(*names)
         good = marked.where(f.col(_BROKEN).isNull()).drop(_BROKEN)
         return good, marked.where(f.col(_BROKEN).isNotNull()).withColumnRenamed(_BROKEN, Judgement.RULES)

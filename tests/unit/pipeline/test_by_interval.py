@@ -97,7 +97,7 @@ def test_a_gate_against_an_operators_memory_is_refused():
     pipeline, rows = by_interval()
     rows.deduplicate(by="k", uid="once").sink("once", sink("once"))
     rows.gate(Unseen("k", against="once"), name="new").sink("out", sink())
-    assert "against='once': an operator remembers nothing beyond the interval" in one_problem(pipeline)
+    assert "against='once': operators have no state beyond the interval" in one_problem(pipeline)
 
 
 def test_an_operator_that_does_not_say_that_it_is_right_is_refused():

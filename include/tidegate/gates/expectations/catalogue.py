@@ -17,21 +17,21 @@ class ColumnSource(Enum):
     """The origin of an expectation's numbers."""
 
     ROWS = "compiled, row by row"
-    """Its condition is counted together with all others. The bad rows are known."""
+    """Its condition is counted in the same query as all others. The bad rows are known."""
     REPEATS = "compiled, by grouping"
     """Its columns are grouped. The bad rows are known."""
     NUMBERS = "compiled, one aggregation"
-    """Its aggregates are computed together with all others. No single row is to blame."""
+    """Its aggregates are computed in one query with all others. No single row is to blame."""
     SCHEMA = "from the schema"
     """No row is read."""
     THROUGH = "run by Great Expectations"
-    """It needs Spark jobs of its own, and no single row is to blame."""
+    """It needs additional Spark jobs, and no single row is to blame."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One type of expectation. `arguments` are those without a default, `optional` the others."""
+    """One type of expectation. `arguments` are required, `optional` ones have defaults."""
 
     how: ColumnSource
     arguments: tuple[str, ...]

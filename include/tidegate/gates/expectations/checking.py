@@ -52,7 +52,7 @@ class Problems:
         return item.value
 
     def raise_if_any(self) -> None:
-        """Raise Invalid with all problems, in the file's order, if there are any."""
+        """Raise Invalid with all problems, if any, in the file's order."""
         if not self._messages:
             return
         messages = sorted(self._messages, key=lambda entry: entry[0])

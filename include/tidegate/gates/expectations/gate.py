@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, policy_problems
+from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
 from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite, load_suite, read_suite, read_text
 from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import listed, quoted
@@ -33,26 +33,26 @@ _NEW = "_tidegate_new"
 
 
 def _over_of(fixed: Json) -> Json | None:
-    """Return what to read of the table, of what a plan has fixed. Plans of versions before 0.2 fixed nothing else."""
+    """Return the splits of the table in a plan's fixed inputs. Before version 0.2, plans fixed nothing else."""
     return fixed.get("over") if "suite" in fixed else fixed
 
 
 class Expectations(Gate):
-    """Judge rows by a suite of expectations.
+    """Judge rows by a suite of expectations of Great Expectations.
 
         checked = clean.gate(Expectations("orders", on_failure="quarantine", at_most=0.05))
 
-    suite: the file include/expectations/<suite>.yaml; or a path that ends in .yaml.
-    on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows and continue with the others,
-        or only "warn"; or one of these for each severity, as {"critical": "abort", "warning": "quarantine"}; severities
-        that are not named only warn. A broken rule that is not about single rows (a mean, for example) cannot
-        quarantine: it aborts.
-    at_most: the share of rows that may go into quarantine. More than that abort the checkpoint.
-    private: columns whose values never appear in verdicts.
-    over: a Delta table's path: the suite judges its rows and the new ones together, as they will be once published.
-        keys: the new rows replace those with the same keys in the table, as DeltaUpsert(keys=…) does. Only new rows can
-        go into quarantine.
-    hold_for, unanswered: with "hold", how long to wait for a person, and whether to "approve" or "reject" after that.
+    suite: the suite's name, for the file include/expectations/<suite>.yaml, or a path that ends in .yaml.
+    on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows and continue without them, or
+        only "warn". Or a policy for each severity, such as {"critical": "abort", "warning": "quarantine"}, where other
+        severities only warn. A rule that is not about single rows, such as a mean, cannot quarantine: it aborts.
+    at_most: the largest share of rows that may go to quarantine. If more are bad, the checkpoint is aborted.
+    private: columns whose values must not appear in verdicts.
+    over: the path of a Delta table. The suite then judges its rows together with the new ones, as they will be after
+        publishing. Only new rows can go to quarantine.
+    keys: with `over`, the columns by which new rows replace the table's rows, as in `DeltaUpsert(keys=…)`.
+    hold_for: with "hold", how long to wait for a person, such as "1 day". None waits without limit.
+    unanswered: with "hold", whether to "approve" or "reject" if nobody answers in time.
     """
 
     kind: ClassVar[str] = "expectations"
@@ -109,10 +109,7 @@ class Expectations(Gate):
             unknown = [str(severity) for severity in self.on_failure if severity not in SEVERITIES]
             problems += [f"on_failure names severity {name!r}: expected {', '.join(SEVERITIES)}" for name in unknown]
         problems += policy_problems({f"severity {severity}": policy for severity, policy in self._policies().items()})
-        is_share = (
-            isinstance(self.at_most, int | float) and not isinstance(self.at_most, bool) and 0 <= self.at_most <= 1
-        )
-        if not is_share:
+        if not is_share(self.at_most):
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         elif self.at_most < 1 and "quarantine" not in self._policies().values():
             problems.append("at_most limits what goes into quarantine, but on_failure quarantines nothing")
@@ -160,8 +157,7 @@ class Expectations(Gate):
         warm()
 
     def fix_inputs(self, context: SourceContext) -> Json:
-        """Return the suite's current text, so that every attempt judges by the same rules, and the version of the
-        table."""
+        """Return the suite's current text and the table's version, so that all attempts use the same."""
         suite: Json = {"suite": read_text(self.path(context.place))}
         if self.over is None:
             return suite
@@ -173,14 +169,21 @@ class Expectations(Gate):
             return suite  # the first checkpoint creates the table
 
     def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json:
-        """Return the suite's current text, which belongs to the code, and the version of the table as of then."""
+        """Return the suite's current text, since the suite belongs to the code, and the recorded table version."""
+        inputs: Json = {"suite": read_text(self.path(context.place))}
         over = _over_of(recorded)
-        return {"suite": read_text(self.path(context.place))} | ({"over": over} if over is not None else {})
+        if over is not None:
+            inputs["over"] = over
+        return inputs
 
     def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
         if self.over is None:
             return ()
-        versions = {id: over for id, fixed in recorded.items() if (over := _over_of(fixed)) is not None}
+        versions = {}
+        for id, fixed in recorded.items():
+            over = _over_of(fixed)
+            if over is not None:
+                versions[id] = over
         return DeltaTable(self.over, max_files=EVERY_FILE).lost_versions(versions, context)
 
     @property
@@ -192,7 +195,7 @@ class Expectations(Gate):
         return self.over is not None
 
     def suite_for(self, context: GateContext) -> Suite:
-        """Return the suite that the plan has fixed. Plans of versions before 0.2 fixed none: then load it from its
+        """Return the suite that the plan has fixed. Plans of versions before 0.2 have none; then load it from its
         file."""
         if context.planned_inputs is None or "suite" not in context.planned_inputs[0]:
             return self.load(context.place)
@@ -200,12 +203,10 @@ class Expectations(Gate):
         return read_suite(context.planned_inputs[0]["suite"], str(path), path.stem)
 
     def _table_to_read(self, context: GateContext) -> Json | None:
-        """Return what to read of the table. None: `over` is not set, or the table does not exist yet."""
-        return (
-            _over_of(context.planned_inputs[0])
-            if context.planned_inputs is not None and self.over is not None
-            else None
-        )
+        """Return the table's splits, or None if `over` is not set, or the table does not exist yet."""
+        if context.planned_inputs is None or self.over is None:
+            return None
+        return _over_of(context.planned_inputs[0])
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split
@@ -234,7 +235,7 @@ class Expectations(Gate):
         )
 
     def _judge_over(self, frame: DataFrame, over: Json, context: GateContext) -> Judgement:
-        """Judge the table's rows and the new ones together. Only new rows are split into good and bad."""
+        """Judge the table's rows together with the new ones. Only new rows are split into good and bad ones."""
         from pyspark.sql import functions as f
 
         from tidegate.gates.judging.judge import judge, split
@@ -252,14 +253,14 @@ class Expectations(Gate):
         return Judgement(frame.count(), broken, judged.record(), good_and_bad, (frame, *judged.persisted), frame)
 
     def _apply_policies(self, judged: Judged) -> tuple[tuple[BrokenRule, ...], list[RuleFinding]]:
-        """Return the broken rules, and the findings whose bad rows go into quarantine."""
+        """Return the broken rules, and the findings whose bad rows go to quarantine."""
         failed = [finding for finding in judged.findings if not finding.success]
         broken = tuple(_broken_rule(finding, self._policy(finding)) for finding in failed)
         quarantined = [finding for finding in failed if finding.takes_rows and self._policy(finding) == "quarantine"]
         return broken, quarantined
 
     def _table_rows(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
-        """Return the table's rows as the plan has fixed them, without those that the new ones replace."""
+        """Return the rows of the table version in the plan, without those that new rows replace."""
         assert context.planned_inputs is not None
         assert self.over is not None
         source_context = context.planned_inputs[1]
@@ -289,13 +290,13 @@ class Expectations(Gate):
 
 
 def _with_samples_after(rows: Iterator[pa.Table], add_samples: Callable[[], None]) -> Iterator[pa.Table]:
-    """Yield the rows, and then add samples of bad values: by then, some of them are in memory."""
+    """Yield the rows, and add samples of bad values afterwards, when some of them are in memory."""
     yield from rows
     add_samples()
 
 
 _COUNTS = re.compile(r"\Aexpect_table_|unique_value_count|proportion_of")
-"""Expectations about counts and names. Others observe values of rows, such as the greatest one."""
+"""Expectations that observe counts or names. All others observe values of rows, which must not be shown."""
 
 
 def _broken_rule(finding: RuleFinding, policy: Policy) -> BrokenRule:

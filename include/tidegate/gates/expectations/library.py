@@ -100,7 +100,7 @@ def _raise_needs_count(*_: Any) -> Any:
 
 
 class _Unknown:
-    """Stands for the number of rows until it is known. Nearly all metrics request it, but few look at it."""
+    """A placeholder for the number of rows, until it is known. Nearly all metrics request it, but few use it."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ for _name in (
 
 
 class _Spy:
-    """Stands for the rows while conditions are built. It has their schema, and records the conditions of filters."""
+    """A placeholder for the rows while conditions are built. It has their schema, and records filter conditions."""
 
     def __init__(self, frame: DataFrame, guards: Guards = ()) -> None:
         self.frame = frame

@@ -32,7 +32,7 @@ Guards: TypeAlias = "tuple[Column | str, ...]"
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """The number of guarded rows that meet the condition, or of all of them if there is none."""
+    """The number of guarded rows that meet the condition. Without a condition, of all guarded rows."""
 
     guards: Guards
     condition: Column | None

@@ -265,8 +265,7 @@ def _plain_columns(frame: DataFrame, judged: Judged) -> list[str]:
 
 
 def _mark_if_few(frame: DataFrame, judged: Judged) -> _Marked | None:
-    """Return the rows with marks for all that break a rule. None: there are none, or too many to be persisted
-    separately."""
+    """Return the rows that break a rule, with marks. None if there are none, or too many to persist separately."""
     broken = {
         number: finding.bad
         for number, finding in enumerate(judged.findings)

@@ -163,10 +163,9 @@ class MarkedRows:
     # -- telling rows apart -----------------------------------------------------------------------------
 
     def marked(self, rows: DataFrame, leaf: Leaf) -> tuple[DataFrame, Column] | None:
-        """Return `rows`, which are some of these rows, possibly with one more column, and whether a leaf counts each.
-        None: there is no mark for it.
+        """Add a column to `rows` that says whether a leaf counts each of them. None if the leaf has no mark.
 
-        Call it once for each leaf: it adds the leaf's column each time.
+        rows: some of the marked rows. Call this once for each leaf, since each call adds a column.
         """
         from pyspark.sql import functions as f
 

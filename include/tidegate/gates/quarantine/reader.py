@@ -45,7 +45,7 @@ def open_quarantine(home: str, gate: str, options: Mapping[str, str]) -> Quarant
 
 @dataclass
 class QuarantineCounts:
-    """The number of waiting rows, the outcomes of the others, and the rules that the waiting ones broke."""
+    """The number of waiting rows, the outcomes of settled ones, and the rules that the waiting ones broke."""
 
     waiting: int = 0
     settled: Counter[str] = field(default_factory=Counter)
@@ -253,9 +253,9 @@ class QuarantinedRows:
         return rows
 
     def of_checkpoint(self, id: int, limit: int, budget: int = BUDGET) -> list[dict[str, Any]]:
-        """Return the first rows that a checkpoint has quarantined, with all columns, whatever has become of them.
+        """Return the first rows that a checkpoint has quarantined, settled or not, with all columns.
 
-        budget: after so many rows of files that may hold some, what has been found is returned."""
+        budget: the number of rows to read. If more would be needed, those found so far are returned."""
         choice = _RowSelection(checkpoints=(id,), settled=True)
         rows: list[dict[str, Any]] = []
         for file in self._candidate_files(choice):
@@ -399,7 +399,7 @@ def _tally(values: Any) -> dict[str, int]:
 
 
 def _match_prefixes(ids: Any, exact: set[str], short: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each text with the ids that begin with it: of a short text, at most two per batch."""
+    """Yield each text with the ids that begin with it. For a short text, at most two per batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -66,10 +66,10 @@ QUARANTINE = "quarantine."
 """The prefix of quarantines' names among the tables of a plan. Names that users choose contain no dot."""
 
 REPEATED = "repeated"
-"""In a plan's part for a quarantine: where the pipeline's own is, of a line that repeats what was asked about that."""
+"""A key in a backfill's plan: the pipeline's quarantine, whose requests the backfill repeats."""
 
 IN_PLACE = "in place"
-"""There also: the rows of the pipeline's quarantine that this checkpoint does not hold back again."""
+"""A key in a backfill's plan: the rows of the pipeline's quarantine that the backfill releases at once."""
 
 _MARKED = "marked"
 EVERY_FILE = 1_000_000_000
@@ -99,14 +99,14 @@ def with_origin(rows: DataFrame, staging: Staging, stream: str) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    nothing = {name: f.lit(None).cast(_TYPES[name]) for name in (SETTLED, SETTLED_IN, SETTLED_BY)}
-    place = f.monotonically_increasing_id()
-    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), place.cast("string")))
-    checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (place < 0).cast("int"))
-    return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **nothing})
+    unsettled = {name: f.lit(None).cast(_TYPES[name]) for name in (SETTLED, SETTLED_IN, SETTLED_BY)}
+    number = f.monotonically_increasing_id()
+    id = f.md5(f.concat(f.lit(staging.attempt), f.lit("-"), number.cast("string")))
+    checkpoint = f.get(f.array(*[f.lit(staging.checkpoint).cast("long")] * 2), (number < 0).cast("int"))
+    return rows.withColumns({ID: id, CHECKPOINT: checkpoint, STREAM: f.lit(stream), **unsettled})
 
 
-def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> Iterator[pa.Table]:
+def _with_origin(tables: Iterable[pa.Table], staging: Staging, stream: str) -> Iterator[pa.Table]:
     """Do the same as `with_origin` for rows in this process."""
     import numpy as np
     import pyarrow as pa
@@ -114,10 +114,10 @@ def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> It
     attempt = md5(staging.attempt.encode()).hexdigest()
     begin, end = np.uint64(int(attempt[:16], 16)), attempt[16:]
     total = 0
-    for rows in apart:
+    for rows in tables:
         count = rows.num_rows
-        places = np.arange(total, total + count, dtype=np.uint64) + begin
-        digits = scramble(places).astype(">u8").tobytes().hex()
+        numbers = np.arange(total, total + count, dtype=np.uint64) + begin
+        digits = scramble(numbers).astype(">u8").tobytes().hex()
         ids = [digits[start : start + 16] + end for start in range(0, len(digits), 16)]
         total += count
         added = {
@@ -132,7 +132,7 @@ def _with_origin(apart: Iterable[pa.Table], staging: Staging, stream: str) -> It
 
 
 class QuarantineSink(ExactlyOnceSink):
-    """The quarantine of one gate. Its schema changes only by adding the columns that rows get later."""
+    """The quarantine table of one gate. Its schema only changes by added columns."""
 
     kind: ClassVar[str] = "quarantine"
 
@@ -151,8 +151,7 @@ class QuarantineSink(ExactlyOnceSink):
         return DeltaAppend(self.path(context.home), schema_evolution="add")
 
     def _marking(self, context: SinkContext) -> DeltaUpsert:
-        """Return the sink for rows that are already in the table: found by their ids, in files that publishing
-        rewrites."""
+        """Return the sink that updates rows of the table by their ids. Publishing rewrites their files."""
         return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="add")
 
     def source(self, home: str) -> Source:
@@ -178,8 +177,10 @@ class QuarantineSink(ExactlyOnceSink):
         fields: Sequence[StructField] = (),
         takers: Sequence[LateLimit] = (),
     ) -> ReleasedRows:
-        """Select the rows of a line's quarantine that are those which the pipeline has let out. since: those before
-        this checkpoint are not there."""
+        """Select the rows of a backfill's quarantine that equal rows which the pipeline has released.
+
+        asked: these rows of the pipeline. since: the backfill has no rows from before this checkpoint.
+        """
         return asked.released_again(rows, since, fields, takers)
 
     def released_in_place(
@@ -192,26 +193,30 @@ class QuarantineSink(ExactlyOnceSink):
         fields: Sequence[StructField],
         takers: Sequence[LateLimit],
     ) -> ReleasedInPlace:
-        """Divide bad rows into those to be held back, and those that the pipeline has held back in their place and that
-        are asked for. since, fields, takers: as for `select_released_again`."""
+        """Divide a backfill's bad rows into those to quarantine, and those that requests release at once.
+
+        asked, since, fields, takers: as for `select_released_again`.
+        """
         rows = materialize(with_origin(bad, staging, stream))
         released = asked.released_again(rows, since, fields, takers)
-        others = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
-        return ReleasedInPlace(rows, others, released)
+        unrequested = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
+        return ReleasedInPlace(rows, unrequested, released)
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:
-        """Return the rows to stage: new ones, and returning ones with their marks.
+        """Return the rows to stage: new bad rows, and earlier ones that are marked with their outcome.
 
-        bad: None if there are none. `frame` then has their columns, except for the rules. back: the returning rows.
+        bad: the bad rows, if any. frame: the judged rows, for their columns. back: the earlier rows.
         """
         from pyspark.sql import functions as f
 
         if bad is None:  # an interval that runs again replaces its former bad rows, even by none
             bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
         rows = with_origin(bad, staging, stream)
-        return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
+        if back is not None:
+            rows = rows.unionByName(back.marked(), allowMissingColumns=True)
+        return rows
 
     def stage_judged(
         self,
@@ -223,8 +228,10 @@ class QuarantineSink(ExactlyOnceSink):
         plainly: bool,
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
-        """Stage rows with a gate's mark columns in a folder beside the quarantined ones, for operators that take them
-        next. None: it cannot be done. plainly: they are few, and need not be compressed."""
+        """Stage rows with a gate's mark columns in a temporary folder, from which downstream operators read them.
+
+        Return None if the rows cannot be staged in this way. plainly: whether to leave out compression, for few rows.
+        """
         location = self.staging_folder(context)
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         if not can_prestage(frame, location) or schema_problems(schema, ()):
@@ -240,15 +247,14 @@ class QuarantineSink(ExactlyOnceSink):
         )
 
     def judged_folder(self, context: SinkContext, staging: Staging) -> str:
-        """Return the folder of `stage_judged`: only this attempt needs it."""
+        """Return the folder of `stage_judged`, which only this attempt needs."""
         return f"{self.folder}/{staging.folder(context)}-judged"
 
     def prepare_in_process(
-        self, apart: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging
+        self, tables: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging
     ) -> Prepared:
-        """Do the same as `prepare` for new rows in this process. schema: Spark's, without the quarantine's own
-        columns."""
-        rows = _with_origin(apart, staging, stream)
+        """Do the same as `prepare` for new rows in this process. schema: Spark's, without the added columns."""
+        rows = _with_origin(tables, staging, stream)
         added = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _TYPES.items()]
         fields = {"type": "struct", "fields": [*schema["fields"], *added]}
         return self._appending(context).prepare_rows(rows, fields, context, staging)
@@ -303,17 +309,17 @@ class QuarantineSink(ExactlyOnceSink):
     def promote_line_quarantine(
         self, context: SinkContext, own: SinkContext, *, since: int | None, number: int
     ) -> Json | None:
-        """Do what `promote_shadow` does for a line's quarantine, which lies in the line's own folder: copy its rows.
+        """Copy the rows of a backfill's quarantine into the pipeline's, as `promote_shadow` does for other tables.
 
-        since: the checkpoint that the line began with, if somebody has asked about rows since. Rows that are as
-        they were are then recognised. number: the entry that brings the rows in.
+        since: the checkpoint from which the backfill began, if requests were made since. Unchanged rows are then
+        recognised. number: the entry that swaps the backfill in.
         """
         again = open_table(self.delta_table(own))
         if again is None:
             return None
         location = self.delta_table(context)
         before = open_table(location) if since is not None else None
-        # A folder of its own: another try may have recognised other rows, and may have been decided.
+        # Each try has its own folder: another one may have recognised other rows, and may have been decided.
         folder = f"{entry_folder(own, number)}/{seams.new_id()}"
         names = [field["name"] for field in again.schema["fields"]]
         rows = recognised(again, before, since or 0, number)
@@ -347,15 +353,18 @@ class QuarantineSink(ExactlyOnceSink):
         return bool(committable) and _MARKED in (committable or {})
 
     def retire_replaced(self, id: int, kept: Iterable[int], context: SinkContext) -> None:
-        """Remove the files that the table had as of checkpoint `id`, and has neither now nor as of the checkpoints in
-        `kept`."""
+        """Delete the files that the table only had as of checkpoint `id`: not now, and not as of those in `kept`."""
         snapshot = self._appending(context).open(context)
-        versions = _versions_as_of(snapshot, context.app_id, [id]) if snapshot is not None else None
-        if snapshot is None or not versions:
+        if snapshot is None:
+            return
+        versions = _versions_as_of(snapshot, context.app_id, [id])
+        if not versions:
             return
         replaced = _files_of(snapshot, versions) - {file.path for file in live_files(snapshot)}
-        kept_versions = _versions_as_of(snapshot, context.app_id, list(kept)) if replaced else None
-        if kept_versions is not None:  # otherwise it is unknown what they need: rather leave files behind
+        if not replaced:
+            return
+        kept_versions = _versions_as_of(snapshot, context.app_id, list(kept))
+        if kept_versions is not None:  # if it is unknown which files these need, all files stay
             snapshot.location.remove_files(sorted(replaced - _files_of(snapshot, kept_versions)))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
@@ -365,7 +374,7 @@ class QuarantineSink(ExactlyOnceSink):
 
 
 def _versions_as_of(snapshot: Snapshot, app_id: str, ids: Sequence[int]) -> set[int] | None:
-    """Return the versions of the table as of these entries. None: commit files are gone, so these are unknown."""
+    """Return the versions of the table as of these entries, or None if commit files that are needed are missing."""
     versions: set[int] = set()
     pending = sorted(ids)
     for version in range(snapshot.version if pending else -1, -1, -1):
