@@ -165,7 +165,7 @@ def looked_up(rows: Any, table: Any) -> Any:
         ),
         (
             lambda rows, other: rows.process(by="k", state="n long", output="n long", lookup=other)(nothing),
-            "looks up other, which is no lookup table: say .broadcast(by=…, order_by=…) of it",
+            "looks up other, which is no lookup table: use .broadcast(by=…, order_by=…)",
         ),
     ],
 )  # fmt: skip

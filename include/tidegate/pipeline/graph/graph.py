@@ -78,19 +78,24 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
 
 
 class Lineage:
-    """Where the streams of one graph come from, and through which stages."""
+    """Finds the sources, operators and gates upstream of a graph's streams."""
 
     def __init__(self, stages: Sequence[Node]) -> None:
         self._makers = {name: stage for stage in stages for name in stage.produces}
-        self._ways: dict[str, str] = {}
+        self._path_hashes: dict[str, str] = {}
         self._sources: dict[str, list[str]] = {}
 
     def origins(self, stream: str) -> list[str]:
         """Return the nearest sources and operators upstream, looking through stages and gates."""
         stage = self._makers.get(stream)
-        if stage is None or isinstance(stage, OperatorNode):
-            return [stream if stage is None else stage.name]
-        return sorted({name for stream in stage.inputs for name in self.origins(stream)})
+        if stage is None:
+            return [stream]
+        if isinstance(stage, OperatorNode):
+            return [stage.name]
+        origins: set[str] = set()
+        for input in stage.inputs:
+            origins.update(self.origins(input))
+        return sorted(origins)
 
     def sources(self, stream: str) -> list[str]:
         """Return all sources upstream, through stages, gates and operators."""
@@ -98,7 +103,10 @@ class Lineage:
             stage = self._makers.get(stream)
             if stage is None:
                 return [stream]
-            self._sources[stream] = sorted({name for input in stage.inputs for name in self.sources(input)})
+            sources: set[str] = set()
+            for input in stage.inputs:
+                sources.update(self.sources(input))
+            self._sources[stream] = sorted(sources)
         return self._sources[stream]
 
     def gates(self, stream: str) -> frozenset[str]:
@@ -106,8 +114,8 @@ class Lineage:
         stage = self._makers.get(stream)
         if stage is None:
             return frozenset()
-        own = {stage.name} if isinstance(stage, GateNode) else set()
-        return frozenset(own.union(*(self.gates(name) for name in stage.inputs)))
+        gates = {stage.name} if isinstance(stage, GateNode) else set()
+        return frozenset(gates.union(*(self.gates(name) for name in stage.inputs)))
 
     def path_hash(self, stream: str) -> str:
         """Return a hash of the path from those origins to the stream, of the logic of its stages and operators.
@@ -115,9 +123,9 @@ class Lineage:
         Gates pass rows unchanged, so they do not count. Of an operator, its way of replacing rows counts, since it must
         retract the same rows.
         """
-        if stream not in self._ways:
-            self._ways[stream] = fingerprint({"way": self._path_hash(stream)})
-        return self._ways[stream]
+        if stream not in self._path_hashes:
+            self._path_hashes[stream] = fingerprint({"way": self._path_hash(stream)})
+        return self._path_hashes[stream]
 
     def _path_hash(self, stream: str) -> object:
         stage = self._makers.get(stream)
@@ -140,43 +148,43 @@ def lookups(stages: Sequence[Node]) -> frozenset[str]:
 def lookup_problems(
     stages: Sequence[Node], sinks: Sequence[SinkNode], jobs: Mapping[str, str], updating: frozenset[str]
 ) -> list[str]:
-    """List wrong uses of lookup tables. jobs: the job of each stage. updating: streams that replace rows."""
+    """List wrong uses of lookup tables. jobs: the job of each stage. updating: the streams with retractions."""
     tables, problems = lookups(stages), []
     for stage in stages:
-        looked_up = [name for name in stage.inputs if name in tables]
-        if not looked_up:
+        uses_lookup = isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table
+        if uses_lookup and isinstance(stage, OperatorNode) and stage.inputs[-1] not in tables:
+            problems.append(
+                f"{stage.title} looks up {stage.inputs[-1]}, which is no lookup table: use .broadcast(by=…, order_by=…)"
+            )
+        inputs = [name for name in stage.inputs if name in tables]
+        if not inputs:
             continue
-        subject = f"{stage.name!r} takes {', '.join(looked_up)}"
+        subject = f"{stage.name!r} takes {', '.join(inputs)}"
         streams = [name for name in stage.inputs if name not in tables]
-        looks_up = isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table
-        if not isinstance(stage, StageNode) and not (looks_up and looked_up == [stage.inputs[-1]]):
+        retracting = [name for name in streams if name in updating]
+        if not isinstance(stage, StageNode) and not (uses_lookup and inputs == [stage.inputs[-1]]):
             problems.append(
                 f"{subject}, all of it in each checkpoint: look it up in a stage, and take that stage's rows"
             )
         elif not streams:
             problems.append(f"stage {subject} and nothing else: name the stream that looks it up, too")
-        elif replacing := [name for name in streams if name in updating]:
+        elif retracting:
             problems.append(
-                f"stage {subject} and {', '.join(replacing)}, whose replaced rows would be looked up in today's table,"
+                f"stage {subject} and {', '.join(retracting)}, whose replaced rows would be looked up in today's table,"
                 " not in the one of then: put it before the operator that replaces rows"
             )
-        problems += [
-            f"stage {subject} of job {jobs[name]!r} in job {jobs[stage.name]!r}: "
-            f"say .job({jobs[stage.name]!r}) before .broadcast(…), so that only changes go there"
-            for name in looked_up
-            if jobs[name] != jobs[stage.name]
-        ]
-    problems += [
-        f"{stage.title} looks up {stage.inputs[-1]}, which is no lookup table: say .broadcast(by=…, order_by=…) of it"
-        for stage in stages
-        if isinstance(stage, OperatorNode) and stage.spec.inputs.lookup_table and stage.inputs[-1] not in tables
-    ]
-    problems += [
-        f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
-        "let it take .latest(…) of the same rows, which emits the changed rows"
-        for sink in sinks
-        if sink.input in tables
-    ]
+        for name in inputs:
+            if jobs[name] != jobs[stage.name]:
+                problems.append(
+                    f"stage {subject} of job {jobs[name]!r} in job {jobs[stage.name]!r}: "
+                    f"say .job({jobs[stage.name]!r}) before .broadcast(…), so that only changes go there"
+                )
+    for sink in sinks:
+        if sink.input in tables:
+            problems.append(
+                f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
+                "let it take .latest(…) of the same rows, which emits the changed rows"
+            )
     return problems
 
 
@@ -192,12 +200,12 @@ class Graph:
     on_suspended: tuple[OnSuspended, ...] = ()
     hooks: tuple[Hook, ...] = ()
     hooks_elsewhere: bool = False
-    """Another graph has the pipeline's hooks, and stores their state: this one is of a backfill's line."""
+    """True for a backfill: the pipeline's own graph calls the hooks, and stores their state."""
     aligned: frozenset[str] = frozenset()
-    """Jobs that every checkpoint waits for, because they are declared so."""
+    """Jobs that are declared with `aligned=True`."""
     at_least_once: bool = False
     finishes: bool = False
-    """It ends by itself, once all of its sources have been read to their end."""
+    """Whether the pipeline ends once all of its sources have been read to their end."""
 
     @property
     def by_interval(self) -> bool:
@@ -206,24 +214,24 @@ class Graph:
 
     @functools.cached_property
     def tables(self) -> Mapping[str, SinkNode]:
-        """All targets to which checkpoints are published: the sinks, the tables of keyed states, and quarantines."""
-        states = {
-            name: SinkNode(name, sink, stage.name)
-            for stage in self.stages
-            if isinstance(stage, OperatorNode)
-            for name, sink in stage.states.items()
-        }
-        quarantines = {name: SinkNode(name, sink, g.name) for g in self.gates for name, sink in g.quarantine.items()}
-        return {**self.sinks, **states, **quarantines}
+        """All targets to which checkpoints are published: sinks, states and quarantines."""
+        tables = dict(self.sinks)
+        for stage in self.operators:
+            for name, state in stage.states.items():
+                tables[name] = SinkNode(name, state, stage.name)
+        for gate in self.gates:
+            for name, quarantine in gate.quarantine.items():
+                tables[name] = SinkNode(name, quarantine, gate.name)
+        return tables
 
     @functools.cached_property
     def parts(self) -> int:
-        """The largest number of equal parts in one record, one payload each: tables, sources, channels or gates."""
+        """The largest number of payloads in one record: one for each table, source, channel or gate."""
         return max(map(len, (self.tables, self.sources, self.channels, self.gates)))
 
     @functools.cached_property
     def lineage(self) -> Lineage:
-        """Where streams come from, and through which stages."""
+        """The lineage of the graph's streams."""
         return Lineage(self.stages)
 
     def replacers(self, stream: str) -> list[str]:
@@ -242,7 +250,7 @@ class Graph:
 
     @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
-        """The jobs, each after those that it takes from."""
+        """The jobs, in topological order."""
         return cut(self.sources.values(), self.stages, self.sinks.values())
 
     @functools.cached_property
@@ -263,7 +271,7 @@ class Graph:
 
     @functools.cached_property
     def greedy_jobs(self) -> tuple[str, ...]:
-        """The jobs that, in mode at_least_once, take all input that is available."""
+        """The jobs that take all available input, in mode at_least_once."""
         return find_greedy_jobs(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
 
     def job_of(self, table: str) -> str | None:
@@ -292,24 +300,31 @@ class Graph:
         return updating_streams(self.stages)
 
     def can_show(self, stage: OperatorNode, *, across_jobs: bool = False) -> bool:
-        """Return true if all rows that hold in an operator's first input can be made again in its job. across_jobs: if
-        all were in one."""
-        jobs = {node.name: "" if across_jobs else job.name for job in self.jobs for node in job.stages}
+        """Return whether all rows that hold in an operator's first input can be computed again in its job.
+
+        across_jobs: answer as if all operators were in one job.
+        """
+        jobs: dict[str, str] = {}
+        for job in self.jobs:
+            jobs |= dict.fromkeys((node.name for node in job.stages), "" if across_jobs else job.name)
         return can_be_remade(stage.inputs[0], self.stages, self.updating, jobs, jobs[stage.name])
 
     def wants_retractions(self, stream: str) -> bool:
-        """Return true if any stage or sink takes the rows that a stream's new rows replace."""
+        """Return whether any stage or sink uses the retractions of a stream."""
         if any(stream in stage.inputs for stage in self.stages):
             return True
-        sinks = (node for node in self.sinks.values() if node.input == stream)
-        return any(node.sink.wants_retractions and not self.never_drops_keys(node) for node in sinks)
+        for sink in self.sinks.values():
+            if sink.input == stream and sink.sink.wants_retractions and not self.never_drops_keys(sink):
+                return True
+        return False
 
     def never_drops_keys(self, sink: SinkNode) -> bool:
-        """Return true if rows of this sink are never withdrawn, only replaced under the same key."""
-        maker = next((stage for stage in self.stages if stage.name == sink.input), None)
-        if not isinstance(maker, OperatorNode):
-            return False
-        return maker.spec.changelog.never_drops_keys(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
+        """Return whether rows of this sink are only ever replaced under the same key, never removed."""
+        for stage in self.operators:
+            if stage.name == sink.input:
+                over_updates = not self.updating.isdisjoint(stage.inputs)
+                return stage.spec.changelog.never_drops_keys(sink.sink.upserts, over_updates)
+        return False
 
     def code_fingerprint(self) -> str:
         """Return a hash that changes with the graph, an operator's settings or a stage's code."""
@@ -325,7 +340,7 @@ class Graph:
 
 
 MAX_TABLES = 3000
-"""Sinks and stages of one pipeline: the records of a checkpoint name the table of each."""
+"""Maximum number of sinks and stages of a pipeline. A checkpoint's records name the table of each."""
 
 
 def _size_problems(stages: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
@@ -362,15 +377,18 @@ def build_graph(
     ]
     ordered: list[Node] = []
     cycle: list[str] = []
-    names = [*(s.name for s in sources), *(s.name for s in sinks), *(n for s in stages for n in (s.name, *s.outputs))]
-    names += [s.job for s in (*stages, *sinks) if s.job is not None]
-    if all(isinstance(name, str) for name in names):  # else names cannot be compared
+    names: list[object] = [node.name for node in (*sources, *sinks, *stages)]
+    for stage in stages:
+        names += stage.outputs
+    names += [node.job for node in (*stages, *sinks) if node.job is not None]
+    if all(isinstance(name, str) for name in names):  # otherwise names cannot be compared
         problems += _repeated_names(sources, stages, sinks)
         problems += _wiring_problems(sources, stages, sinks)
         problems += _shared_targets(sinks, place or Place("/"))
         ordered, cycle = _sort_stages(stages)
-        if any(sum(s.name == cyclic for s in stages) > 1 for cyclic in cycle):
-            cycle = []  # several have this name: it is not clear which one is taken
+        stage_names = [stage.name for stage in stages]
+        if any(stage_names.count(name) > 1 for name in cycle):
+            cycle = []  # the name is ambiguous, so this may be no cycle
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
@@ -388,34 +406,42 @@ def build_graph(
         )
     updating = updating_streams(ordered)
     ordered, sinks = with_implied_operators(ordered, sinks, updating, forgetting_operators(ordered, updating))
-    streams, targets = {s.name: s for s in sources}, {s.name: s for s in sinks}
-    return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once, finishes=finishes)
+    return Graph(
+        name,
+        {source.name: source for source in sources},
+        tuple(ordered),
+        {sink.name: sink for sink in sinks},
+        dict(settings),
+        at_least_once=at_least_once,
+        finishes=finishes,
+    )
 
 
 def _finish_problems(sources: list[SourceNode]) -> list[str]:
-    by_interval = [s.name for s in sources if getattr(s.source, "by_interval", False)]
+    by_interval = [node.name for node in sources if getattr(node.source, "by_interval", False)]
     if by_interval:
         return [
             f"it finishes by itself, and source {', '.join(by_interval)} reads by data interval: the schedule says "
             "which interval is the last one; leave out finishes"
         ]
     return [
-        f"it finishes once its sources have been read to their end, and source {s.name!r} may get more: say "
+        f"it finishes once its sources have been read to their end, and source {node.name!r} may get more: say "
         "bounded=True there, if it will not"
-        for s in sources
-        if s.bounded is not True
+        for node in sources
+        if node.bounded is not True
     ]
 
 
 def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
-    named = [
-        ("pipeline", name),
-        *(("source", s.name) for s in sources),
-        *(("stage", s.name) for s in stages),
-        *(("output", output) for s in stages for output in s.outputs),
-        *(("sink", s.name) for s in sinks),
-        *{repr(s.job): ("job", s.job) for s in (*stages, *sinks) if s.job is not None}.values(),
-    ]
+    named = [("pipeline", name)]
+    named += [("source", node.name) for node in sources]
+    named += [("stage", node.name) for node in stages]
+    for stage in stages:
+        named += [("output", output) for output in stage.outputs]
+    named += [("sink", node.name) for node in sinks]
+    # Users may pass anything as a name, so it may not be hashable.
+    jobs = {repr(node.job): node.job for node in (*stages, *sinks) if node.job is not None}
+    named += [("job", job) for job in jobs.values()]
     problems = []
     for kind, candidate in named:
         try:
@@ -426,25 +452,25 @@ def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: 
 
 
 def _repeated_names(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
-    streams = Counter([s.name for s in sources] + [s.name for s in stages])
-    generated = {s.name: s for s in stages if not isinstance(s, StageNode) and s.generated}
-    problems = [
-        _same_default_name(generated[n], count)
-        if n in generated
-        else f"{n!r} names {count} sources or stages: give each its own name"
-        for n, count in streams.items()
-        if count > 1
-    ]
+    generated = {node.name: node for node in stages if not isinstance(node, StageNode) and node.generated}
+    problems = []
+    for name, count in Counter(node.name for node in (*sources, *stages)).items():
+        if count > 1 and name in generated:
+            problems.append(_same_default_name(generated[name], count))
+        elif count > 1:
+            problems.append(f"{name!r} names {count} sources or stages: give each its own name")
     for stage in stages:
-        repeated = [output for output, count in Counter(stage.outputs).items() if count > 1]
-        problems += [f"stage {stage.name!r} has output {output!r} more than once" for output in repeated]
-    twice = Counter(s.name for s in sinks)
-    problems += [f"{n!r} names {count} sinks: give each its own name" for n, count in twice.items() if count > 1]
+        for output, count in Counter(stage.outputs).items():
+            if count > 1:
+                problems.append(f"stage {stage.name!r} has output {output!r} more than once")
+    for name, count in Counter(node.name for node in sinks).items():
+        if count > 1:
+            problems.append(f"{name!r} names {count} sinks: give each its own name")
     return problems
 
 
 def _same_default_name(stage: OperatorNode | GateNode, count: int) -> str:
-    """Ask for explicit names: only the user knows which of them owns the state under this name."""
+    """Ask for explicit names. Only the user knows which of the nodes owns the state under this name."""
     part, word = (stage.operator, "uid") if isinstance(stage, OperatorNode) else (stage.gate, "name")
     return (
         f'{count} of {getattr(part, "kind", "gate")} would be called {stage.name!r}: set {word}="…" on each, so that '
@@ -454,19 +480,21 @@ def _same_default_name(stage: OperatorNode | GateNode, count: int) -> str:
 
 def _declaration_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_least_once: bool) -> list[str]:
     problems = []
-    for s in sources:
-        if not isinstance(s.source, Source):
-            problems.append(f"source {s.name!r} is a {type(s.source).__name__}, not a Source such as Files(…)")
+    for node in sources:
+        if isinstance(node.source, Source):
+            own_problems = [*node.source.problems(), *_pace_problems(node)]
+            problems += [f"source {node.name!r}: {problem}" for problem in own_problems]
         else:
-            problems += [f"source {s.name!r}: {problem}" for problem in [*s.source.problems(), *_pace_problems(s)]]
-    for k in sinks:
-        if not isinstance(k.sink, Sink):
-            problems.append(f"sink {k.name!r} is a {type(k.sink).__name__}, not a Sink such as DeltaAppend(…)")
+            problems.append(f"source {node.name!r} is a {type(node.source).__name__}, not a Source such as Files(…)")
+    for sinking in sinks:
+        sink = sinking.sink
+        if not isinstance(sink, Sink):
+            problems.append(f"sink {sinking.name!r} is a {type(sink).__name__}, not a Sink such as DeltaAppend(…)")
             continue
-        problems += [f"sink {k.name!r}: {problem}" for problem in k.sink.problems()]
-        if isinstance(k.sink, AtLeastOnceSink) and not (k.at_least_once or at_least_once):
+        problems += [f"sink {sinking.name!r}: {problem}" for problem in sink.problems()]
+        if isinstance(sink, AtLeastOnceSink) and not (sinking.at_least_once or at_least_once):
             problems.append(
-                f"sink {k.name!r} can repeat rows after a failure, but the pipeline promises exactly once: "
+                f"sink {sinking.name!r} can repeat rows after a failure, but the pipeline promises exactly once: "
                 'use another sink, accept it by name with .sink(…, at_least_once=True), or say mode = "at_least_once"'
             )
     return problems
@@ -501,9 +529,9 @@ def _operator_problems(stages: list[Node]) -> list[str]:
 
 def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_least_once: bool) -> list[str]:
     """Check that all sources read by interval, or none, and that each sink can replace one interval's rows."""
-    declared = [s for s in sources if isinstance(s.source, Source)]
-    by_interval = [s.name for s in declared if s.source.by_interval]
-    continuous = [s.name for s in declared if not s.source.by_interval]
+    declared = [node for node in sources if isinstance(node.source, Source)]
+    by_interval = [node.name for node in declared if node.source.by_interval]
+    continuous = [node.name for node in declared if not node.source.by_interval]
     if not by_interval:
         return []
     if continuous:
@@ -516,17 +544,20 @@ def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_l
             f"source {', '.join(by_interval)} reads by data interval, whose rows replace its earlier rows in the "
             'tables: that takes one commit per table, after the decision, so set mode = "exactly_once"'
         ]
-    return [
-        f"sink {k.name!r}, in a pipeline that reads by data interval: {problem}"
-        for k in sinks
-        if isinstance(k.sink, Sink)
-        for problem in k.sink.interval_problems()
-    ]
+    problems = []
+    for node in sinks:
+        if isinstance(node.sink, Sink):
+            subject = f"sink {node.name!r}, in a pipeline that reads by data interval"
+            problems += [f"{subject}: {problem}" for problem in node.sink.interval_problems()]
+    return problems
 
 
 def _wiring_problems(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
-    streams = {s.name for s in sources} | {stream for stage in stages for stream in stage.produces}
-    used = {name for stage in stages for name in stage.inputs} | {sink.input for sink in sinks}
+    streams = {node.name for node in sources}
+    used = {node.input for node in sinks}
+    for stage in stages:
+        streams.update(stage.produces)
+        used.update(stage.inputs)
     choices = ", ".join(sorted(streams)) or "none"
     problems = []
     if not sources:
@@ -536,17 +567,19 @@ def _wiring_problems(sources: list[SourceNode], stages: list[Node], sinks: list[
     for stage in stages:
         if not stage.inputs:
             problems.append(f"stage {stage.name!r} has no input: name at least one in @pipeline.stage(…)")
-        problems += [
-            f"stage {stage.name!r} reads unknown {i!r} (known: {choices})" for i in stage.inputs if i not in streams
-        ]
+        for input in stage.inputs:
+            if input not in streams:
+                problems.append(f"stage {stage.name!r} reads unknown {input!r} (known: {choices})")
         problems += _signature_problems(stage)
-    problems += [
-        f"sink {s.name!r} takes unknown {s.input!r} (known: {choices})" for s in sinks if s.input not in streams
-    ]
-    problems += [f"source {s.name!r} is read by nothing: use it or remove it" for s in sources if s.name not in used]
-    problems += [
-        f"stage {s.name!r} feeds nothing: use it or remove it" for s in stages if not used.intersection(s.produces)
-    ]
+    for sink in sinks:
+        if sink.input not in streams:
+            problems.append(f"sink {sink.name!r} takes unknown {sink.input!r} (known: {choices})")
+    for source in sources:
+        if source.name not in used:
+            problems.append(f"source {source.name!r} is read by nothing: use it or remove it")
+    for stage in stages:
+        if used.isdisjoint(stage.produces):
+            problems.append(f"stage {stage.name!r} feeds nothing: use it or remove it")
     return problems
 
 
@@ -567,26 +600,28 @@ def _signature_problems(stage: Node) -> list[str]:
 def _shared_targets(sinks: list[SinkNode], place: Place) -> list[str]:
     targets: dict[str, list[str]] = {}
     problems = []
-    for s in sinks:
-        if isinstance(s.sink, Sink) and not s.sink.problems():
+    for node in sinks:
+        if isinstance(node.sink, Sink) and not node.sink.problems():
             try:
-                targets.setdefault(s.sink.target(place), []).append(s.name)
+                targets.setdefault(node.sink.target(place), []).append(node.name)
             except Invalid as error:
-                problems.append(f"sink {s.name!r}: {error.what}; expected {error.expected}")
-    return problems + [
-        f"sinks {', '.join(names)} write to one target {target}: union their streams in a stage, or use two tables"
-        for target, names in targets.items()
-        if len(names) > 1
-    ]
+                problems.append(f"sink {node.name!r}: {error.what}; expected {error.expected}")
+    for target, names in targets.items():
+        if len(names) > 1:
+            problems.append(
+                f"sinks {', '.join(names)} write to one target {target}: union their streams in a stage, or use two "
+                "tables"
+            )
+    return problems
 
 
 def _sort_stages(stages: list[Node]) -> tuple[list[Node], list[str]]:
-    """Sort stages topologically, in the declared order where possible; return also the names of those in cycles."""
+    """Sort stages topologically, in the declared order where possible. Return also the names of stages in cycles."""
     ordered: list[Node] = []
     waiting = list(stages)
     while waiting:
-        unmade = {stream for stage in waiting for stream in stage.produces}
-        ready = [stage for stage in waiting if not unmade.intersection(stage.inputs)]
+        missing_streams = set[str]().union(*(stage.produces for stage in waiting))
+        ready = [stage for stage in waiting if missing_streams.isdisjoint(stage.inputs)]
         if not ready:
             return ordered, [stage.name for stage in waiting]
         ordered += ready
