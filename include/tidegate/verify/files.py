@@ -37,13 +37,14 @@ def check_files(subject: Subject, entries: Sequence[Entry], settled: int, repair
 
     settled: the entry up to which everything was decided and published before `entries` were read.
     """
-    # A job that checkpoints have gone past may still be at work in one that is settled.
+    # A job that was overtaken may still run for a settled checkpoint.
     busy = [entry for entry in entries if not entry.aborted and not set(entry.overtakable) <= set(entry.acks)]
+    running = busy + [entry for entry in entries if entry.open]
     upto = min(settled, max((entry.id for entry in entries if entry.completed), default=0))
-    at_work = [*busy, *(entry for entry in entries if entry.open)]
-    yield from _guarded(subject, "side files", _side_files(subject, entries, at_work, repair))
-    discarded = subject.ledger.discarded()  # cancelled for good: the last one names what is gone
-    entries = [entry for entry in entries if discarded is None or entry.id != discarded.id]
+    yield from _guarded(subject, "side files", _side_files(subject, entries, running, repair))
+    discarded = subject.ledger.discarded()
+    if discarded is not None:  # after a final cancel, the last entry names files that were deleted
+        entries = [entry for entry in entries if entry.id != discarded.id]
     spared = {entry.id for entry in busy}
     for folder in subject.ledger.store.names("state"):
         name = f"{STATE}{folder}"
@@ -59,18 +60,25 @@ def _guarded(subject: Subject, check: str, findings: Iterable[Finding]) -> Itera
 
 
 def _side_files(
-    subject: Subject, entries: Sequence[Entry], at_work: Sequence[Entry], repair: bool
+    subject: Subject, entries: Sequence[Entry], running: Sequence[Entry], repair: bool
 ) -> Iterator[Finding]:
     """Check for side files that no record names: their writer died before it wrote the record.
 
-    at_work: entries whose jobs may still write such records.
+    running: entries whose jobs may still write such records.
     """
-    store, named = subject.ledger.store, {blob.path for entry in entries for blob in blobs_of(entry)}
-    old = _DAY_S + max((subject.ledger.age(entry.plan) for entry in at_work), default=0.0)
-    unnamed = [path for name in store.names("blobs") if (path := f"blobs/{name}") not in named]
-    orphans = [path for path in unnamed if (store.age(path) or 0.0) > old]
-    for path in orphans if repair else ():
-        store.delete(path)
+    store = subject.ledger.store
+    named: set[str] = set()
+    for entry in entries:
+        named.update(blob.path for blob in blobs_of(entry))
+    min_age_s = _DAY_S + max((subject.ledger.age(entry.plan) for entry in running), default=0.0)
+    orphans = []
+    for name in store.names("blobs"):
+        path = f"blobs/{name}"
+        if path not in named and (store.age(path) or 0.0) > min_age_s:
+            orphans.append(path)
+    if repair:
+        for path in orphans:
+            store.delete(path)
     yield _find_leftover_files(subject, "side files", orphans, repair)
 
 
@@ -79,7 +87,8 @@ def _state(
 ) -> Iterator[Finding]:
     """Check the files of a state.
 
-    upto, spared: all files of checkpoints up to `upto`, except those in `spared`, are named by now or never will be.
+    upto: files of checkpoints up to this one that no record names now will never be named.
+    spared: earlier checkpoints for which this is not certain.
     """
     check = f"files of {name}"
     folder = state_sink(name).folder
@@ -89,7 +98,8 @@ def _state(
         named |= _named(subject, name, entry)
     stored = dict(location.walk("tidegate"))
     missing = [(path, id) for path, (size, id) in named.items() if stored.get(path) != size]
-    retained = {id for id in {id for _, id in missing} if is_still_retained(subject.ledger, id)}
+    checkpoints = {id for _, id in missing}
+    retained = {id for id in checkpoints if is_still_retained(subject.ledger, id)}
     lost = [f"{path} (checkpoint {id})" for path, id in missing if id in retained]
     if lost:
         advice = "put them back from a copy; `tidegate recover` tells which checkpoint is whole"
@@ -98,11 +108,15 @@ def _state(
         yield Finding(subject.name, check, "ok", f"{len(named)} that checkpoints name are there")
     snapshot = open_table(location)
     live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
-    unnamed = (path for path in stored if path not in named and path not in live)
-    orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= upto and id not in spared]
+    orphans = []
+    for path in stored:
+        if path not in named and path not in live:
+            id = _checkpoint(path)
+            if 0 < id <= upto and id not in spared:
+                orphans.append(path)
     identity = subject.ledger.identity_or_none()
-    own = f"tidegate/{identity.uid}-" if identity is not None else ""
-    copies = {path for path in orphans if not path.startswith(own)}
+    own_prefix = f"tidegate/{identity.uid}-" if identity is not None else ""
+    copies = {path for path in orphans if not path.startswith(own_prefix)}
     needless = _needless_copies(subject, name, copies)
     orphans = [path for path in orphans if path not in copies or path in needless]
     if repair:
@@ -114,15 +128,20 @@ def _needless_copies(subject: Subject, name: str, copies: set[str]) -> set[str]:
     """Return the copies of a backfill's files that no swap needs: they are older than a day, no swap has named them
     since the entries were read, and no backfill exists that could be swapped in."""
     ledger, folder = subject.ledger, state_sink(name).folder
-    old = {path for path in copies if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S}
-    if old and (ledger.lines() or any(pin.kind == "line" for pin in ledger.pins())):
-        return set()  # an earlier try of a swap may have made them, and the next one is about to name them
-    entries = (entry for id in (ledger.ids() if old else []) if (entry := ledger.entry(id)) is not None)
-    return old - {path for entry in entries for path in _named(subject, name, entry)}
+    needless = {path for path in copies if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S}
+    if not needless:
+        return set()
+    if ledger.lines() or any(pin.kind == "line" for pin in ledger.pins()):
+        return set()  # they may be of an earlier try of a swap, and the next try may name them
+    for id in ledger.ids():
+        entry = ledger.entry(id)
+        if entry is not None:
+            needless -= _named(subject, name, entry).keys()
+    return needless
 
 
 def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, int]]:
-    """Return the files of a state that an entry names: the size of each, and the entry."""
+    """Return the files of a state that an entry names, with their sizes and the entry's id."""
     payload = states_named(entry).get(name) if not entry.aborted else None
     if payload is None:
         return {}
@@ -150,9 +169,12 @@ def _tables(subject: Subject) -> Iterator[Finding]:
         snapshot = open_table(location)
         if snapshot is None:
             continue
-        folders = [f"{writer.folder}/" for writer in (context, replace(context, direct=True))]
-        stored = {path for folder in folders for path, _ in location.walk(folder.rstrip("/"))}
-        live = [file.path for file in live_files(snapshot) if file.path.startswith(tuple(folders))]
+        folders = (context.folder, replace(context, direct=True).folder)
+        stored: set[str] = set()
+        for folder in folders:
+            stored.update(path for path, _ in location.walk(folder))
+        prefixes = tuple(f"{folder}/" for folder in folders)
+        live = [file.path for file in live_files(snapshot) if file.path.startswith(prefixes)]
         lost = [path for path in live if path not in stored]
         check = f"files of {node.name}"
         if lost:

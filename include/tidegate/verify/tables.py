@@ -47,8 +47,11 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
     """Check the tables of one pipeline."""
     try:
         place, graph = subject.settings.place(), subject.graph()
-        records = ((entry.id, subject.ledger.published(entry.id)) for entry in entries)
-        published = {id: located(record, subject.ledger, place, graph) for id, record in records if record is not None}
+        published: dict[int, Published] = {}
+        for entry in entries:
+            record = subject.ledger.published(entry.id)
+            if record is not None:
+                published[entry.id] = located(record, subject.ledger, place, graph)
         sinks = sink_contexts(subject)
     except TidegateError as error:
         yield Finding(subject.name, "tables", "bad", error.what, error.help)
@@ -63,7 +66,7 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
 
 
 def _stores(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
-    """Check that the object stores of tables let only one writer create each version: each store once."""
+    """Check once for each object store that only one writer can create a version of a table."""
     locations = [location for _, location in sorted(_locations(subject, published).items()) if is_url(location.url)]
     stores = {store_of(location.url): location for location in locations}
     for store, location in stores.items():
@@ -74,11 +77,11 @@ def _stores(subject: Subject, published: dict[int, Published]) -> Iterator[Findi
             yield Finding(subject.name, f"store {store}", "bad", error.what, error.help)
 
 
-# -- what was published --------------------------------------------------------------------------------
+# -- published checkpoints -----------------------------------------------------------------------------
 
 
 def _versions(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
-    """Check each table: are the recorded commits still the ones in its log?"""
+    """Check that the log of each table still has the recorded commits."""
     recorded: dict[tuple[str, str], dict[int, tuple[int, str]]] = {}
     for id, record in published.items():
         for sink, table in _delta_tables(record).items():
@@ -97,15 +100,18 @@ def _marks(
     subject: Subject, sinks: Sequence[tuple[SinkNode, SinkContext]], published: dict[int, Published]
 ) -> Iterator[Finding]:
     """Check that each target that is no Delta table has all checkpoints that the ledger records as published."""
-    last = {
-        sink: table for id in sorted(published) for sink, table in published[id].tables.items() if not table.is_delta
-    }
+    last: dict[str, PublishedTable] = {}
+    for id in sorted(published):
+        for sink, table in published[id].tables.items():
+            if not table.is_delta:
+                last[sink] = table
     declared = {node.name: (node, context) for node, context in sinks}
     for sink, table in last.items():
         if sink not in declared:
-            gone = "its sink is not in the code any more" if subject.pipeline is not None else "only its sink can look"
-            advice = "" if subject.pipeline is not None else "give the pipeline as MODULE:pipeline"
-            yield Finding(subject.name, f"target {sink}", "cannot tell", f"{table.uri}: {gone}", advice)
+            problem, advice = "its sink is not in the code any more", ""
+            if subject.pipeline is None:
+                problem, advice = "only its sink can look", "give the pipeline as MODULE:pipeline"
+            yield Finding(subject.name, f"target {sink}", "cannot tell", f"{table.uri}: {problem}", advice)
             continue
         node, context = declared[sink]
         try:
@@ -119,17 +125,19 @@ def _marks(
 
 
 def check_log_checkpoints(subject: Subject, check: str, location: Location) -> Iterator[Finding]:
-    """Report Delta log checkpoints that a crash has torn: put aside, or still in the way of every reader."""
-    if files := torn_checkpoints(location):
-        detail = f"{location.url}: {', '.join(files)} cannot be read, so other engines cannot open the table"
+    """Report truncated Delta log checkpoints, both those that block readers and those that were moved aside."""
+    blocking = torn_checkpoints(location)
+    if blocking:
+        detail = f"{location.url}: {', '.join(blocking)} cannot be read, so other engines cannot open the table"
         advice = (
             "the next publication puts it aside, if the log's commits hold every row; if not, restore it from a copy"
         )
         yield Finding(subject.name, check, "bad", detail, advice)
-    if files := find_torn_files(location):
+    moved = find_torn_files(location)
+    if moved:
         detail = (
             f"{location.url}: a crash, a power loss or a full disk tore Delta's own checkpoint of its log. It is done "
-            f"without, no row is missing, and the next one takes its place; put aside: {', '.join(files)}"
+            f"without, no row is missing, and the next one takes its place; put aside: {', '.join(moved)}"
         )
         yield Finding(subject.name, check, "note", detail, "look after the disk and the machine; delete it if you like")
 
@@ -159,7 +167,7 @@ def _versions_of(subject: Subject, sink: str, location: Location, versions: dict
     return Finding(subject.name, check, "ok", f"{len(versions)} versions of {location.url} are as published")
 
 
-# -- what is still to be published ---------------------------------------------------------------------
+# -- pending checkpoints -------------------------------------------------------------------------------
 
 
 def _staged(
@@ -168,7 +176,7 @@ def _staged(
     pending: Sequence[Entry],
     published: dict[int, Published],
 ) -> Iterator[Finding]:
-    """Check files that acks of undecided or unpublished checkpoints name: they must be there until published."""
+    """Check that all files named by acks of undecided or unpublished checkpoints exist."""
     if not pending:
         return
     locations = _locations(subject, published)
@@ -207,13 +215,16 @@ def _staged(
 def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, Location]:
     """Return where each sink stages files: as its code says, or next to the Delta table that was published last."""
     options = subject.settings.storage_options
-    tables = (item for id in sorted(published) for item in _delta_tables(published[id]).items())
-    locations = {name: Location(table.uri, options) for name, table in tables}
+    locations: dict[str, Location] = {}
+    for id in sorted(published):
+        for name, table in _delta_tables(published[id]).items():
+            locations[name] = Location(table.uri, options)
     for node, context in sink_contexts(subject):
+        delta_table = node.sink.delta_table(context)
         if isinstance(node.sink, TransactionalSink):
             locations[node.name] = node.sink.staging_folder(context)
-        elif (table := node.sink.delta_table(context)) is not None:
-            locations[node.name] = table
+        elif delta_table is not None:
+            locations[node.name] = delta_table
         elif node.sink.staging_folder(context) is not None:
             locations[node.name] = Location(node.sink.target(context.place), options)
     return locations
@@ -230,7 +241,7 @@ def _files(sink: str, committable: Json) -> list[StagedFile]:
 
 
 def uncounted_attempts(entry: Entry, node: SinkNode, context: SinkContext, counting: Container[str]) -> list[str]:
-    """Return the attempts of an entry that staged files for a sink and are not among those that count."""
+    """Return the attempts of an entry that staged files for a sink, but do not count."""
     attempts = filter(entry.owns, node.sink.attempts(entry.id, context))
     return [attempt for attempt in attempts if attempt not in counting]
 
@@ -238,7 +249,7 @@ def uncounted_attempts(entry: Entry, node: SinkNode, context: SinkContext, count
 def _check_leftover_attempts(
     subject: Subject, node: SinkNode, context: SinkContext, entries: Sequence[Entry], repair: bool
 ) -> Iterator[Finding]:
-    """Check for attempts that staged files and do not count. Those of aborted checkpoints may go at any time."""
+    """Check for attempts that staged files, but do not count. Those of aborted checkpoints may be deleted."""
     check = f"left over for {node.name}"
     dead: list[Staging] = []
     lost: list[Staging] = []
@@ -253,7 +264,7 @@ def _check_leftover_attempts(
                 lost += [Staging(entry.id, attempt) for attempt in attempts]
         if repair:
             for id in {staging.checkpoint for staging in dead}:
-                subject.ledger.sync_decision(id)  # W2: an abort that a power loss can undo is none
+                subject.ledger.sync_decision(id)  # W2: otherwise a power loss could undo the abort
             for staging in dead:
                 node.sink.discard(context, staging)
     except TidegateError as error:
