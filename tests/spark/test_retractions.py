@@ -140,7 +140,7 @@ def test_where_nobody_can_show_what_was_emitted_a_backfill_is_asked_for(
     assert "'most-materializer-k' has none of the rows of 'hours-select' that were emitted before" in refused.what
     assert "tidegate backfill MODULE:play --from beginning --swap" in refused.help
     play.feed([{"k": "b", "at": "2026-01-01T00:00:00Z"}])
-    with pytest.raises(Invalid, match="not all of them can be made again of what hours holds"):
+    with pytest.raises(Invalid, match="not all of them can be computed again from the state of hours"):
         play.checkpoint()
 
 
@@ -222,7 +222,7 @@ def test_a_key_that_is_lost_in_another_job_is_refused_before_anything_runs(
     (refused,) = errors_of(play)
     assert "has none of the rows of 'numbered' that were emitted before" in str(refused)
     assert "tidegate backfill MODULE:play --from beginning --swap" in refused.help
-    assert "put the sink and what is in front of it into one job" in refused.help
+    assert "put the sink and all stages before it into one job" in refused.help
     play.build = in_jobs("id % 1", apart=False)
     assert errors_of(play) == []
     play.play([MOVES[2:3]])

@@ -184,7 +184,8 @@ def _staged(
     for entry in pending:
         if not is_still_retained(subject.ledger, entry.id):
             continue
-        for sink, payload in (item for acked in entry.acks.values() for item in acked.ack.sinks.items()):
+        payloads = [item for acked in entry.acks.values() for item in acked.ack.sinks.items()]
+        for sink, payload in payloads:
             check = f"staged for {sink} in checkpoint {entry.id}"
             location = locations.get(sink)
             if location is None and sink not in declared:

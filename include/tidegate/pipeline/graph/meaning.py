@@ -65,9 +65,9 @@ def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]
 
 def sources_under_new_names(memory: Mapping[str, Json], changes: Sequence[SourceChange]) -> dict[str, Json]:
     """Return the memory with the event time of sources that were moved under their present names."""
-    of_sources = {name: entry for name, entry in memory.items() if _is_source(entry)}
-    others = {name: entry for name, entry in memory.items() if name not in of_sources}
-    return {**under_new_names(of_sources, changes), **others}
+    source_times = {name: entry for name, entry in memory.items() if _is_source(entry)}
+    other_entries = {name: entry for name, entry in memory.items() if name not in source_times}
+    return {**under_new_names(source_times, changes), **other_entries}
 
 
 def _is_source(entry: Json) -> bool:
@@ -76,7 +76,8 @@ def _is_source(entry: Json) -> bool:
 
 def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
-    if (chosen := meaning.get("event_time")) is not None:
+    chosen = meaning.get("event_time")
+    if chosen is not None:
         by_stream = lag_by_source(graph.sources, graph.stages)
         timed = stage.inputs[:-1] if stage.spec.inputs.lookup_table else stage.inputs
         columns = (column_of(by_stream[name], graph.sources) for name in timed)
@@ -91,8 +92,10 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
 
 
 def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
-    """Raise Invalid if an operator would misread the state that checkpoint `id` holds. One that the graph itself puts
-    in front of a sink starts afresh."""
+    """Raise Invalid if an operator would misread its state at checkpoint `id`.
+
+    Operators that the graph adds in front of sinks do not count: they start without state instead.
+    """
     declared = [stage for stage in graph.operators if not stage.spec.is_implied]
     problems = [problem for stage in declared for problem in _differences(graph, stage, memory)]
     if problems:
@@ -118,16 +121,23 @@ def refuse_untold(
 ) -> None:
     """Raise Invalid if a new operator follows one that has emitted rows: it would have to retract rows it never saw.
 
-    present: the operators that checkpoint `id` has. began: those with rows in their states.
+    present: the operators in checkpoint `id`. began: the operators with rows in their states.
     """
     problems = []
-    for stage in (stage for stage in graph.operators if not stage.spec.is_implied):
+    for stage in graph.operators:
+        if stage.spec.is_implied:
+            continue
         before = memory.get(f"{stage.name}{_MEANING}", {})
         subject = stage.title
         if stage.name in present and BACK not in before:
-            continue  # an open checkpoint, or one of an earlier version, does not say
-        recorded = {uid for entry in before.get(BACK, ()) if entry for uid in entry["of"]}
-        replacers = {uid for name in stage.inputs for uid in graph.replacers(name)}
+            continue  # unknown, since the checkpoint is open, or of an earlier version
+        recorded: set[str] = set()
+        for entry in before.get(BACK, ()):
+            if entry:
+                recorded.update(entry["of"])
+        replacers: set[str] = set()
+        for name in stage.inputs:
+            replacers.update(graph.replacers(name))
         missed = sorted(replacers & set(began) - recorded)
         if missed:
             problems.append(f"{subject} has none of the rows that {', '.join(missed)} emitted before")
@@ -138,16 +148,17 @@ def refuse_untold(
         raise Invalid(
             "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
             expected="operators that start together with the operator that replaces rows",
-            help="give it an upstream operator of its own: declare the one that replaces rows once more, under another "
-            "uid, and both start now; or start a new pipeline, which reads all input again",
+            help="declare the operator that replaces rows a second time, under another uid, for this one: both then "
+            "start now; or start a new pipeline, which reads all input again",
             reason="STATE_CHANGED",
         )
 
 
 def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[str], id: int) -> None:
-    """Raise Invalid if a materializer would begin, and nobody can show the rows that were emitted before.
+    """Raise Invalid if a materializer would start without the rows that were emitted before it, and cannot get them.
 
-    began: the operators with rows in their states, as of checkpoint `id`. What is not certain is refused when it runs.
+    Where the key is uncertain, this is refused at run time. began: the operators with rows in their states at
+    checkpoint `id`.
     """
     problems, beginning = [], []
     for stage in graph.operators:
@@ -168,28 +179,26 @@ def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[s
 
 
 def ways_to_begin(graph: Graph, stages: Sequence[OperatorNode]) -> str:
-    """Return what helps if materializers cannot begin, because nobody can show the rows that were emitted before."""
-    ways = [f"compute the rows anew: tidegate backfill MODULE:{graph.name} --from beginning --swap"]
+    """Return a help text for materializers that cannot get the rows that were emitted before them."""
+    remedies = [f"compute the rows again: tidegate backfill MODULE:{graph.name} --from beginning --swap"]
     if any(graph.can_show(stage, across_jobs=True) for stage in stages):
-        ways.append("put the sink and what is in front of it into one job, where the rows that hold can be made again")
+        remedies.append("put the sink and all stages before it into one job, where the rows can be computed again")
     if not all(isinstance(stage.operator, Materializer) and stage.operator.certain for stage in stages):
-        ways.append(
-            "write the stages in front of the sink as `select` and `where`, of which it is known what they keep"
-        )
-    ways.append("let the sink go by keys that contain those of its stream")
-    return "; or ".join(ways)
+        remedies.append("write the stages before the sink as `select` and `where`, which are known to keep keys")
+    remedies.append("give the sink keys that contain those of its stream")
+    return "; or ".join(remedies)
 
 
 def unshown(graph: Graph, stage: OperatorNode, replacers: Sequence[str]) -> str:
-    """Return what is wrong if a materializer begins behind these operators, which have emitted rows."""
+    """Return the problem of a materializer that starts after these operators have emitted rows."""
     return (
         f"{stage.title} has none of the rows of {stage.inputs[0]!r} that were emitted before: not all of them can be "
-        f"made again of what {', '.join(replacers)} holds"
+        f"computed again from the state of {', '.join(replacers)}"
     )
 
 
 def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[str, Json]) -> bool:
-    """Return true if the state recorded under `uid` fits this operator."""
+    """Return whether the state recorded under `uid` fits this operator."""
     recorded = memory.get(f"{uid}{_MEANING}")
     return recorded is not None and not _differences(graph, stage, {f"{stage.name}{_MEANING}": recorded})
 
@@ -238,14 +247,17 @@ def _path_changes(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json])
 def _late_results(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     """List new results that miss rows emitted earlier. One over a column that is new upstream, too, misses none."""
     recorded = memory.get(f"{stage.name}{_MEANING}", {})
-    replacers = [node for node in graph.operators for name in stage.inputs if node.name in graph.replacers(name)]
-    new_columns = set()
-    for node in replacers:
-        new_columns |= set(node.spec.output.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
+    uids: set[str] = set()
+    for name in stage.inputs:
+        uids.update(graph.replacers(name))
+    if not uids:
+        return []
+    new_columns: set[str] = set()
+    for node in graph.operators:
+        if node.name in uids:
+            new_columns |= set(node.spec.output.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
     return [
-        name
-        for name, column in stage.spec.output.results.items()
-        if replacers and name not in recorded and column not in new_columns
+        name for name, column in stage.spec.output.results.items() if name not in recorded and column not in new_columns
     ]
 
 
