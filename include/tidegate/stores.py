@@ -77,14 +77,14 @@ _OVER: Final = Refusal(
 
 
 def refusal_of(text: str) -> Refusal | None:
-    """Return what a client's error says about the login. None: nothing."""
+    """Return the refusal in a client's error, or None if the error is not about the login."""
     if _EXPIRED.search(text):
         return _OVER
     return _REFUSED if _NO_ACCESS.search(text) else None
 
 
 def bucket_client(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
-    """Return the client for a URL's bucket, and the URL's path in it. Options that only delta-rs knows are left out."""
+    """Return the client for a URL's bucket, and the path in it. Options that only delta-rs knows are ignored."""
     store = store_of(url)
     key = (os.getpid(), store, frozenset(options.items()))
     with _lock:
@@ -93,13 +93,13 @@ def bucket_client(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
         return _clients[key], url[len(store) + 1 :].strip("/")
 
 
-def open_client(url: str, options: Mapping[str, str], **more: Any) -> Any:
-    """Return a new client whose paths begin at the URL. Raise Invalid if it, or an option, is not known.
+def open_client(url: str, options: Mapping[str, str], **client_arguments: Any) -> Any:
+    """Return a new client whose paths begin at the URL. Raise Invalid for an unknown URL or option.
 
-    Options that are another store's by their name are left out.
+    Options of other stores, by their prefixes, are ignored.
     """
     try:
-        return _opened(url, options, **more)
+        return _opened(url, options, **client_arguments)
     except BaseException as error:  # obstore panics, which is no Exception, on some options
         if isinstance(error, KeyboardInterrupt | SystemExit | Invalid):
             raise
@@ -112,9 +112,9 @@ def open_client(url: str, options: Mapping[str, str], **more: Any) -> Any:
 
 
 def delete_objects(client: Any, paths: Sequence[str]) -> None:
-    """Delete objects, in any order, by as few requests as the store can. Each may be missing."""
+    """Delete objects, in any order, with as few requests as the store allows. Objects may be missing."""
     if len(paths) > 1:
-        with contextlib.suppress(FileNotFoundError):  # some stores mind, and may have stopped there
+        with contextlib.suppress(FileNotFoundError):  # some stores raise it, and may not have deleted the others
             client.delete(list(paths))
             return
     for path in paths:
@@ -132,36 +132,39 @@ def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
 
 
 def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:
-    known = dict(options)
+    """Open a client without the options that its store does not know."""
+    accepted = dict(options)
     while True:
         try:
-            return open_client(url, known)
+            return open_client(url, accepted)
         except Invalid as error:
             unknown = _UNKNOWN.search(error.what)
-            if unknown is None or known.pop(unknown[1], None) is None:
+            if unknown is None or accepted.pop(unknown[1], None) is None:
                 raise
 
 
-def _opened(url: str, options: Mapping[str, str], **more: Any) -> Any:
+def _opened(url: str, options: Mapping[str, str], **client_arguments: Any) -> Any:
     from obstore.store import from_url
 
     scheme = url.partition("://")[0].lower()
-    known = {scheme for schemes in _OF_STORES.values() for scheme in schemes}
-    others = tuple(prefix for prefix, schemes in _OF_STORES.items() if scheme in known and scheme not in schemes)
-    named = "@" in store_of(url)
+    is_known_scheme = any(scheme in schemes for schemes in _OF_STORES.values())
+    foreign_prefixes: tuple[str, ...] = ()
+    if is_known_scheme:
+        foreign_prefixes = tuple(prefix for prefix, schemes in _OF_STORES.items() if scheme not in schemes)
+    has_account = "@" in store_of(url)
     client: dict[str, Any] = {"timeout": "30s"}
-    given: dict[str, Any] = {}
+    store_options: dict[str, Any] = {}
     for name, value in options.items():
         plain = name.lower().removeprefix("aws_")
         if plain in _OF_CLIENTS:
             client[plain] = value.lower() == "true" if plain in _SWITCHES else value
-        elif not (name.lower().startswith(others) or (named and _ACCOUNT.fullmatch(name))):
-            given[name] = value
+        elif not (name.lower().startswith(foreign_prefixes) or (has_account and _ACCOUNT.fullmatch(name))):
+            store_options[name] = value
     if scheme in _OF_STORES["aws_"]:
         client.setdefault("allow_http", os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1"))
-    _refuse_plain_http(given, allowed=client.get("allow_http") is True)
-    make: Any = from_url  # its types do not know options by name
-    return make(url, client_options=client, **more, **given)
+    _refuse_plain_http(store_options, allowed=client.get("allow_http") is True)
+    make: Any = from_url  # its type hints lack options by name
+    return make(url, client_options=client, **client_arguments, **store_options)
 
 
 def _refuse_plain_http(options: Mapping[str, str], *, allowed: bool) -> None:

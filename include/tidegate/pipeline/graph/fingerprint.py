@@ -45,29 +45,30 @@ def logic_of(function: object) -> str:
     return sha256(repr(_logic(function, set())).encode())
 
 
-def _logic(value: object, met: set[int]) -> object:
-    if id(value) in met:
+def _logic(value: object, visited: set[int]) -> object:
+    if id(value) in visited:
         return "again"
     if isinstance(value, functools.partial):
-        ours = getattr(value.func, "__module__", "").partition(".")[0] == "tidegate"
-        of = value.func.__qualname__ if ours else _logic(value.func, met)
-        return ["partial", of, _constant_text(value.args), _constant_text(value.keywords)]
+        is_tidegates = getattr(value.func, "__module__", "").partition(".")[0] == "tidegate"
+        # The logic of tidegate's own functions is known by their names: a new version must not count as a change.
+        function = value.func.__qualname__ if is_tidegates else _logic(value.func, visited)
+        return ["partial", function, _constant_text(value.args), _constant_text(value.keywords)]
     if isinstance(value, types.MethodType):
-        return [_logic(value.__func__, met), _constant_text(getattr(value.__self__, "__dict__", {}))]
+        return [_logic(value.__func__, visited), _constant_text(getattr(value.__self__, "__dict__", {}))]
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, types.FunctionType):
         call = inspect.getattr_static(type(value), "__call__", None)
         if isinstance(call, types.FunctionType):
-            return [_logic(call, met), _constant_text(getattr(value, "__dict__", {}))]
+            return [_logic(call, visited), _constant_text(getattr(value, "__dict__", {}))]
         return function_fingerprint(value)
-    met.add(id(value))
+    visited.add(id(value))
     tree = _tree(value)
     text = ast.unparse(tree) if tree is not None else _compiled(value.__code__).hex()
     assigned = _global_names(tree) if tree is not None else set()
     names = sorted(set(_names(value.__code__)) - assigned)
     used = _enclosed(value) | {name: value.__globals__[name] for name in names if name in value.__globals__}
     defaults = [_constant_text(value.__defaults__), _constant_text(value.__kwdefaults__)]
-    return [text, defaults, [[name, _used(used[name], names, met)] for name in sorted(used)]]
+    return [text, defaults, [[name, _used(used[name], names, visited)] for name in sorted(used)]]
 
 
 def _global_names(tree: ast.AST) -> set[str]:
@@ -79,25 +80,25 @@ def _enclosed(function: types.FunctionType) -> dict[str, object]:
     """Return the variables of enclosing functions that it uses."""
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # nothing is in it yet
+        with contextlib.suppress(ValueError):  # the variable is not set yet
             values[name] = cell.cell_contents
     return values
 
 
-def _used(value: object, names: Sequence[str], met: set[int]) -> object:
-    """Describe the part of a used value that is the user's own; None if none is."""
+def _used(value: object, names: Sequence[str], visited: set[int]) -> object:
+    """Describe a value that a function uses. None for values of libraries, and those that are no constants."""
     if isinstance(value, types.ModuleType):
         if not _is_users(value):
             return None
-        inside = {name: vars(value)[name] for name in names if name in vars(value)}
-        return [[name, _used(inside[name], names, met)] for name in sorted(inside) if inside[name] is not value]
+        members = {name: vars(value)[name] for name in names if name in vars(value)}
+        return [[name, _used(members[name], names, visited)] for name in sorted(members) if members[name] is not value]
     if isinstance(value, types.FunctionType | functools.partial | types.MethodType):
-        return _logic(value, met) if _is_users(inspect.getmodule(value)) else None
+        return _logic(value, visited) if _is_users(inspect.getmodule(value)) else None
     return _constant_text(value)
 
 
 def _is_users(module: types.ModuleType | None) -> bool:
-    """Tell users' modules from those of Python, libraries and tidegate, which change with their versions."""
+    """Return whether a module is the user's, not of Python, a library or tidegate, which change with their versions."""
     if module is None or module.__name__.partition(".")[0] == "tidegate":
         return module is None
     path = getattr(module, "__file__", None)
@@ -145,8 +146,8 @@ def _tree(function: types.FunctionType) -> ast.AST | None:
 
 
 def _arguments(args: ast.arguments) -> list[ast.arg]:
-    more = [argument for argument in (args.vararg, args.kwarg) if argument is not None]
-    return [*args.posonlyargs, *args.args, *args.kwonlyargs, *more]
+    variadic = [argument for argument in (args.vararg, args.kwarg) if argument is not None]
+    return [*args.posonlyargs, *args.args, *args.kwonlyargs, *variadic]
 
 
 def _parameters(function: types.FunctionType) -> list[str]:

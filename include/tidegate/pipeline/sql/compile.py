@@ -497,37 +497,39 @@ class _Compiler:
         if how is None:
             help = "JOIN, LEFT, RIGHT, FULL, LEFT SEMI and LEFT ANTI JOIN have an operator"
             raise self.query.refuse(join, "this kind of JOIN", help)
-        right, theirs = self._source(join.this)
-        if sides.alias(theirs):
-            raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
-        sides.event_times[theirs] = self.pipeline._event_time_of(right.name)
-        on, times, rest = self._conditions(join, sides, theirs)
+        right, right_alias = self._source(join.this)
+        if sides.alias(right_alias):
+            raise self.query.refuse(join, f"two sides are called {right_alias!r}", "name one of them differently: AS")
+        sides.event_times[right_alias] = self.pipeline._event_time_of(right.name)
+        on, times, rest = self._conditions(join, sides, right_alias)
         if how in ("left", *LEFT_ONLY):
             # Conditions on the right side alone filter its rows before the join.
-            right_conditions = [condition for condition in rest if _is_about(condition, theirs)]
+            right_conditions = [condition for condition in rest if _is_about(condition, right_alias)]
             rest = [condition for condition in rest if condition not in right_conditions]
             if right_conditions:
-                text = StreamColumns(self.query, theirs).text
+                text = StreamColumns(self.query, right_alias).text
                 where = " AND ".join(f"({text(condition)})" for condition in right_conditions)
                 right = right.where(where, name=self._uid("right-rows", tree, last=False))
         if rest and how != "inner":
-            raise self.query.refuse(rest[0], f"this condition of a {how.upper()} JOIN", _instead(rest[0], how, theirs))
-        pairs = {mine: joined_name(theirs, name) for mine, name in on}
+            raise self.query.refuse(
+                rest[0], f"this condition of a {how.upper()} JOIN", _instead(rest[0], how, right_alias)
+            )
+        pairs = {left_column: joined_name(right_alias, name) for left_column, name in on}
         copies: dict[str, str] = {}
         if how == "inner":
-            sides.equal |= {other: mine for mine, other in pairs.items()}
+            sides.equal |= {other: left_column for left_column, other in pairs.items()}
         elif how not in LEFT_ONLY:
             # Where a side has no row, its own key is null: so the joined key is a column of its own.
             number = len(sides.aliases)
-            keys = {f"on_{number}_{place}": mine for place, mine in enumerate(pairs)}
+            keys = {f"on_{number}_{place}": left_column for place, left_column in enumerate(pairs)}
             left = self.pipeline.stage(left, name=self._uid("keyed", tree, last=False))(_copied(keys))
             copies = {key: name for key, (_, name) in zip(keys, on, strict=True)}
             pairs = {key: key for key in keys}
         if join.args.get("using"):
-            sides.shared |= {name: mine for mine, (_, name) in zip(pairs, on, strict=True)}
+            sides.shared |= {name: left_column for left_column, (_, name) in zip(pairs, on, strict=True)}
         if how not in LEFT_ONLY:
-            sides.aliases.append(theirs)
-        right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(theirs, copies))
+            sides.aliases.append(right_alias)
+        right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(right_alias, copies))
         options: dict[str, Any] = {"how": how, "on": pairs}
         if times is not None:
             low, high, time_columns = times
@@ -536,11 +538,11 @@ class _Compiler:
             options |= self._expiry()
         return left.join(right, **options, uid=self._uid("join", tree, last=False)), rest
 
-    def _conditions(self, join: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
+    def _conditions(self, join: exp.Expression, sides: JoinedColumns, right_alias: str) -> Any:
         """Split ON into pairs of equal columns (left, right), bounds on both sides' times, and other conditions."""
         from sqlglot import exp
 
-        condition, help = join.args.get("on"), f"say ON {sides.aliases[-1]}.… = {theirs}.…"
+        condition, help = join.args.get("on"), f"say ON {sides.aliases[-1]}.… = {right_alias}.…"
         using = join.args.get("using")
         if using:
             return [(sides.using(column), column.name) for column in using], None, []
@@ -550,22 +552,22 @@ class _Compiler:
         times: tuple[float, float, tuple[str, str]] | None = None
         rest: list[Any] = []
         for part in conjuncts(condition):
-            pair = self._equal_columns(part, sides, theirs)
+            pair = self._equal_columns(part, sides, right_alias)
             if pair is not None and not any(pair[0] == left or pair[1] == right for left, right in on):
                 on.append(pair)
                 continue
             if isinstance(part, exp.Between) and times is None:
-                times = self._bounds(part, sides, theirs)
+                times = self._bounds(part, sides, right_alias)
                 if times is not None:
                     continue
             rest.append(part)
         if not on:
             raise self.query.refuse(join, "a JOIN without equal columns", help)
         if times is None:
-            times, rest = self._compared(rest, sides, theirs)
+            times, rest = self._compared(rest, sides, right_alias)
         return on, times, rest
 
-    def _equal_columns(self, condition: Any, sides: JoinedColumns, theirs: str) -> tuple[str, str] | None:
+    def _equal_columns(self, condition: Any, sides: JoinedColumns, right_alias: str) -> tuple[str, str] | None:
         """Return the left and the right column of a condition such as `a.x = b.y`, or None for other conditions."""
         from sqlglot import exp
 
@@ -574,10 +576,10 @@ class _Compiler:
             return None
         qualified = [column for column in columns if len(column.parts) == 2]
         left = [sides.name(column) for column in qualified if sides.alias(column.table)]
-        right = [column.name for column in qualified if column.table.lower() == theirs.lower()]
+        right = [column.name for column in qualified if column.table.lower() == right_alias.lower()]
         return (left[0], right[0]) if left and right else None
 
-    def _compared(self, conditions: list[Any], sides: JoinedColumns, theirs: str) -> Any:
+    def _compared(self, conditions: list[Any], sides: JoinedColumns, right_alias: str) -> Any:
         """Return the bounds that comparisons set on both sides' event times, and the conditions that remain.
 
         `<` and `>` exclude the bounds themselves, so these conditions remain for the joined rows as well.
@@ -593,25 +595,25 @@ class _Compiler:
                 if not all(isinstance(column, exp.Column) and len(column.parts) == 2 for column in (one, other)):
                     continue
                 is_least, seconds = isinstance(condition, exp.GT | exp.GTE), later - earlier
-                if one.table.lower() != theirs.lower():
+                if one.table.lower() != right_alias.lower():
                     one, other, is_least, seconds = other, one, not is_least, -seconds
                 alias = sides.alias(other.table)
-                if one.table.lower() != theirs.lower() or not alias:
+                if one.table.lower() != right_alias.lower() or not alias:
                     continue
-                if (other.name, one.name) == (sides.event_times[alias], sides.event_times[theirs]):
+                if (other.name, one.name) == (sides.event_times[alias], sides.event_times[right_alias]):
                     has_interval = bool(condition.find(exp.Interval))
                     found.setdefault(sides.name(other), []).append((condition, is_least, seconds, has_interval))
         for left_time, bounds in found.items():
             lower = [seconds for _, is_least, seconds, _ in bounds if is_least]
             upper = [seconds for _, is_least, seconds, _ in bounds if not is_least]
             if lower and upper and max(lower) <= min(upper) and any(has_interval for *_, has_interval in bounds):
-                right_time = joined_name(theirs, str(sides.event_times[theirs]))
+                right_time = joined_name(right_alias, str(sides.event_times[right_alias]))
                 inclusive = {id(condition) for condition, *_ in bounds if isinstance(condition, exp.GTE | exp.LTE)}
                 remaining = [condition for condition in conditions if id(condition) not in inclusive]
                 return (max(lower), min(upper), (left_time, right_time)), remaining
         return None, conditions
 
-    def _bounds(self, between: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
+    def _bounds(self, between: exp.Expression, sides: JoinedColumns, right_alias: str) -> Any:
         """Return how much earlier and later the right side's time may be, or None if BETWEEN is not about times."""
         from sqlglot import exp
 
@@ -621,10 +623,10 @@ class _Compiler:
             return None
         if base is between.args["low"] and same is between.args["high"]:
             return None  # it has no interval, so it compares numbers, for example
-        if time.table.lower() == theirs.lower() and sides.alias(base.table):
-            return before, after, (sides.name(base), joined_name(theirs, time.name))
-        if base.table.lower() == theirs.lower() and sides.alias(time.table):
-            return -after, -before, (sides.name(time), joined_name(theirs, base.name))
+        if time.table.lower() == right_alias.lower() and sides.alias(base.table):
+            return before, after, (sides.name(base), joined_name(right_alias, time.name))
+        if base.table.lower() == right_alias.lower() and sides.alias(time.table):
+            return -after, -before, (sides.name(time), joined_name(right_alias, base.name))
         return None
 
     def _shifted(self, node: exp.Expression) -> tuple[Any, float]:
@@ -701,7 +703,7 @@ def _inline_rank(tree: Any) -> None:
         table.replace(exp.Subquery(this=select, alias=alias))
 
 
-def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
+def _instead(condition: exp.Expression, how: str, right_alias: str) -> str:
     """Return what to write instead of a condition in ON of an outer JOIN.
 
     Such a condition decides which rows have partners, and rows without one are emitted, too: a WHERE would drop them. A
@@ -719,7 +721,7 @@ def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
         )
     if how == "full":
         return "without a partner under it, rows cannot be told here: use an inner JOIN, or the streams' own join(…)"
-    outer_side = theirs if how == "right" else "the left side"
+    outer_side = right_alias if how == "right" else "the left side"
     return (
         f"join under it with JOIN in a SELECT of its own, and {how.upper()} JOIN the result by what tells each row of "
         f"{outer_side} from all others: a filter would lose rows that come without a partner"
