@@ -125,4 +125,4 @@ def test_a_missing_one_keeps_none_of_the_others_from_being_deleted() -> None:
 def test_a_table_s_store_that_refuses_a_login_is_not_one_that_is_away(answer: str, told: str) -> None:
     error = unavailable("s3://shop/tables/orders", OSError(answer))
     assert told in str(error)
-    assert "tries again" in error.help
+    assert "the next attempt" in error.help
