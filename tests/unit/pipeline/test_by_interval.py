@@ -129,9 +129,9 @@ def test_an_upsert_whose_keys_may_be_of_several_intervals_is_refused():
     pipeline, rows = by_interval()
     rows.sink("out", DeltaUpsert("tables/t", keys=["k"]))
     assert one_problem(pipeline) == (
-        "sink 'out', in a pipeline that reads by data interval: a key could have rows of several intervals, and which "
-        "one is left would depend on the order in which they are made: make the interval's day or hour one of keys and "
-        "say interval_column=…; or use DeltaAppend, or sources that read all new rows"
+        "sink 'out', in a pipeline that reads by data interval: a key could have rows of several intervals, and the "
+        "order in which the intervals run would decide which one remains: add the interval's day or hour to keys and "
+        "set interval_column=…; or use DeltaAppend, or sources that read all new rows"
     )
     pipeline, rows = by_interval()
     rows.sink("out", DeltaUpsert("tables/t", keys=["k"], interval_column="day"))
