@@ -216,7 +216,7 @@ def test_records_that_expired_unread_are_told_or_skipped_if_that_is_wanted(
         source.verify(planned.splits, context)
     assert error.value.reason == "SOURCE_CHANGED"
     told = refused(Invalid, "RECORDS_EXPIRED", source, planned.end, context)
-    assert "has let go of 3 offsets" in told
+    assert "has deleted 3 offsets" in told
     assert "read up to 2, the oldest left is 5" in told
     skipping = source_of(kafka_broker, topic, on_expired="skip").plan(planned.end, context)
     assert skipping.splits["ranges"] == {"0": [5, 9]}
@@ -305,7 +305,7 @@ def test_a_group_in_which_somebody_else_consumes_is_told(
     consumer.subscribe([topic])
     try:
         eventually("it consumes", lambda: (consumer.poll(0.1), consumer.assignment())[1])
-        with pytest.raises(Invalid, match="somebody consumes in that group") as error:
+        with pytest.raises(Invalid, match="it has an active consumer") as error:
             source.on_checkpoint_completed(planned.end, context)
         assert error.value.reason == "GROUP_IN_USE"
     finally:

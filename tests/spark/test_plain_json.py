@@ -101,7 +101,7 @@ def test_nothing_is_overlooked_in_lines_that_are_plain(unknown_keys: Any, tmp_pa
     def overlooked(texts: list[str]) -> list[Any]:
         """Spark fails at the first line that holds more than its reader reads."""
         Path(paths[0]).write_text("\n".join(texts))
-        frame = reading._lines(connect_spark, source, paths, {})
+        frame = reading._read_lines(connect_spark, source, paths, {})
         return reading._fail_at_overlooked(frame, source, columns, {}, context(tmp_path)).collect()
 
     texts = sorted_out(tmp_path, unknown_keys)
@@ -118,7 +118,7 @@ def test_plain_lines_that_are_kept_are_judged_as_a_closer_look_would(
     (tmp_path / "all.json").write_text("\n".join(sorted_out(tmp_path, unknown_keys)[True]))
 
     def kept(plain: bool) -> list[str]:
-        frame = reading._lines(connect_spark, source, [str(tmp_path / "all.json")], {})
+        frame = reading._read_lines(connect_spark, source, [str(tmp_path / "all.json")], {})
         rows = reading._read_json_keeping_malformed(frame, source, parse_ddl(SCHEMA), {}, plain=plain).collect()
         return sorted(map(repr, rows))
 

@@ -1,8 +1,8 @@
-"""The files that a source has consumed, as a position that stays small: sorted hashes in a few immutable blobs.
+"""The set of files that a source has consumed, as sorted hashes in a few immutable blobs, so that positions stay small.
 
-It works like an LSM tree: each checkpoint adds one segment with only its own names, and segments are merged
-geometrically, so that n names need O(log n) blobs and each name is rewritten O(log n) times. A name is stored
-as 16 bytes of its hash. No name is ever removed: a file that was archived and comes back is not read again.
+It works like an LSM tree: each checkpoint adds a segment with its new names, and segments are merged geometrically.
+So n names need O(log n) blobs, and each name is rewritten O(log n) times. A name is stored as 16 bytes of its hash. No
+name is ever removed, so a file that was archived and then restored is not read again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import compress
 
 from tidegate.connectors.source import Blobs
 from tidegate.records.records import Blob, Json
@@ -20,7 +21,7 @@ WIDTH = 16
 RATIO = 4
 """Each segment is at least this many times as large as the next one."""
 MIN_NAMES_FOR_NUMPY = 1 << 16
-"""Names from which on it pays to load numpy: less are looked up in 20 ms without it."""
+"""Fewer names are looked up within 20 ms without numpy, so importing it does not pay off."""
 
 
 class ConsumedFiles:
@@ -39,21 +40,26 @@ class ConsumedFiles:
         pending = names
         digests = _digests_of(names)
         for data in self._loaded:
-            is_known = _contained(digests, data)
-            pending = [name for name, known in zip(pending, is_known, strict=True) if not known]
-            digests = [digest for digest, known in zip(digests, is_known, strict=True) if not known]
+            is_missing = [not contained for contained in _contained(digests, data)]
+            pending = list(compress(pending, is_missing))
+            digests = list(compress(digests, is_missing))
         return list(pending)
 
     def is_superset_of(self, other: ConsumedFiles) -> bool:
         """Return whether every name of another set is in this one."""
-        pending = [digest for data in other._loaded for digest in _digests(data)]
+        pending: list[bytes] = []
+        for data in other._loaded:
+            pending += _digests(data)
         for data in self._loaded:
-            pending = [digest for digest, known in zip(pending, _contained(pending, data), strict=True) if not known]
+            is_missing = [not contained for contained in _contained(pending, data)]
+            pending = list(compress(pending, is_missing))
         return not pending
 
     def write_with(self, names: Iterable[str]) -> list[Json]:
-        """Return the segments of the set with `names` added. Writes one blob: the new names, merged with the segments
-        that are not much larger."""
+        """Add names to the set, and return its segments.
+
+        Writes one blob with the new names, merged with the segments that are not much larger.
+        """
         remaining = list(zip(self._segments, self._loaded, strict=True))
         digests = set(_digests_of(names))
         while remaining and len(remaining[-1][1]) < RATIO * WIDTH * len(digests):
@@ -88,15 +94,16 @@ def _is_in(digest: bytes, data: bytes, count: int) -> bool:
 
 
 def _contained_of_many(digests: Sequence[bytes], data: bytes) -> list[bool]:
-    """Do it for so many that hash tables no longer fit the processor's caches: both sides in order."""
+    """Return the same by a search in sorted order, since a large hash table does not fit the processor's caches."""
     import numpy as np
 
     segment = np.frombuffer(data, f"S{WIDTH}")
-    wanted = np.frombuffer(b"".join(digests), f"S{WIDTH}")
-    order = np.argsort(wanted.view(">u8")[::2].astype("u8"))  # nearly in order will do, and is cheaper
-    ordered = wanted[order]
-    found = np.searchsorted(segment, ordered)
-    is_known = np.empty(len(digests), bool)
-    # Texts of one length differ only if their bytes do, also where numpy takes the last ones for padding.
-    is_known[order] = segment[np.minimum(found, len(segment) - 1)] == ordered
-    return list(is_known.tolist())
+    searched = np.frombuffer(b"".join(digests), f"S{WIDTH}")
+    # Sorting by the first half of each digest is cheaper, and orders them well enough for the caches.
+    order = np.argsort(searched.view(">u8")[::2].astype("u8"))
+    ordered = searched[order]
+    positions = np.searchsorted(segment, ordered)
+    is_contained = np.empty(len(digests), bool)
+    # Numpy ignores trailing zero bytes as padding. That is harmless, because all digests have the same length.
+    is_contained[order] = segment[np.minimum(positions, len(segment) - 1)] == ordered
+    return list(is_contained.tolist())

@@ -1,9 +1,9 @@
-"""Fingerprints that show whether a file is still the same: of its size and content, never of its times.
+"""Fingerprints that show whether a file has changed. They depend on its size and content, never on its times.
 
-A file of up to WHOLE bytes is hashed completely. Of a larger one the hash covers its size, its first and last
-EDGE bytes, and SAMPLES blocks spread evenly between: a planner must not read gigabytes. This misses only an edit
-in place that keeps the size of a large file and lies between the samples, at neither edge. (A Parquet file's
-footer is at the edge.)
+A file of up to WHOLE bytes is hashed completely. For a larger file the hash covers its size, its first and last EDGE
+bytes, and SAMPLES blocks at even distances, because planning must not read gigabytes. So the only change that goes
+unnoticed is an edit of a large file in place that keeps its size and only touches bytes between the samples. An edit of
+a Parquet file changes its footer, which is in the last bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ SAMPLE = 16 << 10
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The content of a file at one moment."""
+    """The size and content of a file at one moment."""
 
     size: int
     sha: str
     head: bytes
-    """Its first four bytes: enough to know a Parquet file."""
+    """The first four bytes, by which Parquet files are recognized."""
     tail: bytes
-    """Its last four bytes."""
+    """The last four bytes."""
 
 
 def fingerprint(stream: BinaryIO) -> Fingerprint:
-    """Read as much of an open file as its fingerprint needs."""
+    """Return the fingerprint of an open file, reading no more of it than necessary."""
     size = stream.seek(0, 2)
     sha = hashlib.sha256(size.to_bytes(8, "big"))
     head = tail = b""

@@ -1,4 +1,4 @@
-"""Find the highest time in a column from the statistics of files: in milliseconds, without a Spark job."""
+"""Finds the highest time in a column from the statistics in Parquet footers, in milliseconds and without Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ __all__ = ["highest_micros"]
 
 
 def highest_micros(folder: Folder, names: Sequence[str], column: str) -> int | None:
-    """Return the highest time in these Parquet files, in microseconds since 1970. None: their footers do not show
-    it."""
+    """Return the highest time in these Parquet files, in microseconds since 1970, or None if a footer lacks it."""
     maxima = []
     for name in names:
         with folder.open(name) as stream:
@@ -24,7 +23,7 @@ def highest_micros(folder: Folder, names: Sequence[str], column: str) -> int | N
 
 
 def _maxima_of_file(stream: Any, column: str) -> list[int] | None:
-    """Return the highest time of each row group that has any. None: it is not known for all of them."""
+    """Return the highest time of each row group that has times, or None if the footer lacks one."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(stream) as file:
@@ -50,11 +49,13 @@ def _maxima_of_file(stream: Any, column: str) -> list[int] | None:
 
 
 def _micros_per_unit(column: Any) -> int | None:
-    """Return the microseconds in a unit of the column. None: it is not a plain timestamp in UTC."""
+    """Return how many microseconds a unit of the column has, or None if it is not a plain timestamp in UTC."""
     import json
 
     if column.physical_type != "INT64" or column.logical_type.type != "TIMESTAMP":
         return None
     type_info = json.loads(column.logical_type.to_json())
     units = {"milliseconds": 1000, "microseconds": 1}
-    return units.get(type_info["timeUnit"]) if type_info["isAdjustedToUTC"] else None
+    if not type_info["isAdjustedToUTC"]:
+        return None
+    return units.get(type_info["timeUnit"])

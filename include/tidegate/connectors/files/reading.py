@@ -1,4 +1,4 @@
-"""Files to DataFrames: exactly these files, and no row dropped silently."""
+"""Reads exactly the given files into a DataFrame, and drops no row silently."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["CORRUPT", "empty_frame", "no_rows_of", "nulled", "read_files"]
 
 CORRUPT: Final = "_corrupt_record"
 
-_LINES: Final = ("encoding", "lineSep", "compression")
-"""Options that define what a line is."""
+_LINE_OPTIONS: Final = ("encoding", "linesep", "compression")
+"""Options that define what a line is, in lower case."""
 
-_ABOUT_FILES: Final = ("encoding", "charset", "linesep", "compression", "multiline")
-"""Options that a parser of single records does not know."""
+_FILE_OPTIONS: Final = ("encoding", "charset", "linesep", "compression", "multiline")
+"""Options that do not apply to parsing single records, in lower case."""
 
 
 class FileOptions(Protocol):
-    """The options by which a source of files, such as `Files`, reads them."""
+    """The arguments of a source of files, such as `Files`, that reading needs."""
 
     @property
     def schema(self) -> str: ...
@@ -47,9 +47,11 @@ class FileOptions(Protocol):
 
 
 def no_rows_of(spark: SparkSession, source: FileOptions) -> DataFrame:
-    """Return the columns that the rows of files have, without rows."""
+    """Return a frame with the columns of the files' rows, and no rows."""
     columns = parse_ddl(source.schema)
-    return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if source.on_corrupt == "keep" else columns)
+    if source.on_corrupt == "keep":
+        columns = [*columns, Column(CORRUPT, "string")]
+    return empty_frame(spark, columns)
 
 
 def read_files(
@@ -70,53 +72,55 @@ def read_files(
     all_keys = source.unknown_keys == "refuse"
     if source.format == "json" and keep:
         plain = not options and are_plain(folder, names, columns, all_keys_known=all_keys)
-        return _read_json_keeping_malformed(
-            _lines(spark, source, paths, options), source, columns, options, plain=plain
-        )
+        lines = _read_lines(spark, source, paths, options)
+        return _read_json_keeping_malformed(lines, source, columns, options, plain=plain)
     corrupt = free_name(CORRUPT, [column.name for column in columns])
-    read = [*as_read(columns), Column(corrupt, "string")]
-    reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
+    read_columns = [*as_read(columns), Column(corrupt, "string")]
+    reader = reader.schema(_schema_ddl(read_columns)).option("columnNameOfCorruptRecord", corrupt)
     if "enforceschema" not in {key.lower() for key in options}:
-        reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
+        # By default, Spark assigns the columns of CSV files by position and ignores the header.
+        reader = reader.option("enforceSchema", "false")
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
     if keep:
         return flag_malformed(frame, columns, corrupt, replaced=is_utf8(_encoding(options)))
-    judged = fail_at_malformed(frame, columns, corrupt, context.source)
+    checked = fail_at_malformed(frame, columns, corrupt, context.source)
     if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys):
-        return judged
+        return checked
     if source.format == "csv" and not is_utf8(_encoding(options)):
-        return judged
-    lines = _lines(spark, source, paths, options)
-    return judged.unionByName(_fail_at_overlooked(lines, source, columns, options, context))
+        return checked
+    lines = _read_lines(spark, source, paths, options)
+    return checked.unionByName(_fail_at_overlooked(lines, source, columns, options, context))
 
 
 def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
-    """Return a frame with all columns and no rows."""
+    """Return a frame with these columns and no rows."""
     from pyspark.sql import functions as F
 
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
-def _lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
-    """Return the lines of the files, as they are: column `value`. With JSON of several lines, the files."""
-    whole = source.format == "json" and _is_true(options, "multiLine")
-    about_lines = {key: value for key, value in options.items() if key.lower() in {name.lower() for name in _LINES}}
-    reader = exact_reader(spark, paths).options(**about_lines)
-    return (reader.option("wholetext", "true") if whole else reader).format("text").load(escaped(paths))
+def _read_lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
+    """Return the lines of the files, unchanged, in the column `value`. With multi-line JSON, a file is one value."""
+    line_options = {key: value for key, value in options.items() if key.lower() in _LINE_OPTIONS}
+    reader = exact_reader(spark, paths).options(**line_options)
+    if source.format == "json" and _is_true(options, "multiLine"):
+        reader = reader.option("wholetext", "true")
+    return reader.format("text").load(escaped(paths))
 
 
 def _parser(options: dict[str, str]) -> dict[str, str]:
-    """Return the options that a parser of single records knows."""
-    return {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
+    """Return the options that apply to parsing single records."""
+    return {key: value for key, value in options.items() if key.lower() not in _FILE_OPTIONS}
 
 
 def _read_json_keeping_malformed(
     lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], *, plain: bool
 ) -> DataFrame:
-    """Return one row for each record: those that are malformed with their text in a column of its own.
+    """Return one row for each record, with the text of malformed records in an additional column.
 
-    Lines are read once, as text, and judged before they are parsed. Spark's reader of JSON would not tell which of its
-    rows are of a line that holds more than it reads, so such a record would come twice.
+    Lines are read once, as text, and checked before they are parsed. Spark's JSON reader would not show which of its
+    rows belong to a line that it did not read completely, so such a record would be emitted twice.
+
     plain: each line is known to be one object with keys of the schema.
     """
     from pyspark.sql import functions as F
@@ -124,44 +128,47 @@ def _read_json_keeping_malformed(
     parser = _parser(options)
     decoded = decode_lines(lines, _encoding(options))
     texts = decoded.select(as_text("").alias("value"), F.when(F.col("broken"), "bytes").alias("flaw"))
-    texts = split_arrays(texts, parser) if not plain else texts.where(F.btrim("value", F.lit(" \t\r\n")) != F.lit(""))
+    is_blank = F.btrim("value", F.lit(" \t\r\n")) == F.lit("")
+    texts = texts.where(~is_blank) if plain else split_arrays(texts, parser)
     names = [column.name for column in columns]
     text, why, corrupt = (free_name(name, names) for name in ("_text", "_why", CORRUPT))
     all_keys = source.unknown_keys == "refuse"
     frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=not plain)
-    bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
-    # What Spark's parser understood of a malformed record stays; of one that is something else altogether, nothing.
-    made = as_declared(columns)
-    made = [nulled(sql, column, f"coalesce({quoted(why)}, '') = ''") for sql, column in zip(made, columns, strict=True)]
-    return frame.withColumn(corrupt, F.expr(bad)).selectExpr(*made, quoted(corrupt))
+    corrupt_text = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
+    # A malformed record keeps the values that Spark's parser could read. A record with another flaw keeps none.
+    is_parsed = f"coalesce({quoted(why)}, '') = ''"
+    selected = [nulled(sql, column, is_parsed) for sql, column in zip(as_declared(columns), columns, strict=True)]
+    return frame.withColumn(corrupt, F.expr(corrupt_text)).selectExpr(*selected, quoted(corrupt))
 
 
-def nulled(sql: str, column: Column, unless: str) -> str:
-    """Return SQL of a column that is null unless a condition holds."""
+def nulled(sql: str, column: Column, condition: str) -> str:
+    """Return SQL for a column that is null unless the condition is true."""
     name = quoted(column.name)
-    return f"CASE WHEN {unless} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
+    return f"CASE WHEN {condition} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
 
 
 def _fail_at_overlooked(
     lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], context: SourceContext
 ) -> DataFrame:
-    """Return a frame that fails at the first line (or whole file) that holds more than Spark's reader reads, or bytes
-    that it replaces, and has no rows."""
+    """Return a frame without rows that fails if Spark's reader overlooks something.
+
+    It fails at the first line, or file of multi-line JSON, with more than Spark reads, or with bytes that it replaces.
+    """
     from pyspark.sql import functions as F
 
     if source.format == "csv":
-        bad, why = no_utf8(), "bytes"
+        is_bad, cause = no_utf8(), "bytes"
     else:
         parser, encoding = _parser(options), _encoding(options)
         text = as_text(encoding)
         strange = strange_keys(text, columns, parser, all_of_them=source.unknown_keys == "refuse")
         broken = no_utf8() if is_utf8(encoding) else F.lit(False)
         lines = lines.select("value", strange.alias("strange"), broken.alias("broken"))
-        bad = F.col("broken") | unread(text, parser) | F.col("strange")
-        why = "CASE WHEN broken THEN 'bytes' WHEN strange THEN 'keys' ELSE 'unread' END"
-    overlooked = lines.where(bad)
-    fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, why)})")
-    # Not literal nulls: with those, a filter downstream proves that it needs no row of this branch.
+        is_bad = F.col("broken") | unread(text, parser) | F.col("strange")
+        cause = "CASE WHEN broken THEN 'bytes' WHEN strange THEN 'keys' ELSE 'unread' END"
+    overlooked = lines.where(is_bad)
+    fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, cause)})")
+    # With literal nulls, Spark could prove for a filter downstream that it needs no row of this branch, and drop it.
     parsed = F.from_json("value", _schema_ddl(columns))
     return overlooked.where(fail.cast("boolean")).select(
         *(parsed[column.name].alias(column.name) for column in columns)
@@ -173,7 +180,10 @@ def _encoding(options: dict[str, str]) -> str:
 
 
 def _option(options: dict[str, str], name: str) -> str:
-    return next((value for key, value in options.items() if key.lower() == name.lower()), "")
+    for key, value in options.items():
+        if key.lower() == name.lower():
+            return value
+    return ""
 
 
 def _schema_ddl(columns: list[Column]) -> str:

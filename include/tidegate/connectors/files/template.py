@@ -1,4 +1,4 @@
-"""Path patterns that contain a run's data interval: landing/orders/{start:%Y-%m-%d}/*.json"""
+"""Path patterns with the run's data interval, such as landing/orders/{start:%Y-%m-%d}/*.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo
 
 
 def is_template(pattern: object) -> bool:
-    """Return whether the pattern uses the interval. If not, any braces in it are plain characters."""
+    """Return whether the pattern uses the interval. If not, its braces are plain characters."""
     return isinstance(pattern, str) and _FIELD.search(pattern) is not None
 
 
@@ -26,7 +26,7 @@ def fill_in(pattern: str, interval: Interval) -> str:
 
 
 def fixed_folder(pattern: str) -> str:
-    """Return the folder that all intervals have in common. It must exist even if an interval has no files."""
+    """Return the folder above the part that depends on the interval. It must exist even if an interval has no files."""
     head = pattern[: pattern.index("{")]
     folder = head.rpartition("/")[0]
     return folder or ("/" if head.startswith("/") else ".")

@@ -1,4 +1,4 @@
-"""What the source and the sink of Kafka share: logins, clients, and what errors mean."""
+"""The Kafka source and sink, and what they share: logins, clients and errors."""
 
 from tidegate.connectors.kafka.cluster import ANSWER_S, Cluster
 from tidegate.connectors.kafka.login import SERVERS, KafkaLogin

@@ -1,7 +1,7 @@
-"""Records in Avro, with their schemas in a registry: decoded by fastavro, in Spark's Python workers.
+"""Decodes Avro records, whose schemas are in a registry, with fastavro in Spark's Python workers.
 
-A value is what Confluent's serialisers make of it: a zero byte, four bytes with the schema's number, and the record as
-Avro. Values must fit the declared columns exactly; a column that the record's own schema lacks is null.
+Values have the format of Confluent's serializers: a zero byte, four bytes with the schema's number, and the record in
+Avro. They must fit the declared columns exactly. A column that the record's own schema lacks is null.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Registry", "Undecodable", "decoded", "fitting", "import_fastavro"]
+__all__ = ["Registry", "Undecodable", "decode_avro", "fitting", "import_fastavro"]
 
-_HEAD: Final = 5
+_HEAD_BYTES: Final = 5
 _TRIES: Final = 3
 _TIMEOUT_S: Final = 10.0
 
 
 class Undecodable(Exception):
-    """A value that is not what it should be. why: one of `SENT_CAUSES`. plain: the text without the value, if it has
-    it."""
+    """A record cannot be decoded as its schema and the declared columns require.
+
+    why: one of `SENT_CAUSES`.
+    plain: the message without the value, if the message contains it.
+    """
 
     def __init__(self, text: str, why: str = "", plain: str = "") -> None:
         self.why = why
@@ -67,7 +70,7 @@ def import_fastavro() -> Any:
 
 
 class Registry:
-    """A schema registry: schemas by number, each asked for once."""
+    """Looks up schemas in a schema registry, each only once."""
 
     def __init__(self, url: str, login: str | None) -> None:
         self._url = url.rstrip("/")
@@ -75,23 +78,25 @@ class Registry:
         self._schemas: dict[int, Any] = {}
 
     def schema(self, number: int) -> Any:
-        """Return a schema, parsed. Raise Undecodable if there is none, Unavailable if the registry does not answer."""
+        """Return a parsed schema. Raise Undecodable if there is none, Unavailable if the registry does not answer."""
         if number not in self._schemas:
             self._schemas[number] = self._request_schema(number)
         return self._schemas[number]
 
     def _request_schema(self, number: int) -> Any:
-        answer = self._answer(number)
+        answer = self._fetch(number)
         if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
-            raise Undecodable(f"schema {number} of the registry is not in Avro, or refers to others")
+            raise Undecodable(f"schema {number} of the registry is not in Avro, or refers to other schemas")
         return import_fastavro().parse_schema(json.loads(answer["schema"]))
 
-    def _answer(self, number: int) -> Any:
+    def _fetch(self, number: int) -> Any:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if self._login is not None:
             headers["Authorization"] = f"Basic {base64.b64encode(self._login.encode()).decode()}"
         request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=headers)
-        for left in reversed(range(_TRIES)):
+        for attempt in range(_TRIES):
+            if attempt:
+                seams.sleep(1)
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                     return json.loads(response.read())
@@ -105,52 +110,53 @@ class Registry:
                         help="correct schema.registry.basic.auth.user.info of the connection",
                         reason="REGISTRY_LOGIN",
                     ) from None
-                why = f"{error.code} {error.reason}"
+                cause = f"{error.code} {error.reason}"
             except (OSError, ValueError) as error:
-                why = str(getattr(error, "reason", error))
-            if left:
-                seams.sleep(1)
+                cause = str(getattr(error, "reason", error))
         raise Unavailable(
-            f"the schema registry does not answer: {why}",
-            help="look whether it runs, and whether Spark's workers reach it; the next attempt tries again",
+            f"the schema registry does not answer: {cause}",
+            help="check that it runs, and that Spark's workers can reach it; the next attempt tries again",
             reason="REGISTRY_AWAY",
         )
 
 
-def decoded(spark: SparkSession, source: DeclaredTopic, records: DataFrame, login: KafkaLogin, name: str) -> DataFrame:
+def decode_avro(
+    spark: SparkSession, source: DeclaredTopic, records: DataFrame, login: KafkaLogin, name: str
+) -> DataFrame:
     """Return the rows of records in Avro."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     import_fastavro()
     assert source.registry is not None
-    columns, about = columns_of(source), metadata_columns(source)
+    columns, metadata = columns_of(source), metadata_columns(source)
     schema = to_arrow_schema(empty_frame(spark, columns).schema, timezone="UTC")
     decode = _decoder(
         schema,
         [column.name for column in value_columns(source)],
         Registry(source.registry, login.registry),
         keep=source.on_corrupt == "keep",
-        refuse_absent=source.tombstones == "refuse",
+        refuse_tombstones=source.tombstones == "refuse",
         source=name,
     )
     place = f"concat('partition ', partition, ', offset ', offset, ' of topic {source.topic}') AS place"
     bad_key = f"{bad_key_sql(source)} AS bad_key"
-    taken = records.selectExpr("value AS avro", place, bad_key, *(metadata_sql(column) for column in about))
-    return taken.mapInArrow(decode, ", ".join(column.ddl for column in columns))
+    metadata_exprs = [metadata_sql(column) for column in metadata]
+    encoded = records.selectExpr("value AS avro", place, bad_key, *metadata_exprs)
+    return encoded.mapInArrow(decode, ", ".join(column.ddl for column in columns))
 
 
 def _decoder(
-    schema: pa.Schema, names: Sequence[str], registry: Registry, *, keep: bool, refuse_absent: bool, source: str
+    schema: pa.Schema, names: Sequence[str], registry: Registry, *, keep: bool, refuse_tombstones: bool, source: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that workers run. refuse_absent: fail at a record without a value."""
+    """Return the function that workers run. keep: report malformed records in a column instead of failing."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            rows, corrupt, absent = [], [], []
-            records = (batch[name].to_pylist() for name in ("avro", "place", "bad_key"))
-            for value, place, bad_key in zip(*records, strict=True):
+            rows, corrupt, is_tombstone = [], [], []
+            values, places, bad_keys = (batch[name].to_pylist() for name in ("avro", "place", "bad_key"))
+            for value, place, bad_key in zip(values, places, bad_keys, strict=True):
                 row: dict[str, Any] = {}
                 text = None
                 try:
@@ -158,7 +164,7 @@ def _decoder(
                         raise Undecodable("", "key")
                     if value is not None:
                         row = _record(value, registry, schema, names)
-                    elif refuse_absent:
+                    elif refuse_tombstones:
                         raise ValueError(message(source, place, "tombstone", "", ""))
                 except Undecodable as error:
                     if not keep:
@@ -168,34 +174,39 @@ def _decoder(
                     text = base64.b64encode(value or b"").decode()
                 rows.append(row)
                 corrupt.append(text)
-                absent.append(value is None)
-            made = {CORRUPT: corrupt, DELETED: absent} | {name: [row.get(name) for row in rows] for name in names}
-            arrays = [
-                pa.array(made[field.name], field.type) if field.name in made else batch[field.name].cast(field.type)
-                for field in schema
-            ]
+                is_tombstone.append(value is None)
+            decoded = {CORRUPT: corrupt, DELETED: is_tombstone}
+            for name in names:
+                decoded[name] = [row.get(name) for row in rows]
+            arrays = []
+            for field in schema:
+                if field.name in decoded:
+                    arrays.append(pa.array(decoded[field.name], field.type))
+                else:
+                    arrays.append(batch[field.name].cast(field.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return decode
 
 
 def _record(value: bytes, registry: Registry, schema: pa.Schema, names: Sequence[str]) -> dict[str, Any]:
-    if len(value) < _HEAD or value[0] != 0:
+    if len(value) < _HEAD_BYTES or value[0] != 0:
         raise Undecodable("it does not begin with a zero byte and the number of a schema")
-    written = registry.schema(int.from_bytes(value[1:_HEAD], "big"))
-    stream = io.BytesIO(value[_HEAD:])
+    writer_schema = registry.schema(int.from_bytes(value[1:_HEAD_BYTES], "big"))
+    stream = io.BytesIO(value[_HEAD_BYTES:])
     try:
-        record = import_fastavro().schemaless_reader(stream, written)
-    except Exception as error:  # whatever the bytes lead fastavro to
-        raise Undecodable(f"it is not what its schema says: {type(error).__name__}") from None
+        record = import_fastavro().schemaless_reader(stream, writer_schema)
+    except Exception as error:  # invalid bytes may make fastavro raise any error
+        raise Undecodable(f"it does not match its schema: {type(error).__name__}") from None
     if stream.read(1):
-        raise Undecodable("there is something after the record", "unread")
+        raise Undecodable("bytes follow the record", "unread")
     if not isinstance(record, dict):
-        raise Undecodable("it is no record with fields")
-    lower = {name.lower(): name for name in record}
+        raise Undecodable("it is not a record with fields")
+    names_by_lower_case = {name.lower(): name for name in record}
     for name in names:
-        if name not in record and name.lower() in lower:
-            raise Undecodable(f"it has a field {lower[name.lower()]!r}, and no {name!r}", "keys")
+        similar = names_by_lower_case.get(name.lower())
+        if name not in record and similar is not None:
+            raise Undecodable(f"it has a field {similar!r}, but no {name!r}", "keys")
     return {name: _field(record.get(name), schema.field(name).type, name) for name in names}
 
 
@@ -207,56 +218,61 @@ def _field(value: Any, kind: pa.DataType, name: str) -> Any:
 
 
 def fitting(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of Avro as Arrow takes it for a column of this type. Raise ValueError or TypeError if it would be
-    changed by that."""
+    """Return a value of Avro as Arrow expects it for a column of this type.
+
+    Raise ValueError or TypeError if that would change the value.
+    """
     import pyarrow as pa
 
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        fields = _of(dict, value)
+        fields = _expect(dict, value)
         return {field.name: fitting(fields.get(field.name), field.type) for field in kind}
     if pa.types.is_map(kind):
-        return [(fitting(key, kind.key_type), fitting(each, kind.item_type)) for key, each in _of(dict, value).items()]
+        items = []
+        for key, item in _expect(dict, value).items():
+            items.append((fitting(key, kind.key_type), fitting(item, kind.item_type)))
+        return items
     if pa.types.is_list(kind):
-        return [fitting(each, kind.value_type) for each in _of(list, value)]
+        return [fitting(element, kind.value_type) for element in _expect(list, value)]
     if pa.types.is_string(kind):
-        return str(value) if type(value).__name__ == "UUID" else _of(str, value)
+        return str(value) if type(value).__name__ == "UUID" else _expect(str, value)
     if pa.types.is_binary(kind):
-        return _of(bytes, value)
+        return _expect(bytes, value)
     if pa.types.is_boolean(kind):
-        return _of(bool, value)
+        return _expect(bool, value)
     if pa.types.is_decimal(kind):
         return _decimal(value, kind)
     if pa.types.is_timestamp(kind):
-        moment = _of(datetime.datetime, value)
+        moment = _expect(datetime.datetime, value)
         if (moment.tzinfo is None) != (kind.tz is None):
             raise ValueError(value)
         return moment
     if pa.types.is_date(kind):
         if isinstance(value, datetime.datetime):
             raise TypeError(value)
-        return _of(datetime.date, value)
+        return _expect(datetime.date, value)
     if isinstance(value, bool):
         raise TypeError(value)
     if pa.types.is_floating(kind):
-        return float(_of(float, value) if isinstance(value, float) else _of(int, value))
-    number = _of(int, value)
+        return float(value if isinstance(value, float) else _expect(int, value))
+    number = _expect(int, value)
     if not -(2 ** (kind.bit_width - 1)) <= number < 2 ** (kind.bit_width - 1):
         raise ValueError(value)
     return number
 
 
-def _of(kind: type, value: Any) -> Any:
+def _expect(kind: type, value: Any) -> Any:
+    """Return the value. Raise TypeError if it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(value)
     return value
 
 
 def _decimal(value: Any, kind: pa.DataType) -> decimal.Decimal:
-    number = decimal.Decimal(
-        value if isinstance(value, int) and not isinstance(value, bool) else _of(decimal.Decimal, value)
-    )
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    number = decimal.Decimal(value) if is_integer else _expect(decimal.Decimal, value)
     fitted = number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=decimal.Context(prec=76))
     if fitted != number or len(fitted.as_tuple().digits) > kind.precision:
         raise ValueError(value)

@@ -1,8 +1,8 @@
-"""One Kafka cluster: its clients, its answers, and its errors as tidegate's own.
+"""A Kafka cluster: its clients, its answers, and its errors as tidegate's own.
 
-A process has one client for questions about topics for each login, and keeps it. Nobody else may free it: an error that
-is kept somewhere may be the last one that knows of a client, and whichever thread collects garbage would then free it.
-In a thread of that client itself this ends the process. Producers and consumers have no such threads of Python.
+A process has one admin client per login, and never frees it. If a client could be freed, its last reference might be in
+a stored error, and the garbage collector would free it from any thread. If that is a thread of the client itself, the
+process dies. Producers and consumers have no Python threads, so they may be freed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 __all__ = ["ANSWER_S", "Cluster", "import_kafka"]
 
 ANSWER_S: Final = 15.0
-"""How long one question may take before the cluster counts as away."""
+"""How long to wait for one answer before the cluster counts as unavailable."""
 
-_LOOK_S: Final = 0.2
-"""How often it is looked whether a login was refused, or asked again."""
+_POLL_S: Final = 0.2
+"""How often to check whether the login was refused; also the first pause before a request is repeated."""
 _MAX_PAUSE_S: Final = 2.0
 
 Key = TypeVar("Key", bound=Hashable)
@@ -48,11 +48,13 @@ def import_kafka() -> Any:
 
 
 class Cluster:
-    """How to reach a Kafka cluster, and who logs in."""
+    """Connects to a Kafka cluster with one login."""
 
     def __init__(self, login: KafkaLogin, rights: str) -> None:
-        """Raise Invalid if the client's library is missing. rights: what the login must be allowed to do, for
-        errors."""
+        """Raise Invalid if the client library is missing.
+
+        rights: what the login must be allowed to do, for error messages.
+        """
         import_kafka()
         self._login = login
         self._rights = rights
@@ -60,11 +62,11 @@ class Cluster:
 
     @property
     def servers(self) -> str:
-        """The brokers to ask first."""
+        """The bootstrap servers."""
         return self._login.servers
 
     def admin(self) -> Any:
-        """Return this process's client for questions about topics."""
+        """Return this process's admin client."""
         admin = _admin_of(self)
         self._reported = admin.reported
         self._reported.clear()
@@ -77,24 +79,24 @@ class Cluster:
         return Consumer(self._config(config))
 
     def producer(self, defaults: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
-        """Return a new producer. defaults: what a connection's options may change."""
+        """Return a new producer. defaults: options that the connection may override."""
         from confluent_kafka import Producer
 
         return Producer(self._config(config, defaults))
 
     def identity(self) -> frozenset[tuple[str, str]]:
-        """Return all that the client depends on."""
+        """Return everything that the admin client depends on."""
         return frozenset(self._login.options.items())
 
     def new_admin(self, report: Callable[[Any], None]) -> Any:
-        """Return a new client for questions about topics, that is never freed."""
+        """Return a new admin client, which is never freed."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(self._config({"error_cb": report}))
 
     def _config(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        told = {"log_level": 2, "error_cb": self._reported.append}
-        return {**(defaults or {}), **self._login.options, **told, **config}
+        tidegate_options = {"log_level": 2, "error_cb": self._reported.append}
+        return {**(defaults or {}), **self._login.options, **tidegate_options, **config}
 
     def answer(self, ask: Callable[[], Future[Any]]) -> Any:
         """Wait for the answer to one question: see `answers`."""
@@ -107,41 +109,48 @@ class Cluster:
         exists: bool = False,
         error_in: Callable[[Any], Any] = lambda answer: None,
     ) -> dict[Key, Any]:
-        """Wait for the answers to all questions. Ask again if brokers are only changing places, and do not wait if they
-        refuse the login. exists: the topic is there, so that a missing leader will come. error_in: the error that an
-        answer holds in place of being one; None: it holds none."""
+        """Wait for the answers to several requests.
+
+        Requests are repeated while brokers change leaders. If the brokers refuse the login, there is no waiting.
+
+        exists: the topic is known to exist, so a missing leader is only temporary.
+        error_in: returns the error that an answer contains, or None. Some answers report an error without raising it.
+        """
         from confluent_kafka import KafkaException
 
-        pause, deadline = _LOOK_S, seams.monotonic() + ANSWER_S
+        pause, deadline = _POLL_S, seams.monotonic() + ANSWER_S
         while True:
             try:
-                said = {key: self._answered(future) for key, future in ask().items()}
-                held = next((error for error in map(error_in, said.values()) if error is not None), None)
-                if held is None:
-                    return said
-                raise KafkaException(held)
-            except KafkaException as error:
-                why = error.args[0]
-                passes = _passes(why) or (exists and why.code() == why._NOENT)
-                if not passes or seams.monotonic() > deadline:
+                answers = {}
+                for key, future in ask().items():
+                    answers[key] = self._wait_for(future)
+                for answer in answers.values():
+                    error_within = error_in(answer)
+                    if error_within is not None:
+                        raise KafkaException(error_within)
+                return answers
+            except KafkaException as raised:
+                error = raised.args[0]
+                is_temporary = _is_temporary(error) or (exists and error.code() == error._NOENT)
+                if not is_temporary or seams.monotonic() > deadline:
                     raise
             seams.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_S)
-            # Of a leader that it has already looked up the client would ask the same again for minutes. All topics are
-            # looked up: brokers may make one that is asked for by its name.
+            # The client caches leaders, and would ask the same broker for minutes. Listing topics refreshes its cache.
+            # It lists all topics, because brokers may create a topic that is requested by name.
             with suppress(KafkaException):
                 self.admin().list_topics(timeout=_MAX_PAUSE_S)
 
-    def _answered(self, future: Future[Any]) -> Any:
+    def _wait_for(self, future: Future[Any]) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
         client = _admin_of(self).client
         deadline = seams.monotonic() + 2 * ANSWER_S  # the client itself gives up before that
         while True:
             try:
-                return future.result(timeout=_LOOK_S)
+                return future.result(timeout=_POLL_S)
             except NotYet:
-                client.poll(0)  # reports errors
+                client.poll(0)  # calls error_cb
                 refusal = self._refusal()
                 if refusal is not None:
                     raise KafkaException(refusal) from None
@@ -152,12 +161,15 @@ class Cluster:
                 raise
 
     def _refusal(self) -> Any:
-        """Return what was reported of a login that is refused. None: nothing."""
-        return next((each for each in self._reported if each.code() in _refusals(each)), None)
+        """Return the reported error that says that the login was refused, or None."""
+        for error in self._reported:
+            if error.code() in _refusals(error):
+                return error
+        return None
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Turn the errors of Kafka's clients into tidegate's. doing: what fails then, such as "reading the marks"."""
+        """Turn errors of Kafka's clients into tidegate's. doing: the activity to name in them, "reading the marks"."""
         from confluent_kafka import KafkaException
 
         try:
@@ -166,13 +178,13 @@ class Cluster:
             raise self.explained(error.args[0], doing) from None
 
     def explained(self, error: Any, doing: str) -> TidegateError:
-        """Return the error to raise for one of librdkafka. What it reported meanwhile may be the cause of it."""
+        """Return the error to raise for one of librdkafka. A refused login that it reported before may be the cause."""
         refusal = self._refusal()
         cause = refusal if refusal is not None else error
-        said, code = self._login.masked(cause.str()), cause.code()
+        text, code = self._login.masked(cause.str()), cause.code()
         if code in _refusals(cause):
             return Invalid(
-                f"{doing}: Kafka at {self.servers} refuses the login: {said}",
+                f"{doing}: Kafka at {self.servers} refuses the login: {text}",
                 expected="a user, a password, a sasl.mechanism and a security.protocol that the cluster accepts; with "
                 "TLS a certificate that ssl.ca.location confirms",
                 help="correct the connection in the setting `connections`, or the one that the declaration names",
@@ -180,9 +192,9 @@ class Cluster:
             )
         if code in _not_allowed(error):
             return Invalid(
-                f"{doing}: Kafka at {self.servers} does not allow this login to do it: {said}",
+                f"{doing}: Kafka at {self.servers} does not allow this login to do it: {text}",
                 expected=self._rights,
-                help="let the cluster's owner grant them, or log in as somebody else",
+                help="ask the owner of the cluster to grant them, or log in as another user",
                 reason="NOT_ALLOWED",
             )
         if code in (
@@ -192,23 +204,23 @@ class Cluster:
             error.INVALID_PARTITIONS,
         ):
             return Invalid(
-                f"{doing}: an option is wrong: {said}",
+                f"{doing}: an option is wrong: {text}",
                 expected="options of librdkafka, with values that it and the cluster accept",
                 help="correct the declaration, or the connection that it names",
                 reason="BAD_OPTION",
             )
         if code in (error.TOPIC_EXCEPTION, error.POLICY_VIOLATION):
             return Invalid(
-                f"{doing}: Kafka at {self.servers} refuses it: {said}",
-                expected="a name and settings that the cluster accepts; names that differ only in '.' and '_' are the "
-                "same to it",
-                help="name the topic otherwise, or the topic of marks by the sink's argument marks",
+                f"{doing}: Kafka at {self.servers} refuses it: {text}",
+                expected="a name and settings that the cluster accepts; for Kafka, names that differ only in '.' and "
+                "'_' are the same",
+                help="change the name of the topic; the sink's argument marks names the topic of marks",
                 reason="BAD_TOPIC",
             )
         return Unavailable(
-            f"{doing}: Kafka at {self.servers} does not answer: {said}",
-            expected="an answer of the cluster in time",
-            help="look whether the brokers run and can be reached from here; nothing is lost, and the next attempt "
+            f"{doing}: Kafka at {self.servers} does not answer: {text}",
+            expected="an answer from the cluster in time",
+            help="check that the brokers run and can be reached from here; nothing is lost, and the next attempt "
             "tries again",
             reason="KAFKA_AWAY",
         )
@@ -216,7 +228,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class _Admin:
-    """A client for questions, and what it reported since the last one began."""
+    """An admin client, and the errors that it has reported since the last request began."""
 
     client: Any
     reported: list[Any]
@@ -228,16 +240,19 @@ _lock = threading.Lock()
 
 def _admin_of(cluster: Cluster) -> _Admin:
     with _lock:
-        known = _admins.get(cluster.identity())
-        if known is None:
+        admin = _admins.get(cluster.identity())
+        if admin is None:
             reported: list[Any] = []
-            known = _admins[cluster.identity()] = _Admin(cluster.new_admin(reported.append), reported)
-        return known
+            admin = _Admin(cluster.new_admin(reported.append), reported)
+            _admins[cluster.identity()] = admin
+        return admin
 
 
 def _forget_admins() -> None:
-    """A forked process lacks the threads of its parent's clients. It must neither use nor free them: freeing one waits
-    for its threads."""
+    """Forget the parent's clients after a fork, without freeing them.
+
+    The child lacks their threads: it cannot use the clients, and freeing one would wait for its threads forever.
+    """
     global _lock
     for admin in _admins.values():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(admin.client))
@@ -248,9 +263,9 @@ def _forget_admins() -> None:
 os.register_at_fork(after_in_child=_forget_admins)
 
 
-def _passes(error: Any) -> bool:
-    """Return whether an error passes by itself, after a start of brokers or of a topic."""
-    passing = (
+def _is_temporary(error: Any) -> bool:
+    """Return whether an error resolves itself once the brokers, or a new topic, have started."""
+    temporary = (
         error.NOT_LEADER_FOR_PARTITION,
         error.LEADER_NOT_AVAILABLE,
         error.FENCED_LEADER_EPOCH,
@@ -259,7 +274,7 @@ def _passes(error: Any) -> bool:
         error.COORDINATOR_NOT_AVAILABLE,
         error.NOT_COORDINATOR,
     )
-    return error.code() in passing or (error.retriable() and error.code() != error.UNKNOWN_TOPIC_OR_PART)
+    return error.code() in temporary or (error.retriable() and error.code() != error.UNKNOWN_TOPIC_OR_PART)
 
 
 def _refusals(error: Any) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""The mark of a sink in Kafka: which checkpoint its topic has, as the last record in a compacted topic of its own.
+"""The mark of a Kafka sink: a record in a compacted topic that says which checkpoint the sink's topic has.
 
-A mark is written in the same transaction as the records that it speaks of. So whoever reads it read committed knows
-whether they are in the topic, however the transaction's publisher ended. Offsets of a consumer group would not do: the
-brokers forget them after a week.
+A mark is written in the same transaction as the rows of its checkpoint. So a read_committed reader of the mark knows
+whether the rows are in the topic, no matter how the publisher ended. Offsets of a consumer group would not do, because
+the brokers forget them after a week.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.connectors.kafka import ANSWER_S, Cluster
-from tidegate.connectors.kafka.creating_topics import FoundTopic, create_topic, find_topic
+from tidegate.connectors.kafka.creating_topics import TopicInfo, create_topic, find_topic
 from tidegate.errors import Corrupt, Unavailable
 from tidegate.records import typed
 from tidegate.records.records import Struct
@@ -22,44 +22,44 @@ from tidegate.records.records import Struct
 __all__ = ["GROUP", "NO_CHECKPOINT", "Marks", "TopicMark", "create_marks", "mark_topic_problem"]
 
 GROUP: Final = "tidegate"
-"""The consumer group that a reader of marks names. It commits nothing."""
+"""The consumer group of clients that read marks. They never commit offsets."""
 
 NO_CHECKPOINT: Final = 0
-"""The checkpoint of a mark by which a person says that the topic has none."""
+"""The checkpoint in a mark with which a person declares that the topic has none."""
 
 _PARTITION: Final = 0
 _RECENT: Final = 64
-"""How many offsets are read first: a sink's own topic has its mark among the last ones."""
+"""How many of the last offsets to read first. Unless sinks share a topic of marks, they include the mark."""
 _PAUSE_S: Final = 0.2
 _SETTLING_S: Final = 2.0
 """How long a transaction that is being committed may take until its mark can be read."""
 _CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
-"""Nothing is deleted by age, and a mark has seldom more than an hour's predecessors."""
+"""No mark is deleted by age, and compaction rarely leaves more than the marks of the last hour."""
 
 
 class TopicMark(Struct, frozen=True, kw_only=True):
-    """How far a sink has come. The newest one counts."""
+    """How far a sink has published. The newest mark counts."""
 
     checkpoint: int
-    """The checkpoint whose records were sent."""
+    """The checkpoint whose rows were sent."""
     after: int | None
-    """The checkpoint before it. None: there was none."""
+    """The checkpoint that was published before, or None."""
     records: int
-    """How many of its records are in the topic."""
+    """How many records of the checkpoint are in the topic."""
     complete: bool
-    """False: it is sent in several transactions, and others are to come."""
+    """False: the checkpoint needs several transactions, and some are still to come."""
     topic_id: str
     cluster: str
     attempt: str
 
     @property
     def last(self) -> int | None:
-        """The last checkpoint that is in the topic as a whole."""
+        """The last checkpoint that is completely in the topic."""
         last = self.checkpoint if self.complete else self.after
         return None if last == NO_CHECKPOINT else last
 
     def encoded(self) -> bytes:
-        """Return the value of its record."""
+        """Return the value of the mark's record."""
         return msgspec.json.encode(self)
 
 
@@ -71,11 +71,13 @@ class Marks:
     topic: str
 
     def read(self, app_id: str, *, settled: bool) -> tuple[TopicMark | None, set[str]]:
-        """Return the last mark of `app_id` that was committed; and if there is none, all others whose marks are there.
+        """Return the last committed mark of `app_id`, and the other app ids that have marks.
 
-        settled: wait until every transaction that is open now has ended. It must be so for whoever decides by the mark:
-            below an open transaction, that of somebody else too, a newer mark may be hidden. Raise Unavailable if that
-            takes too long. Otherwise a transaction that stays open does not count.
+        The other app ids are only complete if `app_id` has no mark: otherwise only recent records are read.
+
+        settled: wait until every transaction that is open now has ended, and raise Unavailable if that takes too long.
+            A caller that decides by the mark needs this, because an open transaction, even one of another producer,
+            hides newer marks. If False, a transaction that stays open is ignored.
         """
         with self.cluster.errors(f"reading the marks in the topic {self.topic}"):
             bounds = self._bounds()
@@ -83,24 +85,26 @@ class Marks:
                 return None, set()
             first, end = bounds
             recent = max(first, end - _RECENT)
-            found = self._read(recent, end, app_id, settled)
-            if app_id not in found and first < recent:
-                found = self._read(first, end, app_id, settled)
-        marks = {key: value for key, value in found.items() if value is not None}
-        own = marks.pop(app_id, None)
-        return (self._decoded(own) if own is not None else None), set(marks)
+            values = self._read(recent, end, app_id, settled)
+            if app_id not in values and first < recent:
+                values = self._read(first, end, app_id, settled)
+        app_ids = {key for key, value in values.items() if value is not None}
+        app_ids.discard(app_id)
+        value = values.get(app_id)
+        mark = self._decode(value) if value is not None else None
+        return mark, app_ids
 
     def _bounds(self) -> tuple[int, int] | None:
-        """Return the first offset and the one after the last record, committed or not. None: there is no topic."""
+        """Return the topic's first offset and its end offset, including uncommitted records, or None without topic."""
         from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         admin, partition = self.cluster.admin(), TopicPartition(self.topic, _PARTITION)
-        how: Any = {"isolation_level": IsolationLevel.READ_UNCOMMITTED, "request_timeout": ANSWER_S}
+        options: Any = {"isolation_level": IsolationLevel.READ_UNCOMMITTED, "request_timeout": ANSWER_S}
 
         def offset(spec: Any) -> int:
-            asked = self.cluster.answer(lambda: admin.list_offsets({partition: spec}, **how)[partition])
-            return int(asked.offset)
+            answer = self.cluster.answer(lambda: admin.list_offsets({partition: spec}, **options)[partition])
+            return int(answer.offset)
 
         missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_PARTITION)
         deadline = seams.monotonic() + ANSWER_S
@@ -112,15 +116,15 @@ class Marks:
                     raise
             if find_topic(self.cluster, self.topic) is None:
                 return None
-            seams.sleep(_PAUSE_S)  # it has no leader yet, after a start of the brokers
+            seams.sleep(_PAUSE_S)  # after a start of the brokers, the topic has no leader yet
 
     def _read(self, start: int, end: int, app_id: str, settled: bool) -> dict[str, bytes | None]:
-        """Return the last committed mark of each app id from `start` to `end`."""
+        """Return the last committed mark of each app id between two offsets."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-        found: dict[str, bytes | None] = {}
+        values: dict[str, bytes | None] = {}
         if start >= end:
-            return found
+            return values
         consumer = self.cluster.consumer(
             {
                 "group.id": GROUP,
@@ -128,71 +132,76 @@ class Marks:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 10,  # nothing new is known only after that
+                "fetch.wait.max.ms": 10,  # the broker waits this long before it reports the end of the partition
             }
         )
         try:
             consumer.assign([TopicPartition(self.topic, _PARTITION, start)])
-            began, at_open_transaction = seams.monotonic(), False
+            started, at_open_transaction = seams.monotonic(), False
             while True:
                 message = consumer.poll(0.1)
-                waited = seams.monotonic() - began
+                waited = seams.monotonic() - started
                 if message is None:
                     if at_open_transaction and not settled and waited > _SETTLING_S:
-                        return found
+                        return values
                     if waited > 2 * ANSWER_S:
                         raise self._hidden() if at_open_transaction else self._silent()
-                elif (error := message.error()) is None:
-                    found[(message.key() or b"").decode(errors="replace")] = message.value()
+                    continue
+                error = message.error()
+                if error is None:
+                    app_id_of_record = (message.key() or b"").decode(errors="replace")
+                    values[app_id_of_record] = message.value()
                 elif error.code() != KafkaError._PARTITION_EOF:
                     if not error.retriable():
                         raise KafkaException(error)
                 elif message.offset() >= end:
-                    return found
+                    return values
                 else:
                     at_open_transaction = True
         finally:
             consumer.close()
 
-    def _decoded(self, value: bytes) -> TopicMark:
+    def _decode(self, value: bytes) -> TopicMark:
         try:
             return typed.decode(value, TopicMark)
         except msgspec.DecodeError as error:
             raise Corrupt(
                 f"the newest mark in the topic {self.topic} cannot be read: {error}",
-                expected="a mark that a version of tidegate like this one has written",
-                help="use the version that wrote it, or put the mark back",
+                expected="a mark that a compatible version of tidegate has written",
+                help="use the version that wrote it, or restore the mark: `tidegate mark --help` explains how",
                 reason="BAD_MARK",
             ) from None
 
     def _hidden(self) -> Unavailable:
         return Unavailable(
-            f"a transaction has been open in the topic {self.topic} for {2 * ANSWER_S:.0f} s, and the marks behind it "
-            "are not known until it ends",
+            f"a transaction has been open in the topic {self.topic} for {2 * ANSWER_S:.0f} s, and the marks after its "
+            "start are unknown until it ends",
             expected="a topic of marks to which only one sink writes",
-            help="wait: it ends by itself within the transaction timeout of whoever began it. Give each sink marks of "
-            'its own (marks=…). If it stays, the brokers have lost its end: docs/guides/kafka-sink.md, "A transaction '
+            help="wait: it ends within its producer's transaction timeout. Use a separate topic of marks for each sink "
+            '(marks=…). If it stays open, the brokers have lost its end: see docs/guides/kafka-sink.md, "A transaction '
             'that never ends"',
             reason="MARKS_HIDDEN",
         )
 
     def _silent(self) -> Unavailable:
         return Unavailable(
-            f"the topic {self.topic} did not give its records within {2 * ANSWER_S:.0f} s",
-            help="look whether the brokers run; nothing is lost, and the next attempt tries again",
+            f"the topic {self.topic} did not return its records within {2 * ANSWER_S:.0f} s",
+            help="check that the brokers run; nothing is lost, and the next attempt tries again",
             reason="KAFKA_AWAY",
         )
 
 
 def create_marks(cluster: Cluster, topic: str, replicas: int | None) -> None:
-    """Make a topic of marks."""
+    """Create a topic of marks."""
     create_topic(cluster, topic, 1, replicas, _CONFIG)
 
 
-def mark_topic_problem(topic: FoundTopic) -> str:
-    """Return why a topic cannot keep marks. Empty: it can."""
+def mark_topic_problem(topic: TopicInfo) -> str:
+    """Return why a topic cannot store marks, or "" if it can."""
     if topic.config.get("cleanup.policy") != "compact":
         return f"its cleanup.policy is {topic.config.get('cleanup.policy')!r}, so that its last record may be deleted"
     if topic.partitions != 1:
         return f"it has {topic.partitions} partitions"
-    return "" if topic.may_write else "the login may not write to it"
+    if not topic.may_write:
+        return "the login may not write to it"
+    return ""

@@ -13,11 +13,11 @@ __all__ = ["TopicPosition", "share_of", "splits_of", "spread"]
 
 @dataclass(frozen=True)
 class TopicPosition:
-    """How far a topic has been read. A partition that is not in it has come since, and begins at 0."""
+    """How far a topic has been read. A partition that is not in `offsets` was added later, and begins at 0."""
 
     cluster: str
     topic_id: str
-    """A topic that is deleted and made again has another one."""
+    """It changes when the topic is deleted and created again."""
     offsets: Mapping[int, int]
 
     @property
@@ -39,32 +39,31 @@ class TopicPosition:
 
 
 def splits_of(begin: TopicPosition, end: Mapping[int, int]) -> Json:
-    """Return what a plan records: of each partition that has something to read, the first offset, and the one after the
-    last."""
-    ranges = {
-        str(partition): [begin.offsets[partition], offset]
-        for partition, offset in sorted(end.items())
-        if offset > begin.offsets[partition]
-    }
+    """Return the splits that a plan records: the range of offsets, end exclusive, of each partition to read."""
+    ranges = {}
+    for partition, offset in sorted(end.items()):
+        if offset > begin.offsets[partition]:
+            ranges[str(partition)] = [begin.offsets[partition], offset]
     return {"cluster": begin.cluster, "topic_id": begin.topic_id, "ranges": ranges}
 
 
 def share_of(splits: Json) -> dict[int, tuple[int, int]]:
-    """Return the ranges of a plan by partition."""
-    return {int(partition): (first, after) for partition, (first, after) in splits["ranges"].items()}
+    """Return the planned ranges by partition."""
+    return {int(partition): (first, end) for partition, (first, end) in splits["ranges"].items()}
 
 
 def spread(waiting: Mapping[int, int], bound: int | None) -> dict[int, int]:
-    """Return how many offsets to take of each partition: in all, no more than the bound.
+    """Return how many offsets to read of each partition, at most `bound` in all.
 
-    Each gives the same part of what waits in it, so that all come to the same moment; and each gives one at least, as
-    long as the bound allows.
+    Each partition gets a share in proportion to its backlog, so that all catch up at the same time, and at least one
+    offset as long as the bound allows.
     """
     total = sum(waiting.values())
     if bound is None or total <= bound:
         return dict(waiting)
-    taken, left = {}, bound
+    shares, remaining = {}, bound
     for partition, count in sorted(waiting.items(), key=lambda item: (item[1], item[0])):
-        taken[partition] = min(left, -(-count * left // total)) if total else 0
-        left, total = left - taken[partition], total - count
-    return taken
+        shares[partition] = min(remaining, -(-count * remaining // total)) if total else 0  # the quotient is rounded up
+        remaining -= shares[partition]
+        total -= count
+    return shares

@@ -1,6 +1,6 @@
-"""Records of a topic to DataFrames: exactly the planned offsets, and no record dropped silently.
+"""Reads exactly the planned offsets of a topic into a DataFrame, and drops no record silently.
 
-JSON is judged as `Files` judges it, with the same parser and the same checks.
+JSON is checked as in `Files`, with the same parser and the same rules.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ METADATA: Final[Mapping[str, str]] = {
     "offset": "bigint",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""What else a record has, with the types of the columns. Their names begin with an underscore."""
+"""The metadata of a record, with the types of their columns, whose names begin with an underscore."""
 
 JARS: Final = (
     "spark-sql-kafka-0-10_2.13",
@@ -60,12 +60,14 @@ JARS: Final = (
 )
 
 _FORMAT: Final = "kafka"
-_RECORDS_A_TASK: Final = 500_000
-"""A range of one partition that has more is read by several tasks."""
+_MAX_RECORDS_PER_TASK: Final = 500_000
+"""A longer range of a partition is split among several tasks."""
+_MAX_WAIT_MS: Final = "50"
+"""How long a broker may wait for more records before it answers. By default it waits half a second at every end."""
 
 
 class DeclaredTopic(Protocol):
-    """The arguments by which `Kafka` reads a topic."""
+    """The arguments of `Kafka` that reading needs."""
 
     @property
     def topic(self) -> str: ...
@@ -88,18 +90,14 @@ class DeclaredTopic(Protocol):
 
 
 def value_columns(source: DeclaredTopic) -> list[Column]:
-    """Return the columns that are made of a record's value."""
+    """Return the columns that contain a record's value."""
     if source.value in ("string", "bytes"):
         return [Column(VALUE, "string" if source.value == "string" else "binary")]
     return parse_ddl(source.schema)
 
 
-_WAIT_MS: Final = "50"
-"""How long a broker may wait for more records before it answers: by default half a second at the end of each range."""
-
-
 def columns_of(source: DeclaredTopic) -> list[Column]:
-    """Return all columns of the rows, in their order."""
+    """Return all columns of the rows, in order."""
     columns = value_columns(source)
     if source.on_corrupt == "keep":
         columns = [*columns, Column(CORRUPT, "string")]
@@ -109,9 +107,12 @@ def columns_of(source: DeclaredTopic) -> list[Column]:
 
 
 def metadata_columns(source: DeclaredTopic) -> list[Column]:
-    """Return the columns that are made of all but a record's value."""
-    key = [Column(KEY, "string" if source.key == "string" else "binary")] if source.key is not None else []
-    return key + [Column(f"_{name}", METADATA[name]) for name in source.metadata]
+    """Return the columns that contain a record's key and metadata."""
+    columns = []
+    if source.key is not None:
+        columns.append(Column(KEY, "string" if source.key == "string" else "binary"))
+    columns += [Column(f"_{name}", METADATA[name]) for name in source.metadata]
+    return columns
 
 
 def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: KafkaLogin, name: str) -> DataFrame:
@@ -119,48 +120,50 @@ def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: 
     ranges = share_of(splits)
     if not ranges:
         return empty_frame(spark, columns_of(source))
-    options = {f"kafka.{option}": text for option, text in login.for_java().items() if option != SERVERS}
+    starts = {str(partition): first for partition, (first, _) in ranges.items()}
+    ends = {str(partition): end for partition, (_, end) in ranges.items()}
+    options = {f"kafka.{option}": text for option, text in login.for_java().items()}
     options |= {
         f"kafka.{SERVERS}": login.servers,
         "kafka.isolation.level": "read_committed",
-        "kafka.fetch.max.wait.ms": _WAIT_MS,
+        "kafka.fetch.max.wait.ms": _MAX_WAIT_MS,
         "assign": json.dumps({source.topic: sorted(ranges)}),
-        "startingOffsets": json.dumps({source.topic: {str(at): first for at, (first, _) in ranges.items()}}),
-        "endingOffsets": json.dumps({source.topic: {str(at): after for at, (_, after) in ranges.items()}}),
+        "startingOffsets": json.dumps({source.topic: starts}),
+        "endingOffsets": json.dumps({source.topic: ends}),
         "failOnDataLoss": "true",
         "includeHeaders": "true" if "headers" in source.metadata else "false",
         "groupIdPrefix": "tidegate",
-        "maxRecordsPerPartition": str(_RECORDS_A_TASK),
+        "maxRecordsPerPartition": str(_MAX_RECORDS_PER_TASK),
     }
-    records = _loaded(spark, options)
+    records = _load(spark, options)
     if source.tombstones == "skip":
         records = records.where("value IS NOT NULL")
     if source.value == "avro":
-        from tidegate.connectors.kafka.avro import decoded
+        from tidegate.connectors.kafka.avro import decode_avro
 
-        return decoded(spark, source, records, login, name)
-    return _judged(source, records, name)
+        return decode_avro(spark, source, records, login, name)
+    return _check_records(source, records, name)
 
 
-def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     try:
         records = spark.read.format(_FORMAT).options(**options).load()
-        _ = records.schema  # a client of a Spark server asks it only now
+        _ = records.schema  # with Spark Connect, the server looks up the data source only now
         return records
     except Exception as error:
         if "DATA_SOURCE_NOT_FOUND" not in str(error) and "Failed to find" not in str(error):
             raise
         raise Invalid(
-            "this Spark cannot read Kafka: it has no data source of the name kafka",
-            expected=f"the jars {', '.join(JARS)} in it, of the versions in tidegate/spark/jars.toml",
-            help="run `tidegate spark jars`; a Spark server of your own gets them by `spark.jars`",
+            "this Spark cannot read Kafka: it has no data source named kafka",
+            expected=f"the jars {', '.join(JARS)}, in the versions of tidegate/spark/jars.toml",
+            help="run `tidegate spark jars`; for a Spark server of your own, set `spark.jars`",
             reason="KAFKA_JARS",
         ) from None
 
 
 @dataclass(frozen=True)
 class _RecordChecks:
-    """The names of columns with what is found out about each record: none that a row already has."""
+    """The names of the columns with the results of each record's checks. They differ from all columns of the rows."""
 
     text: str
     why: str
@@ -171,11 +174,12 @@ class _RecordChecks:
 
     @staticmethod
     def with_values(columns: list[Column]) -> _RecordChecks:
+        used = [column.name for column in columns]
         names = ("text", "why", "partition", "offset", "absent", "bad_key")
-        return _RecordChecks(*(free_name(f"_{name}_", [column.name for column in columns]) for name in names))
+        return _RecordChecks(*(free_name(f"_{name}_", used) for name in names))
 
     def with_record_columns(self, source: DeclaredTopic) -> list[str]:
-        """Return SQL for those that the record itself tells."""
+        """Return SQL for the checks that only need the record as Spark reads it."""
         return [
             f"{bad_key_sql(source)} AS {quoted(self.bad_key)}",
             f"partition AS {quoted(self.partition)}",
@@ -184,51 +188,54 @@ class _RecordChecks:
         ]
 
     @property
-    def record_errors(self) -> list[str]:
-        """These, quoted."""
+    def record_columns(self) -> list[str]:
+        """The names of those columns, quoted."""
         return [quoted(name) for name in (self.partition, self.offset, self.absent, self.bad_key)]
 
     def place(self, topic: str) -> str:
         """Return SQL for the place of a record."""
-        at, offset = quoted(self.partition), quoted(self.offset)
-        return f"concat('partition ', {at}, ', offset ', {offset}, ' of topic {topic}')"
+        partition, offset = quoted(self.partition), quoted(self.offset)
+        return f"concat('partition ', {partition}, ', offset ', {offset}, ' of topic {topic}')"
 
 
-def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
-    """Return the rows of records in JSON, text or bytes, each of them judged."""
+def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
+    """Return the rows of records in JSON, text or bytes, after checking each record."""
     from pyspark.sql import functions as F
 
-    columns, extra = value_columns(source), metadata_columns(source)
-    names = _RecordChecks.with_values([*columns, *extra])
+    columns, metadata = value_columns(source), metadata_columns(source)
+    names = _RecordChecks.with_values([*columns, *metadata])
     text, why = quoted(names.text), quoted(names.why)
-    rest = [*(quoted(column.name) for column in extra), *names.record_errors]
-    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.with_record_columns(source))
+    quoted_metadata = [quoted(column.name) for column in metadata]
+    carried = [*quoted_metadata, *names.record_columns]
+    metadata_exprs = [metadata_sql(column) for column in metadata]
+    frame = records.selectExpr("value", *metadata_exprs, *names.with_record_columns(source))
     if source.value == "json":
-        frame = _parsed(source, frame, columns, rest, names)
+        frame = _parse_json(source, frame, columns, carried, names)
     elif source.value == "string":
         readable, flaw = readable_sql("value"), f"CASE WHEN NOT {is_utf8_sql('value')} THEN 'bytes' END"
-        frame = frame.selectExpr(f"{readable} AS value", f"{readable} AS {text}", f"{flaw} AS {why}", *rest)
+        frame = frame.selectExpr(f"{readable} AS value", f"{readable} AS {text}", f"{flaw} AS {why}", *carried)
     else:
-        frame = frame.selectExpr("value", f"'' AS {text}", f"CAST(NULL AS string) AS {why}", *rest)
+        frame = frame.selectExpr("value", f"'' AS {text}", f"CAST(NULL AS string) AS {why}", *carried)
     if source.key == "string":
         flaw, record = f"CASE WHEN {quoted(names.bad_key)} THEN 'key' END", f"coalesce({text}, '')"
         frame = frame.withColumns({names.why: F.expr(f"coalesce({why}, {flaw})"), names.text: F.expr(record)})
     checked = columns if source.value == "json" else []
-    frame = frame.where(_good(source, columns, checked, name, names))
-    made = as_declared(columns) if checked else [quoted(column.name) for column in columns]
+    frame = frame.where(_is_good_sql(source, columns, checked, name, names))
+    selected = as_declared(columns) if checked else [quoted(column.name) for column in columns]
     if source.on_corrupt == "keep":
-        corrupt = free_name(CORRUPT, [column.name for column in (*columns, *extra)])
+        corrupt = free_name(CORRUPT, [column.name for column in (*columns, *metadata)])
         bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
         frame = frame.withColumn(corrupt, F.expr(bad))
-        made = [nulled(sql, column, f"{quoted(corrupt)} IS NULL") for sql, column in zip(made, columns, strict=True)]
-        made.append(f"{quoted(corrupt)} AS {CORRUPT}")
+        is_good = f"{quoted(corrupt)} IS NULL"
+        selected = [nulled(sql, column, is_good) for sql, column in zip(selected, columns, strict=True)]
+        selected.append(f"{quoted(corrupt)} AS {CORRUPT}")
     if source.tombstones == "keep":
-        made.append(f"{quoted(names.absent)} AS {DELETED}")
-    return frame.selectExpr(*made, *(quoted(column.name) for column in extra))
+        selected.append(f"{quoted(names.absent)} AS {DELETED}")
+    return frame.selectExpr(*selected, *quoted_metadata)
 
 
 def metadata_sql(column: Column) -> str:
-    """Return SQL for such a column of what Spark reads."""
+    """Return SQL for a metadata column, from the columns of Spark's data source."""
     name = column.name.removeprefix("_")
     if column == Column(KEY, "string"):
         return f"CASE WHEN is_valid_utf8(key) THEN CAST(key AS string) END AS {KEY}"
@@ -236,38 +243,45 @@ def metadata_sql(column: Column) -> str:
 
 
 def bad_key_sql(source: DeclaredTopic) -> str:
-    """Return SQL that is true if the key of a record cannot be its column's text."""
-    return "coalesce(NOT is_valid_utf8(key), false)" if source.key == "string" else "false"
+    """Return SQL that is true if a key is declared as text, but is not valid UTF-8."""
+    if source.key != "string":
+        return "false"
+    return "coalesce(NOT is_valid_utf8(key), false)"
 
 
-def _parsed(
-    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], names: _RecordChecks
+def _parse_json(
+    source: DeclaredTopic, frame: DataFrame, columns: list[Column], carried: list[str], names: _RecordChecks
 ) -> DataFrame:
-    """Return the frame with the columns of the schema as they are read, the text, and why it is malformed, if it is."""
+    """Return the columns of the schema as they are read, the record's text, and why it is malformed, or null."""
     from pyspark.sql import functions as F
 
     value, broken = F.col("value"), F.col("broken")
-    frame = frame.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken", *rest)
-    without_mark = F.when(value.startswith("\ufeff"), as_text("")).otherwise(value)
-    frame = frame.select(without_mark.alias("value"), "broken", *rest)
+    frame = frame.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken", *carried)
+    without_bom = F.when(value.startswith("\ufeff"), as_text("")).otherwise(value)
+    frame = frame.select(without_bom.alias("value"), "broken", *carried)
     flaw = (
         F.when(value.isNull(), F.lit(None))
         .when(broken, "bytes")
-        .when(is_flat_object(value), F.lit(None))  # as most records are
+        .when(is_flat_object(value), F.lit(None))  # true for most records, so they need no further check
         .when(~F.btrim(value, F.lit(" \t\r\n")).startswith("{"), "")
         .when(unread(value, {}), "unread")
     )
-    frame = frame.select(value, flaw.alias("flaw"), *rest)
+    frame = frame.select(value, flaw.alias("flaw"), *carried)
     all_keys = source.unknown_keys == "refuse"
-    return parse_records(frame, columns, rest, {}, text=names.text, why=names.why, all_keys=all_keys)
+    return parse_records(frame, columns, carried, {}, text=names.text, why=names.why, all_keys=all_keys)
 
 
-def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _RecordChecks) -> str:
-    """Return SQL that is true, or fails. Nothing is pushed down through it: see `fail_at_malformed`."""
+def _is_good_sql(
+    source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _RecordChecks
+) -> str:
+    """Return SQL that is true for a good record and fails otherwise.
+
+    Spark pushes nothing down through it: see `fail_at_malformed`.
+    """
     text, why = quoted(names.text), quoted(names.why)
 
     def fail(record: str, cause: str) -> str:
-        return f"raise_error({note(record, columns, name, cause, at=names.place(source.topic))})"
+        return f"raise_error({note(record, columns, name, cause, place=names.place(source.topic))})"
 
     cases = []
     if source.tombstones == "refuse":
@@ -275,4 +289,6 @@ def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], n
     if source.on_corrupt == "refuse":
         cases.append(f"WHEN {why} IS NOT NULL THEN {fail(text, f'CASE WHEN true THEN {why} END')}")
         cases.append(f"WHEN {doubt(checked)} THEN {fail(doubtful_values(checked), MISFIT)}")
-    return f"CASE {' '.join(cases)} ELSE true END" if cases else "true"
+    if not cases:
+        return "true"
+    return f"CASE {' '.join(cases)} ELSE true END"

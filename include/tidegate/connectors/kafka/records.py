@@ -1,7 +1,6 @@
-"""The form in which rows are staged for Kafka: key, value and headers as bytes, made by Spark.
+"""Stages rows for Kafka: Spark encodes key, value and headers as bytes, so that publishing only reads and sends them.
 
-After the decision they are only read and sent. JSON is written in one way, whatever the session's settings: moments in
-UTC with microseconds, and null values as null.
+JSON does not depend on the session's settings: timestamps are in UTC with microseconds, and null values are written.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ VALUE: Final = "value"
 PARTITION: Final = "partition"
 TIMESTAMP: Final = "timestamp"
 SIZE: Final = "size"
-"""The bytes of key, value and headers together: its greatest one is found without reading the rows."""
+"""The total bytes of key, value and headers. The footers of files have its maximum."""
 
 _JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -38,8 +37,8 @@ _JSON: Final = {
     "ignoreNullFields": "false",
 }
 _TEXT_TYPES: Final = ("string", "byte", "short", "integer", "long", "boolean", "date")
-"""Types with one text for each value."""
-_MOMENTS: Final = ("timestamp", "timestamp_ntz")
+"""Types whose values have exactly one text."""
+_TIMESTAMP_TYPES: Final = ("timestamp", "timestamp_ntz")
 
 
 def header_column(number: int) -> str:
@@ -49,45 +48,52 @@ def header_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class RecordForm:
-    """How a row becomes a record."""
+    """How rows become records."""
 
     key: tuple[str, ...]
-    """The columns of the key. Empty: records have none."""
+    """The columns of the key. Empty: records have no key."""
     key_as_text: bool
-    """True: the text of the only key column is the key. False: a JSON object of all of them."""
+    """True: the key is the text of its only column. False: it is a JSON object of all key columns."""
     value: ValueFormat
     omit: Sequence[str]
     headers: Mapping[str, str]
-    """The columns of headers, by name of the header."""
+    """The column of each header, by the name of the header."""
     partition: str | None
     timestamp: str | None
 
     def problems(self, schema: Json) -> list[str]:
-        """Return what rows with this schema lack."""
+        """Return why rows with this schema cannot become records."""
         types = {name: field["type"] for name, field in columns(schema).items()}
-        wanted = [("key", name, self._key_types()) for name in self.key]
-        wanted += [("header", name, ("string", "binary")) for name in self.headers.values()]
-        wanted += [("partition", name, ("integer", "short", "byte")) for name in filter(None, [self.partition])]
-        wanted += [("timestamp", name, ("timestamp",)) for name in filter(None, [self.timestamp])]
+        required = [("key", name, self._key_types()) for name in self.key]
+        required += [("header", name, ("string", "binary")) for name in self.headers.values()]
+        if self.partition:
+            required.append(("partition", self.partition, ("integer", "short", "byte")))
+        if self.timestamp:
+            required.append(("timestamp", self.timestamp, ("timestamp",)))
         if self.value != "json":
-            wanted.append((f'value="{self.value}": the', VALUE, ("string",) if self.value == "string" else ("binary",)))
+            value_type = "string" if self.value == "string" else "binary"
+            required.append((f'value="{self.value}": the', VALUE, (value_type,)))
         problems = []
-        for what, name, accepted in wanted:
+        for role, name, accepted in required:
             if name not in types:
-                problems.append(f"{what} column {name!r} is not in the output ({', '.join(types)})")
-            elif types[name] not in accepted and not (what == "key" and _is_decimal(types[name])):
-                problems.append(f"{what} column {name!r} is {render(types[name])}, not {_any_of(accepted)}")
+                problems.append(f"{role} column {name!r} is not in the output ({', '.join(types)})")
+            elif types[name] not in accepted and not (role == "key" and _is_decimal(types[name])):
+                problems.append(f"{role} column {name!r} is {render(types[name])}, not {_any_of(accepted)}")
         problems += collation_problems(schema, self.key, "key column")
-        problems += [f"omit names {name!r}, which is not in the output" for name in self.omit if name not in types]
+        for name in self.omit:
+            if name not in types:
+                problems.append(f"omit names {name!r}, which is not in the output")
         if self.value == "json" and not set(types) - set(self.omit):
             problems.append("omit leaves no column for the value")
         return problems
 
     def _key_types(self) -> tuple[str, ...]:
-        return (*_TEXT_TYPES, "binary") if self.key_as_text else (*_TEXT_TYPES, *_MOMENTS)
+        if self.key_as_text:
+            return (*_TEXT_TYPES, "binary")
+        return (*_TEXT_TYPES, *_TIMESTAMP_TYPES)
 
     def staged(self, frame: DataFrame) -> DataFrame:
-        """Return the records of rows."""
+        """Return the rows as records to stage."""
         from pyspark.sql import functions as F
 
         parts = {VALUE: self._value(frame)}
@@ -107,7 +113,7 @@ class RecordForm:
         return empty_if(frame, records.withColumn(SIZE, size))
 
     def removed(self, rows: DataFrame, staged: DataFrame) -> DataFrame:
-        """Return the keys of rows that no staged record has."""
+        """Return the keys of rows that no staged record replaces."""
         keys = rows.select(self._key(rows).alias(KEY)).distinct()
         return empty_if(rows, keys.join(staged.select(KEY), KEY, "left_anti"))
 
@@ -125,13 +131,15 @@ class RecordForm:
 
         if self.value != "json":
             return F.col(VALUE).cast("binary")
-        kept = columns_for_json(frame, [name for name in frame.columns if name not in self.omit])
-        return F.to_json(F.struct(*kept), _JSON).cast("binary")
+        names = [name for name in frame.columns if name not in self.omit]
+        return F.to_json(F.struct(*columns_for_json(frame, names)), _JSON).cast("binary")
 
 
-def _is_decimal(kind: Json) -> bool:
-    return isinstance(kind, str) and kind.startswith("decimal")
+def _is_decimal(data_type: Json) -> bool:
+    return isinstance(data_type, str) and data_type.startswith("decimal")
 
 
-def _any_of(kinds: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
+def _any_of(types: Sequence[str]) -> str:
+    if len(types) == 1:
+        return types[0]
+    return f"{', '.join(types[:-1])} or {types[-1]}"

@@ -1,8 +1,8 @@
-"""A sink that sends rows to a Kafka topic, each exactly once for readers that read committed.
+"""A sink that sends each row to a Kafka topic exactly once, for readers with isolation.level=read_committed.
 
 Spark stages the records. After the decision one process sends them in a transaction, together with a mark in a topic of
-marks. Whoever publishes first fences all who began before (that is what a transactional id is for), and only then reads
-the mark: nobody else can change it any more, so what it says holds until the transaction is committed.
+marks. A publisher first fences all earlier publishers of the sink, which is the purpose of a transactional id, and only
+then reads the mark. No other process can change it any more, so it stays valid until the transaction is committed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from tidegate import seams
 from tidegate.config.keys import seconds_in
 from tidegate.connectors.kafka import SERVERS, Cluster, KafkaLogin
-from tidegate.connectors.kafka.creating_topics import FoundTopic, create_topic, find_topic, wait_for_transactions
+from tidegate.connectors.kafka.creating_topics import TopicInfo, create_topic, find_topic, wait_for_transactions
 from tidegate.connectors.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.connectors.kafka.records import RecordForm, ValueFormat
 from tidegate.connectors.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
@@ -45,48 +45,51 @@ _RIGHTS: Final = (
     "tidegate, and to describe and write the transactional id: docs/guides/kafka-sink.md lists them"
 )
 _MARKS_ID: Final = "marks_id"
-"""In the notes of staged rows: the id of the topic of marks at that time."""
-_MAX_NUMBER: Final = 20
-_AROUND_HEADER: Final = 10
-"""Bytes of the lengths of its name and its value."""
+"""The key in the notes of staged rows for the id that the topic of marks had when they were staged."""
+_MAX_NUMBER_BYTES: Final = 20
+"""The most digits that a checkpoint's number has in its header."""
+_HEADER_OVERHEAD: Final = 10
+"""The bytes that encode the lengths of a header's name and value."""
 _PATIENCE_S: Final = 10.0
+"""How long to wait for another publisher, in addition to the time that its rows need."""
 _SLOWEST_ROWS_PER_S: Final = 50_000
 
 
 class KafkaTopic(TransactionalSink):
     """Send the rows of each checkpoint to a Kafka topic.
 
-    KafkaTopic("orders.out", servers="broker:9092", key="id")
+        KafkaTopic("orders.out", servers="broker:9092", key="id")
 
-    Readers must set isolation.level=read_committed: to others, rows of attempts that failed are visible, too.
+    Consumers must set isolation.level=read_committed. Others also see rows of failed attempts.
+
+    With a key, the sink accepts streams with retractions, such as an aggregate. It sends each new row as a record, and
+    for each key that no longer exists a tombstone, so that a compacted topic holds the current table.
 
     topic: the topic's name.
-    servers: the brokers to ask first, as "host:port,host:port".
-    connection: the name of a connection in the setting `connections`, with options of librdkafka (bootstrap.servers,
-        security.protocol, sasl.username, linger.ms …). What transactions need cannot be changed by it.
-    key: a column whose text is the record's key; or a list of columns, which become a JSON object. Records with one key
-        are in one partition, the one that Java's clients choose, too.
-    value: "json": a JSON object of all columns; text that is not valid UTF-8 is refused. "string" or "bytes": the
-        column `value`, as it is; null makes the record a tombstone.
-    omit: columns that "json" leaves out, such as those of headers.
-    headers: headers with the text or bytes of a column: their names, or a mapping from header to column.
-    checkpoint_header: the name of a header with the number of the checkpoint.
-    order_by: columns in whose order the rows of a checkpoint are sent. Without it, their order is any, though every
-        publisher sends them in the same one.
-    partition: a column with the number of the partition. Null: as the key says.
-    timestamp: a column with the record's time. Null, or without the argument: the time of sending.
-    partitions, replicas, topic_config: if there is no such topic, it is made in this form. Without `partitions`, a
-        missing topic is an error.
-    marks: the topic that keeps this sink's mark. It is made if missing; by default it is
-        <topic>.tidegate.<pipeline>.<sink>.
-    transaction_timeout: how long a transaction may take. As long may readers have to wait for one whose publisher died,
-        unless another one comes before.
-    max_rows_per_transaction: a checkpoint with more rows is sent in several transactions, one after the other, so that
-        readers see a part of it before the whole.
-    take_over: send to a topic for which an earlier pipeline of this name has left marks.
-
-    With a key it also takes a stream that replaces rows, such as an aggregate: each new row is a record, and a key that
-    is no longer there gets a tombstone, so that a compacted topic holds the table.
+    servers: the bootstrap servers, such as "one:9092,two:9092". The default is the connection's option
+        `bootstrap.servers`.
+    connection: a table of the setting `connections` with options of librdkafka, such as `sasl.username` or `linger.ms`,
+        or "airflow:ID" for a connection of Airflow. It cannot override the options that transactions depend on.
+    key: the column whose text is the record's key, or a list of columns, which become a JSON object. All records of a
+        key are in the same partition, which is the one that Java clients choose.
+    value: the format of the records' values. "json": an object with all columns; text that is not valid UTF-8 is
+        refused. "string" or "bytes": the column `value` as it is. A null value makes the record a tombstone.
+    omit: columns that "json" leaves out, such as those that become headers.
+    headers: the text or bytes columns to send as headers: a list of names, or a mapping from header to column.
+    checkpoint_header: the name of a header that holds the number of the checkpoint.
+    order_by: columns by which the rows of a checkpoint are sorted before they are sent. By default their order is
+        unspecified, but every attempt to publish sends them in the same order.
+    partition: a column with the partition number. If it is null, the key decides.
+    timestamp: a column with the record's timestamp. By default, or if it is null, the timestamp is the time of sending.
+    partitions, replicas, topic_config: how to create the topic if it does not exist. Without `partitions`, a missing
+        topic is an error.
+    marks: the topic that stores the sink's mark, by default `<topic>.tidegate.<pipeline>.<sink>`. It is created if it
+        does not exist.
+    transaction_timeout: how long a transaction may take. If a publisher dies, consumers wait this long for the end of
+        its transaction, unless another publisher starts earlier.
+    max_rows_per_transaction: a checkpoint with more rows is sent in several transactions, one after another, so
+        consumers may see a part of it before the rest.
+    take_over: send to a topic even if it has marks of an earlier pipeline with the same name.
     """
 
     kind: ClassVar[str] = "kafka"
@@ -141,7 +144,7 @@ class KafkaTopic(TransactionalSink):
 
     def target(self, place: Place) -> str:
         servers = self.servers
-        if servers is None and is_airflow_login(self.connection):  # nobody looks it up to parse a DAG
+        if servers is None and is_airflow_login(self.connection):  # no look-up while a DAG is parsed
             return f"kafka:{self.connection}/{self.topic}"
         if servers is None and self.connection is not None:
             servers = place.connection(self.connection).get(SERVERS)
@@ -170,15 +173,16 @@ class KafkaTopic(TransactionalSink):
 
     def problems(self) -> list[str]:
         form = self.form
-        problems = [
-            f"{argument} {name!r} is no name of a topic: write letters, digits, '.', '_' and '-', 249 at most"
-            for argument, name in (("topic", self.topic), ("marks", self.marks))
-            if name is not None and not _is_topic(name)
-        ]
+        problems = []
+        for argument, name in (("topic", self.topic), ("marks", self.marks)):
+            if name is not None and not _is_topic(name):
+                problems.append(
+                    f"{argument} {name!r} is not a topic name: write at most 249 letters, digits, '.', '_' and '-'"
+                )
         if self.servers is None and self.connection is None:
-            problems.append('it does not say where Kafka is: write servers="host:9092", or connection="…"')
+            problems.append('it does not name the brokers: write servers="host:9092" or connection="…"')
         if self.marks == self.topic:
-            problems.append("marks is the topic itself: marks need a compacted topic of their own")
+            problems.append("marks names the topic itself: the marks need a separate, compacted topic")
         if form.value not in ("json", "string", "bytes"):
             problems.append(f'value is {form.value!r}: write "json", "string" or "bytes"')
         elif form.value != "json" and form.omit:
@@ -191,12 +195,16 @@ class KafkaTopic(TransactionalSink):
         for argument, names in (("key", form.key), ("order_by", self.order_by), ("omit", form.omit)):
             if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
                 problems.append(f"{argument} is {list(names)!r}: name each column once")
-        numbers = [("partitions", self.partitions), ("replicas", self.replicas)]
-        for argument, number in [*numbers, ("max_rows_per_transaction", self.max_rows_per_transaction)]:
+        numbers = {
+            "partitions": self.partitions,
+            "replicas": self.replicas,
+            "max_rows_per_transaction": self.max_rows_per_transaction,
+        }
+        for argument, number in numbers.items():
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 problems.append(f"{argument} is {number!r}: write a whole number from 1")
         if self.partitions is None and (self.topic_config or self.replicas):
-            problems.append("replicas and topic_config are for a topic that is made: say with how many partitions")
+            problems.append("replicas and topic_config are for creating the topic: add partitions=…")
         try:
             if not 1 <= seconds_in(self.transaction_timeout) <= 86_400:
                 problems.append(f"transaction_timeout is {self.transaction_timeout!r}: write 1 s to 1 day")
@@ -207,58 +215,64 @@ class KafkaTopic(TransactionalSink):
     def update_problems(self, stream: str) -> list[str]:
         if not self.form.key:
             return [f"it has no key, but {stream} replaces rows that it returned before: name the key's columns"]
-        unfit = {"order_by": self.order_by, "partition": self.form.partition}
-        return [
-            f"{name} cannot be used with {stream}, which replaces rows: of a removed row only the key is known"
-            for name, given in unfit.items()
-            if given
-        ]
+        problems = []
+        for argument, value in (("order_by", self.order_by), ("partition", self.form.partition)):
+            if value:
+                problems.append(
+                    f"{argument} cannot be used with {stream}, which replaces rows: of a removed row only the key is "
+                    "known"
+                )
+        return problems
 
     def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
         names = {field["name"] for field in schema["fields"]}
-        unknown = [name for name in self.order_by if name not in names]
-        return self.form.problems(schema) + [f"order_by column {name!r} is not in the output" for name in unknown]
+        problems = self.form.problems(schema)
+        for name in self.order_by:
+            if name not in names:
+                problems.append(f"order_by column {name!r} is not in the output")
+        return problems
 
     def rows_stay_reason(self) -> str:
-        return f"the topic {self.topic} keeps what it was given, and readers may have read it"
+        return f"records cannot be removed from the topic {self.topic}, and consumers may have read them"
 
     # --- before a checkpoint is planned ---------------------------------------------------------------------
 
     def check(self, context: SinkContext) -> None:
         cluster = self._cluster(context)
-        topic = self._topics(cluster, context)
+        topic = self._ensure_topics(cluster, context)
         self._refuse_other_topic(self._mark(cluster, context, settled=False), topic, context)
 
-    def _topics(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
-        """Return the topic. Both it and the one of marks can be used after this, and are made if they should be."""
+    def _ensure_topics(self, cluster: Cluster, context: SinkContext) -> TopicInfo:
+        """Return the topic. Check it and the topic of marks, and create them if the declaration allows it."""
         topic = find_topic(cluster, self.topic)
         if topic is None and self.partitions is not None:
             create_topic(cluster, self.topic, self.partitions, self.replicas, self.topic_config)
             topic = find_topic(cluster, self.topic)
-        topic = self._usable(topic, context)
+        topic = self._checked_topic(topic, context)
         marks = find_topic(cluster, self._marks_topic(context))
         if marks is None:
             try_transaction(cluster, topic, context.app_id, self._timeout_s)
             create_marks(cluster, self._marks_topic(context), self.replicas)
-        elif problem := mark_topic_problem(marks):
+            return topic
+        problem = mark_topic_problem(marks)
+        if problem:
             raise Invalid(
-                f"sink {context.sink!r}: the topic {marks.name} cannot keep its mark: {problem}",
-                expected="a topic with one partition and cleanup.policy = compact, that the login may write to",
-                help="correct the topic, or name another one by marks=…, which is made if it does not exist",
+                f"sink {context.sink!r}: the topic {marks.name} cannot store its mark: {problem}",
+                expected="a topic with one partition and cleanup.policy=compact, to which the login may write",
+                help="correct the topic, or name another one with marks=…, which is created if it does not exist",
                 reason="BAD_MARKS",
             )
         return topic
 
     def last(self, context: SinkContext) -> int | None:
-        mark = self._mark(self._cluster(context), context, settled=False)
-        return mark.last if mark is not None else None
+        return _last_checkpoint(self._mark(self._cluster(context), context, settled=False))
 
-    def _usable(self, topic: FoundTopic | None, context: SinkContext) -> FoundTopic:
+    def _checked_topic(self, topic: TopicInfo | None, context: SinkContext) -> TopicInfo:
         """Return the topic. Raise Invalid if this sink cannot send to it."""
         if topic is None:
             raise Invalid(
-                f"sink {context.sink!r}: there is no topic {self.topic} at {self.target(context.place)}",
-                expected="a topic that exists, or a declaration that says how to make it",
+                f"sink {context.sink!r}: the topic {self.topic} does not exist at {self.target(context.place)}",
+                expected="a topic that exists, or a declaration that says how to create it",
                 help="correct the name, create the topic, or add partitions=… to the sink",
                 reason="NO_TOPIC",
             )
@@ -266,14 +280,14 @@ class KafkaTopic(TransactionalSink):
             raise Invalid(
                 f"sink {context.sink!r}: the login may not write to the topic {self.topic}",
                 expected="the right to write to it",
-                help="let the cluster's owner grant it",
+                help="ask the owner of the cluster to grant it",
                 reason="NOT_ALLOWED",
             )
         if topic.is_compacted and not self.form.key:
             raise Invalid(
                 f"sink {context.sink!r}: the topic {self.topic} is compacted, and the sink has no key",
                 expected="a key for each record of a compacted topic",
-                help="add key=… to the sink, or take compact out of the topic's cleanup.policy",
+                help="add key=… to the sink, or remove compact from the topic's cleanup.policy",
                 reason="NO_KEY",
             )
         return topic
@@ -281,28 +295,32 @@ class KafkaTopic(TransactionalSink):
     # --- staging --------------------------------------------------------------------------------------------
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
-        return self.form.staged(frame.orderBy(*self.order_by) if self.order_by else frame)
+        if self.order_by:
+            frame = frame.orderBy(*self.order_by)
+        return self.form.staged(frame)
 
     def removed_form(self, removed: DataFrame, staged: DataFrame, context: SinkContext) -> DataFrame:
         return self.form.removed(removed, staged)
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
-        return self._checked(super().prepare(frame, context, staging), context)
+        return self._check_staged(super().prepare(frame, context, staging), context)
 
     def prepare_with_retractions(
         self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
     ) -> Prepared:
-        prepared = self._checked(super().prepare_with_retractions(frame, retractions, context, staging), context)
+        prepared = self._check_staged(super().prepare_with_retractions(frame, retractions, context, staging), context)
         if prepared.committable is not None:
             part = typed.convert(prepared.committable, StagedPart)
             refuse_ambiguous_keys(part, self.staging_folder(context), context.sink)
         return prepared
 
-    def _checked(self, prepared: Prepared, context: SinkContext) -> Prepared:
+    def _check_staged(self, prepared: Prepared, context: SinkContext) -> Prepared:
+        """Refuse rows that the topic would not accept, and note the id of the topic of marks."""
         if prepared.committable is None:
             return prepared
         cluster = self._cluster(context)
-        topic, marks = self._usable(find_topic(cluster, self.topic), context), self._find_marks(cluster, context)
+        topic = self._checked_topic(find_topic(cluster, self.topic), context)
+        marks = self._find_marks(cluster, context)
         part = typed.convert(prepared.committable, StagedPart)
         refuse_unsendable(part, self.staging_folder(context), topic, context.sink, self._size_of_headers())
         part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
@@ -312,7 +330,7 @@ class KafkaTopic(TransactionalSink):
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         cluster = self._cluster(context)
-        topic = self._usable(find_topic(cluster, self.topic), context)
+        topic = self._checked_topic(find_topic(cluster, self.topic), context)
         with cluster.errors(f"publishing to the topic {self.topic}"):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
             try:
@@ -324,11 +342,11 @@ class KafkaTopic(TransactionalSink):
             finally:
                 sender.close()
 
-    def _send(self, rows: StagedRows, sender: Sender, topic: FoundTopic, context: SinkContext) -> bool:
-        sender.fence_earlier_publishers()  # before the mark is read: from here on nobody else can change it
+    def _send(self, rows: StagedRows, sender: Sender, topic: TopicInfo, context: SinkContext) -> bool:
+        sender.fence_earlier_publishers()  # from here on, no other process can change the mark that is read next
         cluster = self._cluster(context)
         before = self._mark(cluster, context, settled=True)
-        if (before.last if before is not None else None) != rows.after:
+        if _last_checkpoint(before) != rows.after:
             return False
         if before is None:
             self._refuse_lost_marks(rows, cluster, context)
@@ -336,27 +354,30 @@ class KafkaTopic(TransactionalSink):
         wait_for_transactions(cluster, topic)
         mark = _first_mark(topic, rows.checkpoint, rows.after, rows.attempt)
         if before is not None and before.checkpoint == rows.checkpoint:
-            mark = before  # an earlier publisher has sent a part of it
-        marks, total, fixed = self._marks_topic(context), rows.count + rows.removed_count, self._fixed_headers(rows)
-        numbers = {name: number for number, name in enumerate(self.form.headers)}
-        sent, begun = mark.records, False
-        for batch, ends in cut_into_parts(_in_order(rows), sent, self.max_rows_per_transaction):
-            if not begun:
+            mark = before  # an earlier publisher has sent a part of this checkpoint
+        marks_topic = self._marks_topic(context)
+        total = rows.count + rows.removed_count
+        fixed_headers = self._fixed_headers(rows)
+        header_numbers = {name: number for number, name in enumerate(self.form.headers)}
+        sent, is_open = mark.records, False
+        for batch, ends_part in cut_into_parts(_in_order(rows), sent, self.max_rows_per_transaction):
+            if not is_open:
                 sender.begin()
-            sender.send(batch, numbers, fixed)
-            sent, begun = sent + batch.num_rows, True
-            if ends and sent < total:
-                sender.commit(marks, msgspec.structs.replace(mark, records=sent))
-                begun = False
-        if not begun:
+                is_open = True
+            sender.send(batch, header_numbers, fixed_headers)
+            sent += batch.num_rows
+            if ends_part and sent < total:
+                sender.commit(marks_topic, msgspec.structs.replace(mark, records=sent))
+                is_open = False
+        if not is_open:
             sender.begin()
-        sender.commit(marks, msgspec.structs.replace(mark, records=sent, complete=True))
-        self._mark(cluster, context, settled=True)  # until it can be read the staged files are needed
+        sender.commit(marks_topic, msgspec.structs.replace(mark, records=sent, complete=True))
+        self._mark(cluster, context, settled=True)  # the staged files are needed until readers can see the mark
         return True
 
     def set_mark(self, last: int | None, context: SinkContext) -> None:
         cluster = self._cluster(context)
-        topic = self._topics(cluster, context)
+        topic = self._ensure_topics(cluster, context)
         mark = _first_mark(topic, last or NO_CHECKPOINT, None, "by hand", complete=True)
         with cluster.errors(f"putting back the mark of the topic {self.topic}"):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
@@ -366,8 +387,8 @@ class KafkaTopic(TransactionalSink):
                 sender.commit(self._marks_topic(context), mark)
             except ProducerFenced:
                 raise Unavailable(
-                    f"somebody published to the topic {self.topic} at the same time: its mark was not changed",
-                    help="look at the mark, then do it again if it is still wrong",
+                    f"another process published to the topic {self.topic} at the same time: its mark was not changed",
+                    help="check the mark, and repeat the command if it is still wrong",
                     reason="OVERTAKEN",
                 ) from None
             finally:
@@ -375,8 +396,10 @@ class KafkaTopic(TransactionalSink):
             self._mark(cluster, context, settled=True)
 
     def _wait_for_other_publisher(self, rows: StagedRows, context: SinkContext) -> bool:
-        """Wait a while for the publisher that has fenced this one. If both came back at once, they might fence each
-        other without end."""
+        """Wait for the publisher that has fenced this one, and return whether it has published the checkpoint.
+
+        If both tried again at once, they might fence each other endlessly.
+        """
         deadline = seams.monotonic() + _PATIENCE_S + rows.count / _SLOWEST_ROWS_PER_S
         while seams.monotonic() < deadline:
             last = self.last(context)
@@ -410,82 +433,86 @@ class KafkaTopic(TransactionalSink):
             return name
         raise Invalid(
             f"sink {context.sink!r}: the name of its topic of marks would be too long: {name}",
-            expected=f"{_MAX_TOPIC_LENGTH} characters at most",
-            help="give it a shorter name with marks=…",
+            expected=f"at most {_MAX_TOPIC_LENGTH} characters",
+            help="set a shorter name with marks=…",
             reason="BAD_MARKS",
         )
 
     def _mark(self, cluster: Cluster, context: SinkContext, *, settled: bool) -> TopicMark | None:
-        """Return the last mark of this sink. Raise Invalid if there is none, but one of an earlier pipeline."""
+        """Return the last mark of this sink. Raise Invalid if only an earlier pipeline has left marks."""
         name = self._marks_topic(context)
-        own, found = Marks(cluster, name).read(context.app_id, settled=settled)
-        others = {app_id for app_id in found if app_id.endswith(f"/{context.sink}")}  # sinks may share a topic of marks
-        if own is None and others and not self.take_over:
+        mark, app_ids = Marks(cluster, name).read(context.app_id, settled=settled)
+        # Sinks may share a topic of marks, so marks of other sinks are fine.
+        foreign = sorted(app_id for app_id in app_ids if app_id.endswith(f"/{context.sink}"))
+        if mark is None and foreign and not self.take_over:
             raise Invalid(
-                f"sink {context.sink!r}: the topic {name} has marks of another pipeline: {', '.join(sorted(others))}; "
+                f"sink {context.sink!r}: the topic {name} has marks of another pipeline: {', '.join(foreign)}; "
                 f"this one is {context.app_id}",
                 expected="the pipeline that has sent to this topic before, with its checkpoints",
                 help="was the pipeline's root wiped or moved? Point it to the old root, use other topics, or declare "
                 "the sink with take_over=True: the old one's records stay, and this one starts from the beginning",
                 reason="OTHER_OWNER",
             )
-        return own
+        return mark
 
     def _size_of_headers(self) -> int:
-        """Return the bytes that headers of a record may have beyond what is staged of them."""
-        around = _AROUND_HEADER * len(self.form.headers)
+        """Return how many bytes a record's headers may have in addition to those that are staged."""
+        overhead = _HEADER_OVERHEAD * len(self.form.headers)
         if self.checkpoint_header is None:
-            return around
-        return around + _AROUND_HEADER + len(self.checkpoint_header.encode()) + _MAX_NUMBER
+            return overhead
+        return overhead + _HEADER_OVERHEAD + len(self.checkpoint_header.encode()) + _MAX_NUMBER_BYTES
 
     def _fixed_headers(self, rows: StagedRows) -> Headers:
-        name = self.checkpoint_header
-        return [(name, str(rows.checkpoint).encode())] if name is not None else []
+        if self.checkpoint_header is None:
+            return []
+        return [(self.checkpoint_header, str(rows.checkpoint).encode())]
 
-    def _refuse_other_topic(self, mark: TopicMark | None, topic: FoundTopic, context: SinkContext) -> None:
+    def _refuse_other_topic(self, mark: TopicMark | None, topic: TopicInfo, context: SinkContext) -> None:
         if mark is None or (mark.cluster, mark.topic_id) == (topic.cluster, topic.id):
             return
         raise Invalid(
             f"sink {context.sink!r}: the topic {self.topic} is not the one that has the checkpoints up to {mark.last}: "
-            f"it was topic {mark.topic_id} of cluster {mark.cluster}, and is {topic.id} of {topic.cluster} now",
-            expected="the same topic: another one lacks the records of earlier checkpoints",
-            help="if it was made again on purpose, give the sink another name, or move its mark: `tidegate mark "
-            "--help` tells how",
+            f"it was topic {mark.topic_id} of cluster {mark.cluster}, and is now {topic.id} of {topic.cluster}",
+            expected="the same topic: a new one lacks the records of earlier checkpoints",
+            help="if it was created again on purpose, rename the sink or move its mark: `tidegate mark --help` "
+            "explains how",
             reason="TOPIC_RECREATED",
         )
 
     def _refuse_lost_marks(self, rows: StagedRows, cluster: Cluster, context: SinkContext) -> None:
-        """Raise Invalid if there is no mark because the topic of marks is not the one that was there when the rows were
-        staged: whether they have been sent is not known then."""
-        found = self._find_marks(cluster, context)
-        if any(part.notes.get(_MARKS_ID, found.id) != found.id for part in rows.parts):
-            raise self._missing_marks_error(context, "was deleted and made again")
+        """Raise Invalid if the topic of marks was replaced after the rows were staged.
 
-    def _find_marks(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
-        found = find_topic(cluster, self._marks_topic(context))
-        if found is None:
+        The mark may then be lost, so it is unknown whether the rows have been sent.
+        """
+        marks = self._find_marks(cluster, context)
+        if any(part.notes.get(_MARKS_ID, marks.id) != marks.id for part in rows.parts):
+            raise self._missing_marks_error(context, "was deleted and created again")
+
+    def _find_marks(self, cluster: Cluster, context: SinkContext) -> TopicInfo:
+        marks = find_topic(cluster, self._marks_topic(context))
+        if marks is None:
             raise self._missing_marks_error(context, "was deleted")
-        return found
+        return marks
 
-    def _missing_marks_error(self, context: SinkContext, what: str) -> Invalid:
+    def _missing_marks_error(self, context: SinkContext, event: str) -> Invalid:
         return Invalid(
-            f"sink {context.sink!r}: the topic {self._marks_topic(context)}, which says what the topic {self.topic} "
-            f"has, {what}",
-            expected="the topic of marks that was made before the first checkpoint",
-            help="look into the topic, then put the mark back: `tidegate mark --help` tells how",
+            f"sink {context.sink!r}: the topic {self._marks_topic(context)}, which records the checkpoints in "
+            f"{self.topic}, {event}",
+            expected="the topic of marks that was created before the first checkpoint",
+            help="check the topic, then restore the mark: `tidegate mark --help` explains how",
             reason="MARKS_GONE",
         )
 
 
 def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one committable after the other: a later one may remove a key that an earlier one adds."""
+    """Yield the records part by part, in order: a later part may remove a key that an earlier one adds."""
     for part in rows.split_by_part():
         yield from part.removed_batches()
         yield from part.batches()
 
 
 def _first_mark(
-    topic: FoundTopic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False
+    topic: TopicInfo, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False
 ) -> TopicMark:
     return TopicMark(
         checkpoint=checkpoint,
@@ -496,6 +523,10 @@ def _first_mark(
         cluster=topic.cluster,
         attempt=attempt,
     )
+
+
+def _last_checkpoint(mark: TopicMark | None) -> int | None:
+    return mark.last if mark is not None else None
 
 
 def _is_topic(name: object) -> bool:

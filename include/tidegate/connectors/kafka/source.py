@@ -1,4 +1,4 @@
-"""A source of records of a Kafka topic: each committed record is read exactly once."""
+"""A source that reads each committed record of a Kafka topic exactly once."""
 
 from __future__ import annotations
 
@@ -25,46 +25,52 @@ if TYPE_CHECKING:
 __all__ = ["Kafka"]
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_FINEST_AGE_S, _COARSEST_AGE_S, _PRECISION = 1.0, 10 * 365 * 86_400.0, 1.1
-"""Bounds of a search for the age of a record, and its precision: a tenth."""
+_MIN_AGE_S: Final = 1.0
+_MAX_AGE_S: Final = 10 * 365 * 86_400.0
+_AGE_PRECISION: Final = 1.1
+"""The search for a record's age ends when its bounds differ by less than a tenth."""
 
 
 class Kafka(Source):
-    """Records of a topic, in ranges of offsets of each partition.
+    """Read a Kafka topic, by ranges of offsets per partition.
 
-    Kafka("orders", servers="broker:9092", schema="id long, country string, at timestamp")
-    Kafka("orders", connection="events", value="avro", registry="http://registry:8081", schema="…", key="string")
+        Kafka("orders", servers="broker:9092", schema="id long, country string, at timestamp")
+        Kafka("orders", connection="events", value="avro", registry="http://registry:8081", schema="…", key="string")
 
-    servers: brokers to ask first, such as "one:9092,two:9092". None: the connection's option bootstrap.servers.
-    connection: a table of the setting `connections` with librdkafka's options, such as sasl.username, or
-        "airflow:ID", one of Airflow's. Nothing of it is recorded or shown.
-    value: what the records' values are: "json", one object each; "avro", with their schemas in a registry; "string",
-        text in UTF-8, as one column `value`; "bytes", the same as it is.
-    schema: the columns of JSON and Avro, as DDL. Keys and fields that it lacks are left out.
-    key: "string" or "bytes": a column `_key`.
-    metadata: any of "timestamp", "partition", "offset" and "headers": columns `_timestamp` and so on.
-    start: where to begin. "earliest": with all that is there; "latest": with what comes after the first look; a moment
-        (a datetime with a zone): with the first record from then on; offsets of all partitions, such as {0: 17, 1: 0}.
-        All but "earliest" are looked up once, and recorded. Partitions that come later are read from their beginning.
-    max_offsets: a bound of one checkpoint, spread over the partitions so that each gives the same part of what waits in
-        it. There are fewer records than offsets in a topic with transactions.
-    on_corrupt: "refuse" fails the checkpoint at the first malformed record and names its partition and offset. "keep"
-        adds a column `_corrupt_record` with the record's text (of Avro, in Base64), null for good ones; the other
-        columns of the value are then null.
-    unknown_keys: of JSON objects, "ignore" or "refuse": as in `Files`.
+    Only committed records are read: records of aborted transactions are left out, and a range ends before the first
+    record of an open transaction.
+
+    topic: the topic's name.
+    servers: the bootstrap servers, such as "one:9092,two:9092". The default is the connection's option
+        `bootstrap.servers`.
+    connection: a table of the setting `connections` with options of librdkafka, such as `sasl.username`, or
+        "airflow:ID" for a connection of Airflow. Its options are neither recorded nor shown.
+    value: the format of the records' values. "json": one object per record. "avro": Avro with schemas from a registry.
+        "string": UTF-8 text in one column, `value`. "bytes": the raw bytes in one column, `value`.
+    schema: the columns of JSON and Avro values, in DDL. Other keys and fields are ignored.
+    key: "string" or "bytes" adds the record's key as a column `_key`.
+    metadata: any of "timestamp", "partition", "offset" and "headers". Each adds a column, such as `_timestamp`.
+    start: where to begin. "earliest": at the oldest record. "latest": at the first record that arrives after the first
+        look at the topic. A datetime with a time zone: at the first record from that moment on. A mapping: at these
+        offsets of all partitions, such as {0: 17, 1: 0}. All but "earliest" are resolved once and recorded. Partitions
+        added later are read from their beginning.
+    max_offsets: the most offsets that one checkpoint reads, divided among the partitions in proportion to their
+        backlog. A topic with transactions has fewer records than offsets.
+    on_corrupt: what to do with a malformed record. "refuse" fails the checkpoint and reports the record's partition and
+        offset. "keep" adds a column `_corrupt_record` with the record's text (of Avro, in Base64), which is null for
+        good records; the other columns of a malformed record's value are null.
+    unknown_keys: with JSON, "ignore" drops keys that the schema lacks, and "refuse" treats a record that has such a key
+        as malformed, as in `Files`.
     tombstones: what to do with a record whose value is null: "refuse" it, "skip" it, or "keep" it as a row whose value
-        has nulls only, with a column `_deleted`, which is true.
-    allow_compacted: read a topic although it is compacted. A range then has fewer records when it is read again: only
-        for pipelines that need nothing but the last record of a key.
-    on_expired: what to do if records have expired that were not read yet: "refuse" to plan, or "skip" to the oldest
-        that are left.
-    registry: the address of the schema registry of records in Avro. The connection's option
-        schema.registry.basic.auth.user.info logs in there.
-    group: a consumer group whose offsets are set after each checkpoint, for tools that watch how far it is behind.
-        tidegate does not rely on it. No other consumer may be in that group.
-
-    Only what is decided is read: records of transactions that were aborted are left out, and a range ends before the
-    first record of an open one.
+        columns are null. "keep" adds a column `_deleted`, which is true for such rows.
+    allow_compacted: read the topic even if it is compacted. A range may then have fewer records when it is read again,
+        so set this only for a pipeline that needs no more than the last record of each key.
+    on_expired: what to do if records expired before they were read: "refuse" to plan, or "skip" to the oldest record
+        that is left.
+    registry: the URL of the schema registry, for Avro. To log in there, set the connection's option
+        `schema.registry.basic.auth.user.info`.
+    group: a consumer group whose offsets are set after each checkpoint, for tools that monitor consumer lag. tidegate
+        does not read them. No other consumer may use the group.
     """
 
     kind = "kafka"
@@ -136,85 +142,106 @@ class Kafka(Source):
     # -- planning --------------------------------------------------------------------------------------
 
     def beginning(self, context: SourceContext) -> Json | None:
-        """See Source: all but "earliest" depend on the moment."""
+        """See Source: all but "earliest" depend on the moment of the call."""
         if self.start == "earliest":
             return None
-        asked, topic = self._topic(context)
-        first, end = asked.ends(topic.partitions)
+        client, topic = self._topic(context)
+        first, end = client.ends(topic.partitions)
         if isinstance(self.start, datetime):
             moment_ms = round(self.start.timestamp() * 1000)
-            # Brokers take negative moments for words, such as -1 for "latest".
-            since = asked.since(topic.partitions, moment_ms) if moment_ms >= 0 else first
-            offsets = {partition: end[partition] if offset is None else offset for partition, offset in since.items()}
+            offsets = first
+            # Brokers read negative moments as codes, such as -1 for "latest".
+            if moment_ms >= 0:
+                since = client.since(topic.partitions, moment_ms)
+                offsets = {}
+                for partition, offset in since.items():
+                    offsets[partition] = end[partition] if offset is None else offset
         elif isinstance(self.start, Mapping):
             offsets = dict(self.start)
-            if any(not first.get(at, 1) <= offset <= end.get(at, 0) for at, offset in offsets.items()) or set(
-                offsets
-            ) != set(first):
+            if set(offsets) != set(first) or any(
+                not first[partition] <= offset <= end[partition] for partition, offset in offsets.items()
+            ):
                 raise errors.no_such_start(context.source, self.topic, offsets, first, end)
         else:
             offsets = end
         return TopicPosition(topic.cluster, topic.id, offsets).json
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """Plan the next offsets of each partition, up to where every transaction is decided."""
-        asked, topic = self._topic(context)
-        written = asked.written(topic.partitions)  # before the ends: what comes meanwhile waits for no transaction
-        first, end = asked.ends(topic.partitions)
+        """Plan the next offsets of each partition, up to its first open transaction."""
+        client, topic = self._topic(context)
+        # Asked before the ends, so that records that arrive in between do not seem to wait for a transaction.
+        written = client.written(topic.partitions)
+        first, end = client.ends(topic.partitions)
         before = TopicPosition.of(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
         last = end
         if context.stop_position is not None:
-            until = TopicPosition.of(context.stop_position, context.source).offsets
-            last = {at: min(end[at], until.get(at, 0)) for at in end}
-        waiting = {at: last[at] - begin.offsets[at] for at in topic.partitions if last[at] > begin.offsets[at]}
-        taken = spread(waiting, context.bound(self.max_offsets))
-        known = before.offsets if before is not None else topic.partitions
-        after = {
-            at: offset + taken.get(at, 0)
-            for at, offset in begin.offsets.items()
-            if at in known or offset or taken.get(at)
-        }
-        count, left = sum(taken.values()), sum(waiting.values()) - sum(taken.values())
-        behind_open = sum(max(written[at] - end[at], 0) for at in topic.partitions)
-        ends = {at: begin.offsets[at] + taken.get(at, 0) for at in topic.partitions}
-        behind = tuple(at for at in topic.partitions if max(written[at], end[at]) > ends[at])
+            stop = TopicPosition.of(context.stop_position, context.source).offsets
+            last = {partition: min(end[partition], stop.get(partition, 0)) for partition in end}
+        waiting = {}
+        for partition in topic.partitions:
+            if last[partition] > begin.offsets[partition]:
+                waiting[partition] = last[partition] - begin.offsets[partition]
+        to_read = spread(waiting, context.bound(self.max_offsets))
+        ends = {}
+        open_count = 0
+        partitions_with_more = []
+        for partition in topic.partitions:
+            ends[partition] = begin.offsets[partition] + to_read.get(partition, 0)
+            open_count += max(written[partition] - end[partition], 0)
+            if max(written[partition], end[partition]) > ends[partition]:
+                partitions_with_more.append(partition)
+        recorded_partitions = before.offsets if before is not None else topic.partitions
+        after = {}
+        for partition in begin.offsets:
+            # A partition that is not recorded begins at 0, so a new one is recorded once its offset is not 0.
+            if partition in recorded_partitions or ends[partition]:
+                after[partition] = ends[partition]
+        count = sum(to_read.values())
+        waiting_after = sum(waiting.values()) - count
+        seconds = None
+        if partitions_with_more:
+            seconds = _age_of_oldest_waiting(client, tuple(partitions_with_more), ends)
         position = TopicPosition(topic.cluster, topic.id, after)
         return Planned(
             end=position.json if count or expired else start,
-            splits=splits_of(begin, {at: begin.offsets[at] + number for at, number in taken.items()}),
+            splits=splits_of(begin, {partition: ends[partition] for partition in to_read}),
             is_empty=not count,
-            has_more=left > 0,
-            summary=_summary(taken, len(topic.partitions), expired, behind_open),
+            has_more=waiting_after > 0,
+            summary=_summary(to_read, len(topic.partitions), expired, open_count),
             amount=count,
-            lag=Lag(rows=left + behind_open, seconds=_age_of_waiting(asked, behind, ends) if behind else None),
+            lag=Lag(rows=waiting_after + open_count, seconds=seconds),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
-        """Check that the topic is the one that was planned, and still has every planned offset."""
+        """Check that this is the topic that was planned, and that it still has every planned offset."""
         ranges = share_of(splits)
         if not ranges:
             return Amount(rows=0)
-        asked, topic = self._topic(context)
+        client, topic = self._topic(context)
         planned = TopicPosition(splits["cluster"], splits["topic_id"], {})
         _refuse_other_topic(planned, topic, self.topic, context.source)
-        first, end = asked.ends(topic.partitions)
-        gone = {at: (begin, first[at]) for at, (begin, _) in ranges.items() if first[at] > begin}
-        if gone:
-            raise errors.planned_records_deleted_error(context.source, self.topic, gone)
-        back = {at: (after, end[at]) for at, (_, after) in ranges.items() if end[at] < after}
-        if back:
-            raise errors.partition_went_back_error(context.source, self.topic, back)
-        return None  # there are fewer records than offsets, if there are transactions
+        first, end = client.ends(topic.partitions)
+        deleted, went_back = {}, {}
+        for partition, (begin, after) in ranges.items():
+            if first[partition] > begin:
+                deleted[partition] = (begin, first[partition])
+            if end[partition] < after:
+                went_back[partition] = (after, end[partition])
+        if deleted:
+            raise errors.planned_records_deleted_error(context.source, self.topic, deleted)
+        if went_back:
+            raise errors.partition_went_back_error(context.source, self.topic, went_back)
+        return None  # with transactions, a range has fewer records than offsets
 
     def _topic(self, context: SourceContext) -> tuple[SourceTopic, TopicState]:
         login = self._login(context)
-        login.for_java()  # told now, not when a job reads
-        asked = SourceTopic(self.topic, login)
-        topic = asked.state(look_at_settings=not self.allow_compacted)
+        login.for_java()  # raises an error for a bad login now, not only when a job reads
+        client = SourceTopic(self.topic, login)
+        topic = client.state(read_settings=not self.allow_compacted)
         if topic.compacted:
             raise errors.compacted(context.source, self.topic)
-        return asked, topic
+        return client, topic
 
     def _login(self, context: SourceContext) -> KafkaLogin:
         return KafkaLogin.of(self.servers, self.connection, context.place)
@@ -231,16 +258,23 @@ class Kafka(Source):
         if before is None:
             return TopicPosition(topic.cluster, topic.id, dict(first)), 0
         _refuse_other_topic(before, topic, self.topic, source)
-        offsets = {at: before.offsets.get(at, 0) for at in topic.partitions}
-        gone = {at: (offset, first[at]) for at, offset in offsets.items() if first[at] > offset}
-        if gone and self.on_expired == "refuse":
-            raise errors.records_expired(source, self.topic, gone)
-        offsets |= {at: oldest for at, (_, oldest) in gone.items()}
-        back = {at: (offset, end[at]) for at, offset in offsets.items() if end[at] < offset}
-        if back:
-            raise errors.partition_went_back_error(source, self.topic, back)
-        expired = sum(oldest - offset for offset, oldest in gone.values())
-        return TopicPosition(topic.cluster, topic.id, offsets), expired
+        offsets = {partition: before.offsets.get(partition, 0) for partition in topic.partitions}
+        expired = {}
+        for partition, offset in offsets.items():
+            if first[partition] > offset:
+                expired[partition] = (offset, first[partition])
+        if expired and self.on_expired == "refuse":
+            raise errors.records_expired(source, self.topic, expired)
+        for partition, (_, oldest) in expired.items():
+            offsets[partition] = oldest
+        went_back = {}
+        for partition, offset in offsets.items():
+            if end[partition] < offset:
+                went_back[partition] = (offset, end[partition])
+        if went_back:
+            raise errors.partition_went_back_error(source, self.topic, went_back)
+        expired_count = sum(oldest - offset for offset, oldest in expired.values())
+        return TopicPosition(topic.cluster, topic.id, offsets), expired_count
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -256,12 +290,14 @@ class Kafka(Source):
             return True
         if position is None:
             return False
-        here, there = TopicPosition.of(position, context.source), TopicPosition.of(other, context.source)
-        same = (here.cluster, here.topic_id) == (there.cluster, there.topic_id)
-        return same and all(here.offsets.get(at, 0) >= offset for at, offset in there.offsets.items())
+        reached, required = TopicPosition.of(position, context.source), TopicPosition.of(other, context.source)
+        same_topic = (reached.cluster, reached.topic_id) == (required.cluster, required.topic_id)
+        return same_topic and all(
+            reached.offsets.get(partition, 0) >= offset for partition, offset in required.offsets.items()
+        )
 
     def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:
-        """See Source: sets the offsets of the consumer group, if one is declared."""
+        """See Source. Sets the offsets of the consumer group, if one is declared."""
         if self.group is not None:
             position = TopicPosition.of(end, context.source)
             SourceTopic(self.topic, self._login(context)).commit(self.group, position.offsets)
@@ -274,37 +310,41 @@ def _refuse_other_topic(before: TopicPosition, topic: TopicState, name: str, sou
         raise errors.topic_recreated_error(source, name, before.topic_id, topic.id)
 
 
-def _age_of_waiting(asked: SourceTopic, behind: tuple[int, ...], ends: Mapping[int, int]) -> float | None:
-    """Return the age of the oldest record after the range, to a tenth, by the records' times. behind: partitions that
-    have some.
+def _age_of_oldest_waiting(client: SourceTopic, partitions: tuple[int, ...], ends: Mapping[int, int]) -> float | None:
+    """Return the age of the oldest record after the range, to a tenth, by the records' own times.
 
-    Brokers find the first record from a moment on. So the age is searched for: each record that waits is younger if, in
-    every partition, none from then on comes before the range's end.
+    Brokers only look up the first record from a moment on, so this is a binary search: the waiting records of all
+    `partitions` are younger than an age if no partition has its first record of that age or younger before `ends`.
     """
     now_ms = seams.now().timestamp() * 1000
 
     def all_younger(age_s: float) -> bool:
-        since = asked.since(behind, max(round(now_ms - age_s * 1000), 0), committed=False)
-        return all(offset is not None and offset <= ends[at] for at, offset in since.items())
+        since = client.since(partitions, max(round(now_ms - age_s * 1000), 0), committed=False)
+        return all(offset is not None and offset <= ends[partition] for partition, offset in since.items())
 
-    young, old = _FINEST_AGE_S, _COARSEST_AGE_S
-    while old > young * _PRECISION:
+    young, old = _MIN_AGE_S, _MAX_AGE_S
+    while old > young * _AGE_PRECISION:
         middle = (young * old) ** 0.5
         if all_younger(middle):
             old = middle
         else:
             young = middle
-    return round(old, 1) if old < _COARSEST_AGE_S else None  # None: the records have no times
+    if old >= _MAX_AGE_S:
+        return None  # the records have no times
+    return round(old, 1)
 
 
-def _summary(taken: Mapping[int, int], partitions: int, expired: int, behind_open: int) -> str:
-    count, read = sum(taken.values()), sum(1 for number in taken.values() if number)
-    skipped = f"; {expired:,} have expired unread" if expired else ""
-    if behind_open:
-        skipped += f"; {behind_open:,} wait for an open transaction to end"
+def _summary(to_read: Mapping[int, int], partition_count: int, expired: int, open_count: int) -> str:
+    notes = ""
+    if expired:
+        notes += f"; {expired:,} have expired unread"
+    if open_count:
+        notes += f"; {open_count:,} wait for an open transaction to end"
+    count = sum(to_read.values())
     if not count:
-        return f"no new records{skipped}"
-    return f"{count:,} offsets in {read} of {partitions} partitions{skipped}"
+        return f"no new records{notes}"
+    partitions_read = sum(1 for number in to_read.values() if number)
+    return f"{count:,} offsets in {partitions_read} of {partition_count} partitions{notes}"
 
 
 # -- problems of a declaration -------------------------------------------------------------------------
@@ -344,21 +384,18 @@ def _value_problems(source: Kafka) -> list[str]:
     if source.on_corrupt != "refuse" and source.value == "bytes":
         problems.append("on_corrupt has no effect with value='bytes': any bytes will do")
     if (source.registry is not None) != (source.value == "avro"):
-        problems.append(
-            "registry is missing: schemas of records in Avro come from a schema registry"
-            if source.registry is None
-            else "registry is for value='avro'"
-        )
+        if source.registry is None:
+            problems.append("registry is missing: Avro records have their schemas in a schema registry")
+        else:
+            problems.append("registry is for value='avro'")
     if structured:
         try:
             columns = {column.name.lower() for column in value_columns(source)}
         except DdlError as error:
             return [*problems, f"schema {error}"]
         reserved = {CORRUPT, KEY, DELETED, *(f"_{name}" for name in METADATA)}
-        problems += [
-            f"column {name!r} of the schema is one that tidegate may add; rename it"
-            for name in sorted(columns & reserved)
-        ]
+        for name in sorted(columns & reserved):
+            problems.append(f"schema: the column name {name!r} is reserved for a column that tidegate adds; rename it")
     return problems
 
 
@@ -371,12 +408,12 @@ def _choice_problems(source: Kafka) -> list[str]:
         ("on_expired", ("refuse", "skip")),
     ):
         if getattr(source, name) not in choices:
-            told = " or ".join(repr(choice) for choice in choices)
-            problems.append(f"{name} is {getattr(source, name)!r}; it must be {told}")
+            expected = " or ".join(repr(choice) for choice in choices)
+            problems.append(f"{name} is {getattr(source, name)!r}; it must be {expected}")
     if source.key not in (None, "string", "bytes"):
         problems.append(f"key is {source.key!r}; it must be 'string' or 'bytes'")
-    listed = [] if isinstance(source.metadata, str) else list(source.metadata)
-    if isinstance(source.metadata, str) or not set(listed) <= set(METADATA) or len(set(listed)) < len(listed):
+    names = list(source.metadata)
+    if isinstance(source.metadata, str) or not set(names) <= set(METADATA) or len(set(names)) < len(names):
         problems.append(f"metadata is {source.metadata!r}; it must be a list of some of {', '.join(METADATA)}")
     return problems
 
@@ -389,8 +426,8 @@ def _start_problems(start: object) -> list[str]:
             return [f"start is {start}, a time without a zone; write datetime(…, tzinfo=UTC)"]
         return []
     if isinstance(start, Mapping) and start:
-        whole = [number for pair in start.items() for number in pair]
-        if all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in whole):
+        numbers = [*start.keys(), *start.values()]
+        if all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers):
             return []
     return [
         f"start is {start!r}; it must be 'earliest', 'latest', a datetime, or offsets of all partitions like {{0: 17}}"

@@ -1,11 +1,11 @@
-"""Refuse staged records that a topic would not take. After the decision it would be too late."""
+"""Refuses staged records that the topic would not accept. After the decision it would be too late."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from tidegate import seams
-from tidegate.connectors.kafka.creating_topics import FoundTopic
+from tidegate.connectors.kafka.creating_topics import TopicInfo
 from tidegate.connectors.kafka.records import KEY, PARTITION, SIZE, TIMESTAMP
 from tidegate.connectors.transactional import StagedPart
 from tidegate.delta import Location
@@ -15,13 +15,16 @@ from tidegate.versions.python import UTC
 __all__ = ["refuse_ambiguous_keys", "refuse_unsendable"]
 
 
-def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, sink: str, beside: int) -> None:
-    """Raise Invalid if a record is too large for the topic, is for a partition that it lacks, has a time that it does
-    not take, or lacks the key that it needs. beside: bytes of a record that are not staged."""
-    for name, (lowest, highest, nulls) in _facts(part, location).items():
-        if name == SIZE and highest + beside > topic.largest_record:
+def refuse_unsendable(part: StagedPart, location: Location, topic: TopicInfo, sink: str, unstaged_bytes: int) -> None:
+    """Raise Invalid if the topic would not accept a record's size, partition, timestamp or missing key.
+
+    unstaged_bytes: the bytes of a record that are added when it is sent.
+    """
+    for name, (lowest, highest, nulls) in _ranges(part, location).items():
+        size = highest + unstaged_bytes if name == SIZE else 0
+        if size > topic.largest_record:
             raise Invalid(
-                f"sink {sink!r}: a record has {highest + beside:,} bytes, more than the topic {topic.name} takes",
+                f"sink {sink!r}: a record has {size:,} bytes, more than the topic {topic.name} accepts",
                 expected=f"at most {topic.largest_record:,} bytes of key, value and headers, by the topic's "
                 "max.message.bytes and segment.bytes",
                 help="raise max.message.bytes of the topic, or make the rows smaller",
@@ -42,48 +45,52 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, s
             raise Invalid(
                 f"sink {sink!r}: the key of {nulls:,} rows is null, and the topic {topic.name} is compacted",
                 expected="a key for each record of a compacted topic",
-                help="leave out rows without a key in the stage before the sink",
+                help="filter out rows without a key before the sink",
                 reason="NO_KEY",
             )
 
 
-def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> None:
-    (behind, ahead), now = topic.times, round(seams.now().timestamp() * 1000)
-    if earliest <= 0 and not topic.writes_times:
+def _refuse_times(earliest: int, latest: int, topic: TopicInfo, sink: str) -> None:
+    max_before, max_after = topic.timestamp_tolerance
+    now = round(seams.now().timestamp() * 1000)
+    if earliest <= 0 and not topic.overwrites_timestamps:
         raise Invalid(
-            f"sink {sink!r}: a row asks for a record of a time that Kafka does not have",
-            expected="moments after the beginning of 1970, or null for the time of sending: Kafka has no earlier ones, "
-            "and its clients take 1970-01-01T00:00:00 for none",
+            f"sink {sink!r}: a row asks for a timestamp that Kafka does not support",
+            expected="moments after 1970-01-01T00:00:00, which Kafka's clients read as no timestamp; or null for the "
+            "time of sending",
             help="correct the column that the sink's argument timestamp names, or make such moments null",
             reason="BAD_TIME",
-            quoted=f"such as {_describe_rows(earliest)}",
+            quoted=f"such as {_format_time(earliest)}",
         )
-    for time, away, most, setting in (
-        (earliest, now - earliest, behind, "message.timestamp.before.max.ms"),
-        (latest, latest - now, ahead, "message.timestamp.after.max.ms"),
+    for time, distance, max_distance, setting in (
+        (earliest, now - earliest, max_before, "message.timestamp.before.max.ms"),
+        (latest, latest - now, max_after, "message.timestamp.after.max.ms"),
     ):
-        if away > most:
+        if distance > max_distance:
             raise Invalid(
-                f"sink {sink!r}: a row asks for a record of a time that is too far from now for the topic {topic.name}",
-                expected=f"at most {most:,} ms, by the topic's {setting}",
+                f"sink {sink!r}: a row asks for a timestamp that is too far from now for the topic {topic.name}",
+                expected=f"at most {max_distance:,} ms, by the topic's {setting}",
                 help=f"correct the column that the sink's argument timestamp names, or raise {setting} of the topic",
                 reason="BAD_TIME",
-                quoted=f"such as {_describe_rows(time)}, {away:,} ms away from now",
+                quoted=f"such as {_format_time(time)}, {distance:,} ms from now",
             )
 
 
-def _describe_rows(time_ms: int) -> str:
+def _format_time(time_ms: int) -> str:
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
     except OverflowError:
         return f"{time_ms} ms since 1970"
 
 
-def _facts(part: StagedPart, location: Location) -> dict[str, tuple[int, int, int]]:
-    """Return lowest and highest value and number of nulls of the columns that matter, by the footers of the files."""
+def _ranges(part: StagedPart, location: Location) -> dict[str, tuple[int, int, int]]:
+    """Return the lowest value, the highest value and the number of nulls of each checked column.
+
+    They are read from the footers of the staged files.
+    """
     import pyarrow.parquet as pq
 
-    facts: dict[str, tuple[int, int, int]] = {}
+    ranges: dict[str, tuple[int, int, int]] = {}
     for staged in part.files:
         with location.open(staged.path) as source, pq.ParquetFile(source) as file:
             for group in range(file.metadata.num_row_groups):
@@ -91,49 +98,51 @@ def _facts(part: StagedPart, location: Location) -> dict[str, tuple[int, int, in
                 for number in range(columns.num_columns):
                     column = columns.column(number)
                     if column.path_in_schema in (KEY, SIZE, PARTITION, TIMESTAMP) and column.statistics is not None:
-                        _note(facts, column.path_in_schema, column.statistics)
-    return facts
+                        _extend_range(ranges, column.path_in_schema, column.statistics)
+    return ranges
 
 
-def _note(facts: dict[str, tuple[int, int, int]], name: str, statistics: object) -> None:
+def _extend_range(ranges: dict[str, tuple[int, int, int]], name: str, statistics: object) -> None:
     nulls = int(getattr(statistics, "null_count", 0) or 0)
     if name == KEY:
         lowest = highest = 0
     elif getattr(statistics, "has_min_max", False):
         lowest, highest = statistics.min, statistics.max  # type: ignore[attr-defined]
     else:
-        return  # nulls only
-    before = facts.get(name, (lowest, highest, 0))
-    facts[name] = (min(before[0], lowest), max(before[1], highest), before[2] + nulls)
+        return  # all values are null
+    before = ranges.get(name, (lowest, highest, 0))
+    ranges[name] = (min(before[0], lowest), max(before[1], highest), before[2] + nulls)
 
 
 def refuse_ambiguous_keys(part: StagedPart, location: Location, sink: str) -> None:
-    """Raise Invalid if rows of a stream that replaces rows have the same key, or none: it would be left to chance which
-    one counts."""
+    """Raise Invalid if two rows have the same key, or a row has none.
+
+    In a stream that replaces rows, it would be left to chance which of the two counts.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    found = []
+    chunks: list[pa.Array] = []
     for staged in part.files:
         with location.open(staged.path) as source:
-            found.append(pq.read_table(source, columns=[KEY])[KEY])
-    keys = pa.chunked_array([chunk for column in found for chunk in column.chunks], pa.binary())
+            chunks += pq.read_table(source, columns=[KEY])[KEY].chunks
+    keys = pa.chunked_array(chunks, pa.binary())
     if keys.null_count:
         raise _ambiguous(sink, f"{keys.null_count:,} rows have no key (it is null)")
-    counted = pc.value_counts(keys)
-    several = counted.filter(pc.greater(counted.field("counts"), 1))
-    if len(several):
-        example = several[0].as_py()
+    counts = pc.value_counts(keys)
+    duplicates = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(duplicates):
+        example = duplicates[0].as_py()
         key = f"the key {example['values'].decode(errors='replace')!r}"
         raise _ambiguous(sink, f"{example['counts']:,} rows have the same key", quoted=key)
 
 
-def _ambiguous(sink: str, what: str, quoted: str = "") -> Invalid:
+def _ambiguous(sink: str, problem: str, quoted: str = "") -> Invalid:
     return Invalid(
-        f"sink {sink!r}: in one checkpoint {what}, of a stream that replaces rows",
+        f"sink {sink!r}: in one checkpoint {problem}, in a stream that replaces rows",
         expected="one row for each key",
-        help="name all columns that identify a row in key=…, such as those by which it is aggregated",
+        help="name all columns that identify a row in key=…, such as the keys of the aggregation",
         reason="DUPLICATE_KEYS",
         quoted=quoted,
     )

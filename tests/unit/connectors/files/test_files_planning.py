@@ -67,7 +67,7 @@ def test_of_very_many_files_that_wait_some_are_weighed(
     context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(landing, [f"{n:02}.json" for n in range(13)], "12345")
-    monkeypatch.setattr(source_module, "WEIGHED", 4)
+    monkeypatch.setattr(source_module, "MAX_SAMPLED_FILES", 4)
     looked_at: list[str] = []
     look = _LocalFolder.stat
     monkeypatch.setattr(_LocalFolder, "stat", lambda self, name: looked_at.append(name) or look(self, name))

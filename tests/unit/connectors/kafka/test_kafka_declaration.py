@@ -45,8 +45,8 @@ def kafka(**changes: Any) -> Kafka:
         ({"value": "xml"}, "value is 'xml'"),
         ({"schema": None}, "schema is missing"),
         ({"schema": "id lnog"}, "did you mean 'long'?"),
-        ({"schema": "id long, _Key string"}, "column '_key' of the schema is one that tidegate may add"),
-        ({"schema": "id long, _corrupt_record string"}, "column '_corrupt_record' of the schema"),
+        ({"schema": "id long, _Key string"}, "the column name '_key' is reserved"),
+        ({"schema": "id long, _corrupt_record string"}, "the column name '_corrupt_record' is reserved"),
         ({"value": "string"}, "schema is for value='json' and 'avro'"),
         ({"value": "string", "schema": None, "unknown_keys": "refuse"}, "unknown_keys is for value='json'"),
         ({"value": "bytes", "schema": None, "on_corrupt": "keep"}, "any bytes will do"),
@@ -169,9 +169,9 @@ def test_certificates_go_to_workers_as_text(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"sasl__mechanism": "GSSAPI"}, "sasl.mechanism is 'GSSAPI'"),
-        ({"sasl__pasword": "canary"}, "option 'sasl.pasword' has no counterpart"),
+        ({"sasl__pasword": "canary"}, "option 'sasl.pasword' has no equivalent"),
         ({"enable__ssl__certificate__verification": "false"}, "'enable.ssl.certificate.verification' has no"),
-        ({"ssl__key__pem": "-----BEGIN RSA PRIVATE KEY----- canary"}, "the key of ssl.key.pem is not in PKCS#8"),
+        ({"ssl__key__pem": "-----BEGIN RSA PRIVATE KEY----- canary"}, "the key in ssl.key.pem is not in PKCS#8"),
         ({"ssl__ca__location": "/nowhere/ca.pem"}, "ssl.ca.location of a connection cannot be read: No such file"),
     ],
 )
@@ -184,7 +184,7 @@ def test_what_only_one_of_the_two_clients_can_do_is_refused(options: dict[str, s
 
 def test_an_option_that_librdkafka_does_not_know_is_refused_without_its_value() -> None:
     with pytest.raises(Invalid, match=r"No such configuration property: \"fetch.min.bites\"") as error:
-        SourceTopic("orders", login(fetch__min__bites="canary")).state(look_at_settings=False)
+        SourceTopic("orders", login(fetch__min__bites="canary")).state(read_settings=False)
     assert "canary" not in str(error.value)
 
 

@@ -34,7 +34,7 @@ def test_leaders_are_looked_up_anew_before_a_question_is_asked_again(monkeypatch
     done: list[str] = []
     client = SimpleNamespace(poll=lambda _: None, list_topics=lambda timeout: done.append("looked up"))
     monkeypatch.setattr(cluster, "_admin_of", lambda _: SimpleNamespace(client=client, reported=[]))
-    monkeypatch.setattr(cluster, "_LOOK_S", 0.0)
+    monkeypatch.setattr(cluster, "_POLL_S", 0.0)
 
     def ask() -> Future[str]:
         answer: Future[str] = Future()
@@ -61,7 +61,7 @@ def test_offsets_of_a_group_are_committed_though_its_coordinator_is_still_loadin
 
     client = SimpleNamespace(poll=lambda _: None, list_topics=lambda timeout: None, alter_consumer_group_offsets=alter)
     monkeypatch.setattr(cluster, "_admin_of", lambda _: SimpleNamespace(client=client, reported=[]))
-    monkeypatch.setattr(cluster, "_LOOK_S", 0.0)
+    monkeypatch.setattr(cluster, "_POLL_S", 0.0)
 
     SourceTopic("orders", KafkaLogin({"bootstrap.servers": "one:9092"})).commit("watchers", {0: 3})
     assert codes == []

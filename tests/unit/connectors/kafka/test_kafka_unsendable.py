@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate import seams
-from tidegate.connectors.kafka.creating_topics import FoundTopic
+from tidegate.connectors.kafka.creating_topics import TopicInfo
 from tidegate.connectors.kafka.unsendable import refuse_unsendable
 from tidegate.connectors.transactional import StagedPart
 from tidegate.delta import Location, StagedFile
@@ -26,7 +26,7 @@ def refusal(folder: Path, column: str, value: int, config: dict[str, str]) -> In
     pq.write_table(pa.table({column: pa.array([value], pa.int64())}), folder / "part")
     part = StagedPart(columns={}, files=[StagedFile(path="part", size=1, rows=1)])
     limits: Any = {"cleanup.policy": "delete", "max.message.bytes": "1000", "segment.bytes": "1000", **config}
-    topic = FoundTopic("c", "orders", "id", 3, may_write=True, config=limits)
+    topic = TopicInfo("c", "orders", "id", 3, may_write=True, config=limits)
     with seams.installed(seams.Seams(now=lambda: NOW)), pytest.raises(Invalid) as refused:
         refuse_unsendable(part, Location(str(folder)), topic, "out", 0)
     return refused.value

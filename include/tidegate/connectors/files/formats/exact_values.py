@@ -1,9 +1,9 @@
-"""Detect values that Spark's JSON and CSV readers would change silently.
+"""Detects values that Spark's JSON and CSV readers would change silently.
 
-A decimal with more places than its column has is rounded. A number in a timestamp column is taken for seconds, so that
-milliseconds end up in the year 57972. Bytes that are not UTF-8 become U+FFFD in CSV. So decimals are read with all the
-places that they can have (those of 38 digits, which have no room for more, as text), and each row is checked before it
-gets its declared types.
+Spark rounds a decimal with more places than its column. It reads a number in a timestamp column as seconds, so that
+milliseconds end up in the year 57972. In CSV, it replaces bytes that are not UTF-8 by U+FFFD. So decimals are read with
+as many places as possible, or as text if they have 38 digits and no room for more, and each row is checked before it is
+cast to its declared types.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _TEXT: Final = "string"
 
 
 def inner_types(kind: str) -> tuple[str, list[Column]]:
-    """Split a type into `array`, `map` or `struct` and its parts (key and value of a map). Other types have no
-    parts."""
+    """Split a type into `array`, `map` or `struct` and its parts. Other types have no parts."""
     outer, _, inner = kind.partition("<")
     if outer == "struct":
         return outer, parse_ddl(inner[:-1])
@@ -42,29 +41,30 @@ def as_read(columns: list[Column]) -> list[Column]:
 
 
 def is_read_as_text(kind: str) -> bool:
-    """Return whether a type contains a decimal with so many digits that only its text shows how many places a file
-    has."""
+    """Return whether a type contains a decimal of 38 digits. Only its text shows how many places a file has."""
     return re.search(rf"decimal\({_MAX_DIGITS},", kind) is not None
 
 
 def as_declared(columns: list[Column]) -> list[str]:
-    """Return SQL that casts the columns that were read to their declared types. Only rows without a doubtful value get
-    here."""
+    """Return SQL that casts the columns that were read to their declared types. No row may have a doubtful value."""
     casts = []
     for column in columns:
         name = quoted(column.name)
-        as_read = _wide_type(column.type) == column.type
-        casts.append(name if as_read else f"try_cast({name} AS {column.type}) AS {name}")
+        if _wide_type(column.type) == column.type:
+            casts.append(name)
+        else:
+            casts.append(f"try_cast({name} AS {column.type}) AS {name}")
     return casts
 
 
 def doubt(columns: list[Column]) -> str:
-    """Return SQL that is true if a row holds a value that its declared types cannot."""
-    return " OR ".join(f"({condition})" for _, condition in _doubtful_columns(columns)) or "false"
+    """Return SQL that is true if a row has a value that its declared type cannot hold."""
+    conditions = [f"({condition})" for _, condition in _doubtful_columns(columns)]
+    return " OR ".join(conditions) or "false"
 
 
 def doubtful_values(columns: list[Column]) -> str:
-    """Return SQL for a readable list of these values: `amount 1.005`."""
+    """Return SQL for a readable list of those values, such as `amount 1.005`."""
     cases = []
     for column, condition in _doubtful_columns(columns):
         text = f"cast({quoted(column.name)} AS string)"
@@ -77,13 +77,15 @@ def doubtful_values(columns: list[Column]) -> str:
 
 def _doubtful_columns(columns: list[Column]) -> Iterator[tuple[Column, str]]:
     for column in columns:
-        if condition := _doubt_condition(quoted(column.name), column.type, 0):
+        condition = _doubt_condition(quoted(column.name), column.type, 0)
+        if condition:
             yield column, f"coalesce({condition}, false)"
 
 
 def _doubt_condition(value: str, kind: str, depth: int) -> str:
-    """Return the SQL condition for one value. Empty: a value of this type is always read as the file holds it."""
-    if match := _DECIMAL.fullmatch(kind):
+    """Return the SQL condition for one value, or "" if values of this type are always read unchanged."""
+    match = _DECIMAL.fullmatch(kind)
+    if match:
         fits = f"try_cast({value} AS {kind})"
         if _wide_type(kind) != _TEXT:
             return f"NOT ({fits} <=> {value})"
@@ -98,7 +100,8 @@ def _doubt_condition(value: str, kind: str, depth: int) -> str:
     if outer in ("array", "map"):
         condition = _doubt_condition(element, inner[-1].type, depth + 1)
         elements = value if outer == "array" else f"map_values({value})"
-        return f"exists({elements}, {element} -> coalesce({condition}, false))" if condition else ""
+        if condition:
+            return f"exists({elements}, {element} -> coalesce({condition}, false))"
     return ""
 
 
@@ -112,14 +115,19 @@ def _has_more_places(text: str, limit: int) -> str:
 
 
 def _wide_type(kind: str) -> str:
-    if match := _DECIMAL.fullmatch(kind):
+    """Return the type with the most decimal places, or text, in place of each decimal."""
+    match = _DECIMAL.fullmatch(kind)
+    if match:
         digits, places = int(match[1]), int(match[2])
-        return f"decimal({_MAX_DIGITS},{_MAX_DIGITS - (digits - places)})" if digits < _MAX_DIGITS else _TEXT
+        if digits == _MAX_DIGITS:
+            return _TEXT
+        return f"decimal({_MAX_DIGITS},{_MAX_DIGITS - (digits - places)})"
     outer, inner = inner_types(kind)
     if outer == "array":
         return f"array<{_wide_type(inner[0].type)}>"
     if outer == "map":
         return f"map<{inner[0].type},{_wide_type(inner[1].type)}>"
     if outer == "struct":
-        return f"struct<{','.join(f'{quoted(field.name)}:{_wide_type(field.type)}' for field in inner)}>"
+        fields = [f"{quoted(field.name)}:{_wide_type(field.type)}" for field in inner]
+        return f"struct<{','.join(fields)}>"
     return kind

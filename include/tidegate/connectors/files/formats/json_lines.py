@@ -1,6 +1,6 @@
-"""Detect what Spark's JSON reader ignores silently: the rest of a line, and keys that are not in the schema.
+"""Detects what Spark's JSON reader ignores silently: the rest of a line, and keys that the schema lacks.
 
-Both checks work on the text itself, not with a list of separators that users are known to have put between records.
+Both checks parse the text itself, so they do not depend on which separators users put between records.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ DECODED: Final = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UT
 
 
 def as_text(encoding: str) -> Column:
-    """Return column `value` as text, without a byte order mark. Encodings that Spark cannot decode are read as
-    ISO-8859-1: the characters that matter here are the same."""
+    """Return the column `value` as text, without a byte order mark.
+
+    Encodings that Spark cannot decode are read as ISO-8859-1: JSON's syntax has the same bytes in them.
+    """
     from pyspark.sql import functions as F
 
     name = encoding.upper() or "UTF-8"
@@ -37,59 +39,63 @@ def as_text(encoding: str) -> Column:
 
 
 def unread(value: Column, parser: Mapping[str, str]) -> Column:
-    """Return whether a text is more, or less, than one JSON value: then the parser does not reach its end.
+    """Return whether a text is not exactly one JSON value, so that Spark's parser would not reach its end.
 
-    The text is put where one value may stand, once as a member of an object and once as an element of an array,
-    followed by a word that only this text has. A parser that finds the word there has read all of the text, and only
-    a single value can stand in both places. Most texts need no parser: if the only opening brace is at the beginning
-    and the only closing brace at the end, nothing can follow.
+    The text is inserted twice in a JSON document, once as a member of an object and once as an element of an array, and
+    a word that only this text has is put at the end. If the parser finds the word, it has read the whole text, and the
+    text is a single value because only that is valid in both places. Most texts need no parser: if the only opening
+    brace is at the beginning and the only closing brace at the end, nothing can follow.
     """
     from pyspark.sql import functions as F
 
     text = F.btrim(value, F.lit(" \t\r\n"))
     word = F.xxhash64(value).cast("string")
-    both = F.concat(F.lit('{"a":'), text, F.lit('\n,"b":['), text, F.lit('\n],"end":"'), word, F.lit('"}'))
-    parsed_word = F.from_json(both, "end string", {**parser, "mode": "PERMISSIVE"})["end"]
+    document = F.concat(F.lit('{"a":'), text, F.lit('\n,"b":['), text, F.lit('\n],"end":"'), word, F.lit('"}'))
+    parsed_word = F.from_json(document, "end string", {**parser, "mode": "PERMISSIVE"})["end"]
     return (text != F.lit("")) & ~is_flat_object(text) & ~parsed_word.eqNullSafe(word)
 
 
 def is_flat_object(text: Column) -> Column:
-    """Return whether a text has one opening brace, at its beginning, and one closing brace, at its end."""
+    """Return whether a text has a single opening brace, at the start, and a single closing brace, at the end."""
     return text.rlike(r"\A\{[^{}]*\}\z")
 
 
 def strange_keys(value: Column, columns: list[Field], parser: Mapping[str, str], *, all_of_them: bool) -> Column:
     """Return whether a record has keys that the schema lacks.
 
-    Without `all_of_them`, only keys count that differ from a missing column in nothing but upper and lower case:
-    Spark's reader treats the two as different, and the column would be null.
+    all_of_them: count every such key. Otherwise only those count that differ from a missing column in nothing but case:
+        Spark's reader treats the two as different, so the column would be null.
     """
     from pyspark.sql import functions as F
 
     options = {**parser, "mode": "PERMISSIVE"}
-    judged = _has_strange_keys(value, _struct_type(columns), options, all_of_them)
-    assert judged is not None
-    any_element = F.exists(
+    in_record = _has_strange_keys(value, _struct_type(columns), options, all_of_them)
+    assert in_record is not None
+    in_any_element = F.exists(
         F.from_json(value, "array<string>", options),
         lambda x: F.coalesce(_has_strange_keys(x, _struct_type(columns), options, all_of_them), F.lit(False)),  # type: ignore[arg-type]
     )
-    whole = F.when(F.btrim(value, F.lit(" \t\r\n")).startswith("["), any_element).otherwise(judged)
+    is_array = F.btrim(value, F.lit(" \t\r\n")).startswith("[")
+    is_strange = F.when(is_array, in_any_element).otherwise(in_record)
     if all_of_them or any(key.lower() == "allowunquotedfieldnames" for key in parser):
-        return F.coalesce(whole, F.lit(False))
+        return F.coalesce(is_strange, F.lit(False))
+    # Parsing again is only worth it if the text has a name of the schema in another case.
     names = "|".join(sorted({re.escape(name) for name in _field_names(_struct_type(columns))}))
-    alike = f"[\"'](?:{names})[\"']"
-    return F.coalesce(value.rlike(f"(?i:{alike})(?<!{alike})") & whole, F.lit(False))
+    quoted_name = f"[\"'](?:{names})[\"']"
+    has_other_case = value.rlike(f"(?i:{quoted_name})(?<!{quoted_name})")
+    return F.coalesce(has_other_case & is_strange, F.lit(False))
 
 
 def no_utf8() -> Column:
-    """Return whether column `value` holds bytes that are not UTF-8, which a CSV reader replaces by U+FFFD."""
+    """Return whether the column `value` has bytes that are not UTF-8. Spark's CSV reader replaces them by U+FFFD."""
     from pyspark.sql import functions as F
 
     return ~F.is_valid_utf8(F.col("value"))
 
 
 def _struct_type(columns: list[Field]) -> str:
-    return f"struct<{','.join(f'{quoted(column.name)}:{column.type}' for column in columns)}>"
+    fields = [f"{quoted(column.name)}:{column.type}" for column in columns]
+    return f"struct<{','.join(fields)}>"
 
 
 def _field_names(kind: str) -> Iterator[str]:
@@ -102,7 +108,7 @@ def _field_names(kind: str) -> Iterator[str]:
 
 
 def _has_strange_keys(text: Column, kind: str, options: dict[str, str], all_of_them: bool) -> Column | None:
-    """Return whether the JSON of a value of this type has strange keys. None: the type contains no structs."""
+    """Return whether the JSON of a value of this type has strange keys, or None if the type contains no structs."""
     from pyspark.sql import functions as F
 
     outer, inner = inner_types(kind)
@@ -110,15 +116,17 @@ def _has_strange_keys(text: Column, kind: str, options: dict[str, str], all_of_t
         element = inner[-1].type
         if _has_strange_keys(F.lit(""), element, options, all_of_them) is None:
             return None
-        parts = F.from_json(text, "array<string>" if outer == "array" else "map<string,string>", options)
-        values = parts if outer == "array" else F.map_values(parts)
+        if outer == "array":
+            values = F.from_json(text, "array<string>", options)
+        else:
+            values = F.map_values(F.from_json(text, "map<string,string>", options))
 
-        def strange(x: Column) -> Column:
-            judged = _has_strange_keys(x, element, options, all_of_them)
-            assert judged is not None
-            return F.coalesce(judged, F.lit(False))
+        def is_strange(x: Column) -> Column:
+            has_strange = _has_strange_keys(x, element, options, all_of_them)
+            assert has_strange is not None
+            return F.coalesce(has_strange, F.lit(False))
 
-        return F.exists(values, strange)
+        return F.exists(values, is_strange)
     if outer != "struct":
         return None
     members = F.from_json(text, "map<string,string>", options)
@@ -129,7 +137,7 @@ def _has_strange_keys(text: Column, kind: str, options: dict[str, str], all_of_t
         lower = F.transform(keys, F.lower)
         has_strange = F.exists(F.array_except(names, keys), lambda name: F.array_contains(lower, F.lower(name)))
     for field in inner:
-        deeper = _has_strange_keys(members[field.name], field.type, options, all_of_them)
-        if deeper is not None:
-            has_strange = has_strange | F.coalesce(deeper, F.lit(False))
+        in_member = _has_strange_keys(members[field.name], field.type, options, all_of_them)
+        if in_member is not None:
+            has_strange = has_strange | F.coalesce(in_member, F.lit(False))
     return F.coalesce(has_strange, F.lit(False))

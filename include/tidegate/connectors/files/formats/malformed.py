@@ -1,9 +1,9 @@
-"""Malformed records: found while Spark reads, and reported with file and line. Their text is for whoever may read rows.
+"""Detects malformed records while Spark reads, and reports them with file and line to users who may read rows.
 
-Spark's own modes are not enough. DROPMALFORMED loses rows. FAILFAST looks only at the columns that a query
-happens to need, after filters that it happened to push down, so that the same file passes today and fails
-tomorrow. Here every record is parsed whole and checked before anything downstream sees it, and the failure
-carries a note that `malformed_record` turns into an error message for users.
+Spark's own modes are not enough. DROPMALFORMED loses rows. FAILFAST only checks the columns that a query needs, after
+the filters that happen to be pushed down, so the same file may pass today and fail tomorrow. Here every record is
+parsed completely and checked before any operator downstream sees it, and the failure contains a note that
+`malformed_record` turns into an error message for users.
 """
 
 from __future__ import annotations
@@ -23,52 +23,65 @@ __all__ = ["fail_at_malformed", "flag_malformed", "message", "note"]
 
 
 def fail_at_malformed(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
-    """Fail at the first record that has text in column `corrupt`, or a value that its column cannot hold. Good rows
-    lose column `corrupt`.
+    """Fail at the first record with text in the column `corrupt`, or with a value that its column cannot hold.
 
-    Spark treats input_file_name() as not deterministic, so it pushes nothing down through the filter. The note names
-    every column, so none is pruned from the parser.
+    The result does not have the column `corrupt`. Spark treats input_file_name() as nondeterministic, so it pushes
+    nothing down through the filter. The note refers to every column, so Spark prunes none from the parser.
     """
     from pyspark.sql import functions as F
 
     fail = f"raise_error({note(quoted(corrupt), columns, source)})"
-    misfit = f"raise_error({note(doubtful_values(columns), columns, source, why=MISFIT)})"
+    misfit = f"raise_error({note(doubtful_values(columns), columns, source, cause=MISFIT)})"
     good = f"CASE WHEN {quoted(corrupt)} IS NOT NULL THEN {fail} WHEN {doubt(columns)} THEN {misfit} ELSE true END"
     return frame.where(F.expr(good)).selectExpr(*as_declared(columns))
 
 
 def flag_malformed(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: bool) -> DataFrame:
-    """Keep all rows. `corrupt` depends on all columns, even if a query needs only some. replaced: the reader has
-    replaced invalid bytes by U+FFFD."""
+    """Keep all rows, with the text of malformed ones in the column `corrupt`.
+
+    `corrupt` depends on all columns, so that the parser checks them all even if a query needs only some.
+    replaced: the reader has replaced invalid bytes by U+FFFD.
+    """
     from pyspark.sql import functions as F
 
     text, name = _rendered_row(columns), quoted(corrupt)
     when_replaced = f" WHEN contains({text}, '\ufffd') THEN {text}" if replaced else ""
-    judged = (
+    corrupt_text = (
         f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) "
         f"WHEN {doubt(columns)} THEN {text}{when_replaced} END"
     )
-    return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*as_declared(columns), name)
+    return frame.withColumn(corrupt, F.expr(corrupt_text)).selectExpr(*as_declared(columns), name)
 
 
-def note(record: str, columns: list[Field], source: str, why: str = "", at: str = "") -> str:
-    """Return SQL for the message of a failure: source, file, cause and record. why: one of CAUSES, or SQL that returns
-    one. at: SQL for the place of a record that is in no file, whose causes are SENT_CAUSES."""
-    cause = why if why.startswith("CASE ") else f"'{why}'"
+def note(record: str, columns: list[Field], source: str, cause: str = "", place: str = "") -> str:
+    """Return SQL for the message of a failure: source, file, cause and record.
+
+    cause: one of CAUSES, or SQL that returns one.
+    place: SQL for the place of a record that is not in a file. Its causes are SENT_CAUSES.
+    """
+    cause_sql = cause if cause.startswith("CASE ") else f"'{cause}'"
     parsed = _rendered_row(columns)
-    place = f"'at', {at}, " if at else ""
+    place_sql = f"'at', {place}, " if place else ""
     return (
-        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), {place}"
-        f"'why', {cause}, 'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), "
+        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), {place_sql}"
+        f"'why', {cause_sql}, 'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), "
         f"'parsed', left({parsed}, {SAMPLE}))))"
     )
 
 
-def message(source: str, at: str, why: str, record: str, parsed: str, plain: str = "") -> str:
-    """Return the message of a failure that Python finds, not SQL: see `note`. plain: what is wrong, without a value."""
-    told = {"source": source, "file": "", "at": at, "why": why, "record": record[:SAMPLE], "sha": "", "parsed": parsed}
-    told["plain"] = plain
-    return MARK + json.dumps(told)
+def message(source: str, place: str, cause: str, record: str, parsed: str, plain: str = "") -> str:
+    """Return the same message as `note`, for a failure that Python detects. plain: the problem without a value."""
+    fields = {
+        "source": source,
+        "file": "",
+        "at": place,
+        "why": cause,
+        "record": record[:SAMPLE],
+        "sha": "",
+        "parsed": parsed,
+        "plain": plain,
+    }
+    return MARK + json.dumps(fields)
 
 
 def _rendered_row(columns: list[Field]) -> str:

@@ -1,7 +1,7 @@
-"""Bytes that should be text, in Spark: whether they are UTF-8, and how they are written where they are not.
+"""Checks in Spark whether texts are valid UTF-8, and makes those readable that are not.
 
-Spark checks no text that it reads, so a table can come to hold bytes that other readers (pandas, delta-rs) refuse for
-ever. Where a malformed record is kept, they are written as `readable_text` writes them.
+Spark does not check the texts that it reads, so invalid bytes could get into a table, which other readers (pandas,
+delta-rs) then refuse forever. Malformed records that are kept have such bytes escaped as by `readable_text`.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ _SEQUENCES: Final = (
     "[\\xF1-\\xF3][\\x80-\\xBF]{3}",
     "\\xF4[\\x80-\\x8F][\\x80-\\xBF]{2}",
 )
-"""What is UTF-8, by table 3-7 of Unicode, in characters that stand for one byte each."""
+"""The valid UTF-8 sequences, by table 3-7 of Unicode. Each character stands for one byte."""
 
 _PARTS: Final = "|".join((*_SEQUENCES, "[\\x80-\\xFF]")).replace("\\", "\\\\")
 
 
 def is_utf8(encoding: str) -> bool:
-    """Return whether this is the name of UTF-8; empty: none is named."""
+    """Return whether an encoding is UTF-8, the default."""
     return encoding.lower() in ("", "utf-8", "utf8")
 
 
 def is_utf8_sql(value: str) -> str:
-    """Return SQL that is true if a text, or bytes, are UTF-8."""
+    """Return SQL that is true if a text or binary value is valid UTF-8."""
     return f"is_valid_utf8(CAST({value} AS string))"
 
 
 def readable_sql(value: str) -> str:
-    """Return SQL for a text, or bytes, as text that everybody can read. Text in UTF-8 stays as it is."""
+    """Return SQL for a text or binary value as valid text, with invalid bytes escaped."""
     bytes_as_text = f"decode(CAST({value} AS binary), 'ISO-8859-1')"
     marked = f"replace({bytes_as_text}, '\\\\x', '\\\\x5Cx')"
     part = "CAST(encode(part, 'ISO-8859-1') AS string)"
-    written = f"CASE WHEN is_valid_utf8({part}) THEN {part} ELSE concat('\\\\x', hex(encode(part, 'ISO-8859-1'))) END"
-    escaped = f"array_join(transform(regexp_extract_all({marked}, '{_PARTS}', 0), part -> {written}), '')"
+    hex_escape = "concat('\\\\x', hex(encode(part, 'ISO-8859-1')))"
+    escaped_part = f"CASE WHEN is_valid_utf8({part}) THEN {part} ELSE {hex_escape} END"
+    escaped = f"array_join(transform(regexp_extract_all({marked}, '{_PARTS}', 0), part -> {escaped_part}), '')"
     return f"CASE WHEN {is_utf8_sql(value)} THEN CAST({value} AS string) ELSE {escaped} END"
 
 
 def decode_lines(lines: DataFrame, encoding: str) -> DataFrame:
-    """Return the texts of column `value`, of bytes in this encoding, and in `broken` whether some are not.
+    """Decode the column `value`, and report in `broken` whether it has bytes that are invalid in this encoding.
 
-    Spark's own function knows few encodings, and fails at the first byte that is no text.
+    Spark's own function supports few encodings, and fails at the first invalid byte.
     """
     if is_utf8(encoding):
         return lines.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken")
@@ -71,7 +72,8 @@ def _decoder(encoding: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
 
         for batch in batches:
             texts = [readable_text(value, encoding) for value in batch["value"].to_pylist()]
-            columns = [pa.array([text for text, _ in texts], pa.string()), pa.array([not good for _, good in texts])]
-            yield pa.RecordBatch.from_arrays(columns, ["value", "broken"])
+            values = pa.array([text for text, _ in texts], pa.string())
+            broken = pa.array([not is_valid for _, is_valid in texts])
+            yield pa.RecordBatch.from_arrays([values, broken], ["value", "broken"])
 
     return decode
