@@ -242,7 +242,7 @@ def test_a_folder_of_another_pipeline_is_refused(export):
     export.publish(1, export.stage(1, 1))
     other = SinkContext("q", "w", "s", export.context.place, home=export.context.home)
     for look in (export.sink.check, export.sink.head):
-        with pytest.raises(Invalid, match="holds what tidegate/u/s has exported"):
+        with pytest.raises(Invalid, match="has the export of tidegate/u/s"):
             look(other)
     taking_over = FileExport("out", take_over=True)
     assert taking_over.head(other) == Head(None, None)
@@ -380,13 +380,13 @@ def test_what_others_may_not_read_is_no_export(export):
 @pytest.mark.parametrize(
     ("declared", "column", "why"),
     [
-        ({"format": "csv"}, "array(1) AS tags", "'tags' is array, which a CSV file cannot hold"),
+        ({"format": "csv"}, "array(1) AS tags", "'tags' is array, which CSV does not support"),
         ({"partition_by": ["where"]}, "1 AS x", "partition column 'where' is not in the output"),
         ({"partition_by": ["x"]}, "cast(1 AS double) AS x", "partition column 'x' is double"),
         (
             {"format": "json", "partition_by": ["tidegate_line"]},
             "1 AS tidegate_line",
-            "a name that the sink itself uses",
+            "a name that the sink reserves",
         ),
     ],
 )

@@ -321,7 +321,7 @@ DEFECTS = {
         "fg.json",
     ),
     "what is passed by is not told": Defect(
-        lambda patch: patch.setattr(files, "_describe_passed", lambda *_: None),
+        lambda patch: patch.setattr(files, "_describe_passed_over", lambda *_: None),
         "unit/connectors/files/test_files_planning.py::test_by_name_a_late_file_is_not_read_and_each_plan_says_so",
         "None is not None",
     ),

@@ -131,7 +131,7 @@ def test_a_missing_file(shop, tidegate):
 
     cause, remedy = explained(tidegate, "suspended", "JOB_FAILED")
     assert "two.json" in cause
-    assert "put them back as they were" in remedy
+    assert "restore them and try again" in remedy
     assert "tidegate resume orders" in remedy
 
 
@@ -172,7 +172,7 @@ def test_a_missing_folder(shop, tidegate):
     (shop.folder / "landing").rename(shop.folder / "elsewhere")
     assert run(tidegate).code == 3
     cause, remedy = explained(tidegate, "troubled", "NO_FOLDER")
-    assert f"folder {shop.folder}/landing does not exist any more" in cause
+    assert f"folder {shop.folder}/landing no longer exists" in cause
     assert "restore it" in remedy
 
     (shop.folder / "elsewhere").rename(shop.folder / "landing")

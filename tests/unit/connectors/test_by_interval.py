@@ -52,7 +52,7 @@ def test_an_interval_without_a_folder_is_empty(day, hour):
 
 
 def test_what_all_intervals_have_in_common_must_be_there(hour):
-    with pytest.raises(Invalid, match="there is no folder .*landing"):
+    with pytest.raises(Invalid, match="folder .*landing does not exist"):
         Files(PATTERN, schema="id long").plan(None, hour)
 
 
@@ -81,7 +81,7 @@ def test_a_pattern_that_does_not_tell_intervals_apart_is_a_problem(pattern, prob
 
 
 def test_bounds_mean_nothing_for_an_interval():
-    assert any("read whole" in found for found in Files(PATTERN, schema="id long", max_bytes=5).problems())
+    assert any("read completely" in found for found in Files(PATTERN, schema="id long", max_bytes=5).problems())
     assert any("required" in found for found in Files("landing/*.json", schema="id long", required=True).problems())
 
 

@@ -40,7 +40,7 @@ def test_files_that_are_gone_since_are_counted_and_new_ones_make_up_for_none(
     (landing / "d.json").unlink()
     put(landing, ["e.json"])
     (told,) = files().missing_input(start, end, context)
-    assert told.startswith("1 of 2 files that were read are not in ")
+    assert told.startswith("1 of 2 files that were read are no longer in ")
     (told,) = files().missing_input(None, end, context)
     assert told.startswith("2 of 4 files")
 

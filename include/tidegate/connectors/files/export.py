@@ -1,4 +1,4 @@
-"""Add rows to a folder of plain files: Parquet, CSV or JSON lines, for tools that know no Delta."""
+"""A sink that adds rows to a folder as Parquet, CSV or JSON files, for tools that cannot read Delta."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FileExport"]
 
-_PARTITIONS = ("string", "date", "boolean", "byte", "short", "integer", "long")
-"""Types whose text in a folder's name means the same to every reader."""
+_PARTITION_TYPES = ("string", "date", "boolean", "byte", "short", "integer", "long")
+"""Types whose text in the name of a folder is read alike by all tools."""
 _TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark would cut off what is below a millisecond
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # by default, Spark truncates to milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
 _CSV = _TIMES | {
-    "escape": '"',  # a quote in a text is doubled, as every tool reads it
-    "ignoreLeadingWhiteSpace": "false",  # Spark would cut spaces off
+    "escape": '"',  # double the quotes in texts, as every tool expects
+    "ignoreLeadingWhiteSpace": "false",  # by default, Spark strips spaces
     "ignoreTrailingWhiteSpace": "false",
 }
 _JSON = _TIMES | {"ignoreNullFields": "false"}
@@ -45,27 +45,30 @@ _EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
 class FileExport(TransactionalSink):
-    """Add the rows of each checkpoint to a folder of its own, as plain files.
+    """Add the rows of each checkpoint as plain files, in a new folder per checkpoint.
 
         FileExport("exports/orders", format="csv", partition_by=["country"])
 
-        exports/orders/checkpoint=00000042/country=DE/part-00000.csv
-        exports/orders/_manifests/00000042.json     which files these are; written once they are all there
+    This writes files such as
 
-    On a local disk, a checkpoint's folder appears with all its files at once. An object store has no such step: there,
-    read by the manifests. Rows are never taken back, so a rollback needs --keep or --leave.
+        exports/orders/checkpoint=00000042/country=DE/part-00000.csv
+        exports/orders/_manifests/00000042.json
+
+    The manifest lists the checkpoint's files, and is written once they are complete. On a local disk, the folder of a
+    checkpoint appears with all of its files at once. In an object store the files appear one by one, so readers should
+    start from the manifests. Rows are never removed, so a rollback needs --keep or --leave.
 
     path: the folder, relative to the setting `data`, or a URL.
-    format: "parquet", "csv" or "json" (one object on each line).
-    partition_by: columns whose values become folders, and are not in the files. Empty text is the same folder as null,
-        as for all who read such folders.
-    header: of CSV: whether each file begins with the columns' names.
-    compression: of CSV and JSON: "none" or "gzip".
-    options: of CSV and JSON: options of Spark's to_csv and to_json, such as {"sep": ";"}. Without them, moments are
-        written in UTC with microseconds. In a CSV file, null is nothing and empty text is "". A single column of texts
-        with a null needs {"nullValue": "NULL"}, or the like: a line with nothing in it is skipped by many tools.
-    take_over: export to a folder that another pipeline has exported to. Its files stay. If it has had a checkpoint of
-        the same number, the new one's folder has a suffix, such as checkpoint=00000042-7.
+    format: "parquet", "csv" or "json" (one object per line).
+    partition_by: columns whose values become names of folders instead of being in the files. Empty text gets the same
+        folder as null, as readers of such folders expect.
+    header: whether CSV files begin with the names of the columns.
+    compression: "none" or "gzip", for CSV and JSON.
+    options: options of Spark's to_csv or to_json, such as {"sep": ";"}. By default, timestamps are written in UTC with
+        microseconds. In CSV, null is written as nothing, and empty text as "". If a CSV file has a single text column
+        that contains null, set {"nullValue": "NULL"} or similar, because many tools skip empty lines.
+    take_over: export to a folder that another pipeline has used. Its files stay. If it had a checkpoint of the same
+        number, the new folder has a suffix, such as checkpoint=00000042-7.
     """
 
     kind: ClassVar[str] = "files"
@@ -111,9 +114,9 @@ class FileExport(TransactionalSink):
             if value not in choices:
                 problems.append(f"{argument} is {value!r}; it must be {' or '.join(map(repr, choices))}")
         if self.format == "parquet" and (self.compression != "none" or self.options):
-            problems.append("compression and options are for CSV and JSON: Parquet files are compressed by themselves")
+            problems.append("compression and options are for CSV and JSON: Parquet files are always compressed")
         if any(not isinstance(text, str) for text in (*self.options, *self.options.values())):
-            problems.append(f"options is {self.options!r}; write names and values as texts")
+            problems.append(f"options is {self.options!r}; write names and values as text")
         return problems
 
     def target(self, place: Place) -> str:
@@ -127,8 +130,7 @@ class FileExport(TransactionalSink):
         return self.path if is_relative(self.path) else None
 
     def check(self, context: SinkContext) -> None:
-        latest = self._latest(context)
-        if latest is None:
+        if self._latest(context) is None:
             refuse_unsafe_store(locate(context.place, self.path))
 
     def test_store(self, context: SinkContext) -> None:
@@ -136,30 +138,29 @@ class FileExport(TransactionalSink):
 
     def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        problems = [
-            f"partition column {name!r} is not in the output ({', '.join(types)})"
-            for name in self.partition_by
-            if name not in types
-        ]
-        problems += [
-            f"partition column {name!r} is {_word(types[name])}: a folder's name can be {', '.join(_PARTITIONS)}"
-            for name in self.partition_by
-            if types.get(name, "string") not in _PARTITIONS
-        ]
+        problems = []
+        for name in self.partition_by:
+            if name not in types:
+                problems.append(f"partition column {name!r} is not in the output ({', '.join(types)})")
+            elif types[name] not in _PARTITION_TYPES:
+                problems.append(
+                    f"partition column {name!r} is {_type_name(types[name])}, not one of {', '.join(_PARTITION_TYPES)}"
+                )
         if self.format != "parquet" and LINE in self.partition_by:
-            problems.append(f"partition column {LINE!r} is a name that the sink itself uses")
+            problems.append(f"partition column {LINE!r} is a name that the sink reserves")
         if not set(types) - set(self.partition_by):
-            problems.append("all columns are partition columns: none is left for the files")
+            problems.append("all columns are partition columns, so none is left for the files")
         if self.format == "csv":
-            problems += [
-                f"column {name!r} is {_word(kind)}, which a CSV file cannot hold: make a text of it, or use JSON"
-                for name, kind in types.items()
-                if not isinstance(kind, str) or kind in ("binary", "variant")
-            ]
+            for name, data_type in types.items():
+                if not isinstance(data_type, str) or data_type in ("binary", "variant"):
+                    problems.append(
+                        f"column {name!r} is {_type_name(data_type)}, which CSV does not support: convert it to text, "
+                        "or use JSON"
+                    )
         return problems
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
-        """CSV and JSON: a column with each row's line, made by Spark."""
+        """For CSV and JSON, return each row's line as a column: Spark formats them."""
         if self.format == "parquet":
             return frame
         from pyspark.sql import functions as F
@@ -167,22 +168,25 @@ class FileExport(TransactionalSink):
         columns = self._file_columns(frame)
         if self.format == "csv":
             line = F.to_csv(F.struct(*map(quoted, columns)), _CSV | self.options)
-            if len(columns) == 1:  # Spark fails on a null, and tools skip a line without anything
-                line = self._null_alone(frame, columns[0], line)
+            if len(columns) == 1:  # for a null, Spark fails, and tools skip an empty line
+                line = self._single_column_line(frame, columns[0], line)
         else:
             line = F.to_json(F.struct(*columns_for_json(frame, columns)), _JSON | self.options)
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
 
-    def _null_alone(self, frame: DataFrame, name: str, line: Column) -> Column:
-        """Return the lines of a file with a single column, in which a null is a line as well."""
+    def _single_column_line(self, frame: DataFrame, name: str, line: Column) -> Column:
+        """Return the lines of a file with a single column, in which a null is not an empty line."""
         from pyspark.sql import functions as F
 
-        is_null, text = F.col(quoted(name)).isNull(), self.options.get("nullValue")
-        if text:
-            return F.when(is_null, F.lit(text)).otherwise(line)
+        is_null, null_text = F.col(quoted(name)).isNull(), self.options.get("nullValue")
+        if null_text:
+            return F.when(is_null, F.lit(null_text)).otherwise(line)
         if frame.schema[name].dataType.typeName() in ("string", "varchar", "char"):
-            why = f"column {name!r} is null, which alone in a line of CSV is the same as empty text: say how it is to "
-            return refuse_rows(line, is_null, f"{why}be written, options={{'nullValue': 'NULL'}}")
+            problem = (
+                f"column {name!r} is null, which is the same as empty text in a CSV file with a single column: define "
+                "how to write it, such as options={'nullValue': 'NULL'}"
+            )
+            return refuse_rows(line, is_null, problem)
         return F.when(is_null, F.lit('""')).otherwise(line)
 
     def _file_columns(self, frame: DataFrame) -> list[str]:
@@ -192,7 +196,7 @@ class FileExport(TransactionalSink):
         return self.partition_by
 
     def notes(self, frame: DataFrame) -> Json:
-        """CSV: the line of names that each file begins with."""
+        """For CSV, note the header line."""
         if self.format != "csv" or not self.header:
             return {}
         separator = self.options.get("sep") or self.options.get("delimiter") or ","
@@ -206,7 +210,9 @@ class FileExport(TransactionalSink):
         latest = self._latest(context)
         if latest is None or latest.entry.app != context.app_id:
             return None
-        return latest.entry.checkpoint if self._folder(context).is_finished(latest.entry) else latest.entry.after
+        if self._folder(context).is_finished(latest.entry):
+            return latest.entry.checkpoint
+        return latest.entry.after
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         with self._storage_errors(context):
@@ -214,7 +220,7 @@ class FileExport(TransactionalSink):
 
     @contextlib.contextmanager
     def _storage_errors(self, context: SinkContext) -> Iterator[None]:
-        """Raise what the folder's disk refuses as Unavailable: what is decided waits until it is put right."""
+        """Raise storage errors as Unavailable: the checkpoint is decided, so publishing waits until they are fixed."""
         try:
             yield
         except OSError as error:
@@ -232,26 +238,29 @@ class FileExport(TransactionalSink):
     def _load(self, rows: StagedRows, context: SinkContext) -> bool:
         folder, staged = self._folder(context), rows.location
         latest = self._latest(context)
-        ours = latest is not None and latest.entry.app == context.app_id
-        if latest is not None and ours and not folder.is_finished(latest.entry):
-            folder.finish(latest, staged, rows.attempt)
-        last = latest.entry.checkpoint if latest is not None and ours else None
+        last = None
+        if latest is not None and latest.entry.app == context.app_id:
+            last = latest.entry.checkpoint
+            if not folder.is_finished(latest.entry):
+                folder.finish(latest, staged, rows.attempt)
         if last == rows.checkpoint:
             return True
         if last != rows.after:
             return False
+        header = rows.parts[0].notes.get("header", "") if rows.parts else ""
         entry = LogEntry(
             checkpoint=rows.checkpoint,
             after=rows.after,
             app=context.app_id,
             format=self.format,
-            header=next((part.notes.get("header", "") for part in rows.parts), ""),
+            header=header,
             compression=self.compression,
             files=self._files(rows, context),
         )
         number = latest.number + 1 if latest is not None else 1
-        theirs = latest is not None and not ours and latest.entry.name == entry.name  # perhaps not finished
-        if theirs or folder.is_name_taken(entry):
+        # Another pipeline's last entry may have the same name without being finished yet.
+        is_used_by_last = latest is not None and last is None and latest.entry.name == entry.name
+        if is_used_by_last or folder.is_name_taken(entry):
             entry = msgspec.structs.replace(entry, suffix=f"-{number}")
         if not folder.append(number, entry):
             return False
@@ -261,36 +270,41 @@ class FileExport(TransactionalSink):
     def _files(self, rows: StagedRows, context: SinkContext) -> list[ExportedFile]:
         ending = _EXTENSIONS[self.format] + (".gz" if self.compression == "gzip" else "")
         depth = len(Staging(rows.checkpoint, "").folder(context).split("/")) + 1  # …/<attempt>/rows/
-        files = []
-        for number, file in enumerate(file for part in rows.parts for file in part.files):
-            partitions = file.path.split("/")[depth:-1]
-            path = "/".join([*partitions, f"part-{number:05d}.{ending}"])
-            files.append(ExportedFile(staged=file.path, path=path, rows=file.rows))
+        files: list[ExportedFile] = []
+        for part in rows.parts:
+            for file in part.files:
+                partitions = file.path.split("/")[depth:-1]
+                path = "/".join([*partitions, f"part-{len(files):05d}.{ending}"])
+                files.append(ExportedFile(staged=file.path, path=path, rows=file.rows))
         return files
 
     def rows_stay_reason(self) -> str:
-        return "other tools may have read its files, so they are not taken back"
+        return "other tools may have read its files, so they are not removed"
 
     def _folder(self, context: SinkContext) -> ExportFolder:
         return ExportFolder(locate(context.place, self.path))
 
     def _latest(self, context: SinkContext) -> LastEntry | None:
-        """Return the last entry of the folder's log. Raise Invalid if another pipeline made it."""
+        """Return the last entry of the folder's log. Raise Invalid if another pipeline wrote it."""
         latest = self._folder(context).latest()
         if latest is not None and latest.entry.app != context.app_id and not self.take_over:
             raise Invalid(
-                f"sink {context.sink}: {self.target(context.place)} holds what {latest.entry.app} has exported",
-                expected=f"a folder of {context.app_id} alone",
-                help="use another folder, or declare the sink with take_over=True: the other one's files stay",
+                f"sink {context.sink}: {self.target(context.place)} has the export of {latest.entry.app}",
+                expected=f"a folder that only {context.app_id} exports to",
+                help="use another folder, or declare the sink with take_over=True: the other pipeline's files stay",
                 reason="OTHER_OWNER",
             )
         return latest
 
 
 def _csv_name(name: str, separator: str) -> str:
-    quote = any(letter in name for letter in (separator, '"', "\n"))
-    return '"' + name.replace('"', '""') + '"' if quote else name
+    if not any(special in name for special in (separator, '"', "\n")):
+        return name
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
 
 
-def _word(kind: object) -> str:
-    return kind if isinstance(kind, str) else str(dict(kind).get("type")) if isinstance(kind, dict) else str(kind)
+def _type_name(data_type: object) -> str:
+    if isinstance(data_type, dict):
+        return str(data_type.get("type"))
+    return str(data_type)

@@ -1,12 +1,12 @@
-"""An export folder: a log of what was added to it, and the moves that follow from the log.
+"""The folder of a file export, with a log of its checkpoints.
 
-    <folder>/_tidegate/00000001.json               the log: entry n is created once, by whoever is first
+    <folder>/_tidegate/00000001.json               the log; each entry is created only once, by the first process
     <folder>/checkpoint=00000042/part-00000.csv    the rows of checkpoint 42
-    <folder>/_manifests/00000042.json              which files these are; written once they all are there
-    <folder>/_latest.json                          the last checkpoint; only a hint
+    <folder>/_manifests/00000042.json              the list of its files, written once they are complete
+    <folder>/_latest.json                          a hint at the last checkpoint
 
-Creating an entry of the log is the commit. What follows from it (copying the files, writing the manifest) gives the
-same result whoever does it and however often, so anybody may finish what somebody else began.
+Creating an entry of the log is the commit. The following steps, which copy the files and write the manifest, are
+idempotent, so any process may complete what another one has started.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ from tidegate.records.records import Struct
 __all__ = ["LINE", "ExportFolder", "ExportedFile", "LogEntry"]
 
 LINE = "tidegate_line"
-"""The column of a staged file that holds the lines of a text file."""
+"""The column of a staged file with the lines of a text file."""
 
 _LOG, _MANIFESTS, _INCOMING, _LATEST = "_tidegate", "_manifests", "_incoming", "_latest.json"
 
 
 class ExportedFile(Struct, frozen=True, kw_only=True):
-    """One file of an entry."""
+    """A file of an entry."""
 
     staged: str
-    """Its path where the job staged it."""
+    """The path at which the job staged it."""
     path: str
-    """Its path in the folder of its checkpoint."""
+    """The path within the checkpoint's folder."""
     rows: int
 
 
 class LogEntry(Struct, frozen=True, kw_only=True):
-    """One entry of the log: a checkpoint's files."""
+    """An entry of the log: the files of a checkpoint."""
 
     checkpoint: int
     after: int | None
     app: str
-    """Which sink of which pipeline: its permanent name."""
+    """The permanent name of the sink and its pipeline."""
     format: str
     header: str = ""
-    """The first line of each file; empty for none."""
+    """The first line of each file, or empty."""
     compression: str = "none"
     files: list[ExportedFile]
     suffix: str = ""
-    """Set if another pipeline's checkpoint of the same number is in this export: it makes the names differ."""
+    """Set if the export has another pipeline's checkpoint of the same number, so that the names differ."""
 
     @property
     def name(self) -> str:
-        """What the names of its folder and its manifest have in common."""
+        """The common part of the names of its folder and its manifest."""
         return f"{self.checkpoint:08d}{self.suffix}"
 
 
 class ExportManifest(Struct, frozen=True, kw_only=True):
-    """What a tool needs to read exactly one checkpoint."""
+    """The list of a checkpoint's files, for tools that read the export."""
 
     checkpoint: int
     after: int | None
     format: str
     rows: int
     number: int
-    """Of the log's entry."""
+    """The number of the log entry."""
     files: list[str]
-    """Paths relative to the export's folder."""
+    """Paths relative to the folder of the export."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class ExportFolder:
         self._store = _store(location)
 
     def latest(self) -> LastEntry | None:
-        """Return the last entry of the log. None: there is none."""
+        """Return the last entry of the log, or None."""
         names = self._store.names(_LOG, after=f"{self._hint():08d}") or self._store.names(_LOG)
         if not names:
             return None
@@ -106,37 +106,39 @@ class ExportFolder:
             raise Corrupt(
                 f"{self._store.url(f'{_LOG}/{names[-1]}')} cannot be read: {error}",
                 expected="the file as tidegate wrote it",
-                help="put it back from a copy",
+                help="restore it from a backup",
                 reason="EXPORT_DAMAGED",
             ) from None
 
     def _hint(self) -> int:
-        """Return a number that the last entry's is above, or 0: so the log need not be listed from its beginning."""
+        """Return a number below that of the last entry, so that the log need not be listed from its beginning."""
         data = self._store.read(_LATEST)
+        if data is None:
+            return 0
         try:
-            return max(0, typed.decode(data, ExportManifest).number - 1) if data is not None else 0
+            return max(0, typed.decode(data, ExportManifest).number - 1)
         except (msgspec.DecodeError, ValueError):
             return 0
 
     def is_finished(self, entry: LogEntry) -> bool:
-        """Return whether all files of an entry are in place, as its manifest says."""
+        """Return whether all files of an entry are in place, which is when its manifest exists."""
         return self._store.read(_manifest_path(entry)) is not None
 
     def is_name_taken(self, entry: LogEntry) -> bool:
-        """Return whether the names of an entry that is not in the log yet belong to another one."""
-        return self.is_finished(entry) or (
-            self.location.is_local and self.location.local(_checkpoint_folder(entry)).exists()
-        )
+        """Return whether another entry uses the name of this one, which is not in the log yet."""
+        if self.is_finished(entry):
+            return True
+        return self.location.is_local and self.location.local(_checkpoint_folder(entry)).exists()
 
     def append(self, number: int, entry: LogEntry) -> bool:
-        """Create entry `number` of the log: the commit. False: somebody else was faster."""
-        if self.location.is_local:  # The store would make folders that nobody else may read.
+        """Create entry `number` of the log, which is the commit. Return False if another process was faster."""
+        if self.location.is_local:  # the store would create folders that other users cannot read
             for folder in (_LOG, _MANIFESTS):
                 self.location.local(folder).mkdir(parents=True, exist_ok=True)
         return self._store.create(f"{_LOG}/{number:08d}.json", msgspec.json.encode(entry))
 
     def finish(self, latest: LastEntry, staged: Location, attempt: str) -> None:
-        """Put the files of an entry in place, then write its manifest. Any number of processes may do this at once."""
+        """Put the files of an entry in place, then write its manifest. Several processes may do this at once."""
         entry = latest.entry
         folder = _checkpoint_folder(entry)
         if entry.files and self.location.is_local:
@@ -158,26 +160,25 @@ class ExportFolder:
         self._copy_mode(_manifest_path(entry), _LATEST)
 
     def _place_locally(self, entry: LogEntry, staged: Location, folder: str, attempt: str) -> None:
-        """Write all files aside, then rename their folder: whoever lists the export sees all of a checkpoint's files or
-        none."""
+        """Write all files to a temporary folder, then rename it, so that readers see all of its files or none."""
         if self.location.local(folder).exists():
             return
-        aside = f"{_INCOMING}/{entry.name}-{attempt}"
+        incoming = f"{_INCOMING}/{entry.name}-{attempt}"
         try:
             for file in entry.files:
-                write_file(entry, staged, file, self.location, f"{aside}/{file.path}")
-            self.location.sync(f"{aside}/{file.path}" for file in entry.files)
+                write_file(entry, staged, file, self.location, f"{incoming}/{file.path}")
+            self.location.sync(f"{incoming}/{file.path}" for file in entry.files)
             try:
-                os.rename(self.location.local(aside), self.location.local(folder))
+                os.rename(self.location.local(incoming), self.location.local(folder))
             except OSError:
                 if not self.location.local(folder).exists():
                     raise
             self.location.sync([f"{folder}/{entry.files[0].path}"])
         finally:
-            self.location.remove_folder(aside)
+            self.location.remove_folder(incoming)
 
     def _copy_mode(self, *paths: str) -> None:
-        """Give the files the mode of the folder's other files: the store makes private ones."""
+        """Make files as readable as the folder: the store creates them as private."""
         if not self.location.is_local:
             return
         mode = self.location.local(_MANIFESTS).stat().st_mode & 0o666
@@ -187,7 +188,7 @@ class ExportFolder:
 
 
 def write_file(entry: LogEntry, staged: Location, file: ExportedFile, target: Location, path: str) -> None:
-    """Write one file as the entry says, from the staged one."""
+    """Write a file in the format of the entry, from the staged file."""
     if entry.format == "parquet":
         with staged.open(file.staged) as source, target.create(path) as sink:
             while chunk := source.read(8 << 20):
@@ -200,8 +201,8 @@ def write_file(entry: LogEntry, staged: Location, file: ExportedFile, target: Lo
     with (
         staged.open(file.staged) as source,
         pq.ParquetFile(source) as lines,
-        target.create(path) as plain,
-        pa.CompressedOutputStream(plain, compression) if compression else plain as sink,
+        target.create(path) as raw,
+        pa.CompressedOutputStream(raw, compression) if compression else raw as sink,
     ):
         if entry.header:
             sink.write(f"{entry.header}\n".encode())

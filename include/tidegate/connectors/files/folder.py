@@ -1,7 +1,7 @@
-"""Folders of files on local disks or object stores: find files by pattern, open them for fingerprints.
+"""Folders on local disks or object stores: finds files by pattern, and opens them for fingerprints.
 
-Two rules keep a producer from making tidegate read files that it should not: links are never followed out of
-the folder, and only regular files are opened.
+Two rules keep a producer from making tidegate read other files: links are never followed out of the folder, and only
+regular files are opened.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ TEMPORARY = (".tmp", ".crc", ".inprogress", "._copying_")
 """Suffixes that writers give to unfinished files, in lower case."""
 
 _GLOB = re.compile(r"[*?\[]")
-_NOT_IGNORED = "".join(
-    f"(?<!{''.join(f'[{letter}{letter.upper()}]' if letter.isalpha() else re.escape(letter) for letter in suffix)})"
-    for suffix in TEMPORARY
-)
-"""What follows a name in a regular expression, so that it matches only if the name does not end as a temporary one."""
+
+
+def _in_any_case(text: str) -> str:
+    """Return a regular expression for a text in upper or lower case."""
+    parts = [f"[{letter}{letter.upper()}]" if letter.isalpha() else re.escape(letter) for letter in text]
+    return "".join(parts)
+
+
+_NOT_TEMPORARY = "".join(f"(?<!{_in_any_case(suffix)})" for suffix in TEMPORARY)
+"""A regular expression that only matches after a name without such a suffix."""
 
 
 @dataclass(frozen=True)
 class FileStat:
-    """A file that matches: its name relative to the folder, with '/' on every system."""
+    """A file that matches a pattern. Its name is relative to the folder, with '/' on every system."""
 
     name: str
     size: int
@@ -44,7 +49,7 @@ class FileStat:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A path with globs, split at the first glob: a fixed folder, and the parts that must match below it."""
+    """A path with wildcards: the folder before the first one, and the parts that must match below the folder."""
 
     folder: str
     parts: tuple[str, ...]
@@ -55,24 +60,29 @@ class Pattern:
         scheme, sep, path = text.rpartition("://")
         root = "/" if path.startswith("/") else ""
         parts = [part for part in path.split("/") if part not in ("", ".")]
-        fixed = next((index for index, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
+        first_glob = len(parts) - 1
+        for index, part in enumerate(parts):
+            if _GLOB.search(part):
+                first_glob = index
+                break
         globs: list[str] = []
-        for part in parts[fixed:]:
-            if part != "**" or globs[-1:] != ["**"]:  # a second ** in a row adds nothing
+        for part in parts[first_glob:]:
+            if part != "**" or globs[-1:] != ["**"]:  # a second ** in a row has no effect
                 globs.append(part)
         if globs and globs[-1] == "**":
             globs.append("*")
-        return Pattern(f"{scheme}{sep}{root}{'/'.join(parts[:fixed])}" or ".", tuple(globs))
+        folder = f"{scheme}{sep}{root}{'/'.join(parts[:first_glob])}"
+        return Pattern(folder or ".", tuple(globs))
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """The parts as one regular expression for a relative name."""
+        """The regular expression for relative names that match."""
         patterns = ["(?:[^/]+/)*" if part == "**" else _translate(part) + "/" for part in self.parts]
         return re.compile("".join(patterns).removesuffix("/") + r"\Z", re.DOTALL)
 
     @property
     def deep(self) -> bool:
-        """True: files may lie at any depth."""
+        """Whether matching files may be at any depth."""
         return "**" in self.parts
 
 
@@ -84,11 +94,13 @@ def is_ignored(name: str) -> bool:
 def open_folder(place: Place, path: str) -> Folder:
     """Open the folder that a user calls `path`."""
     url = place.url(path)
-    return _ObjectFolder(Location(url, place.options)) if is_url(url) else _LocalFolder(os.path.realpath(url))
+    if is_url(url):
+        return _ObjectFolder(Location(url, place.options))
+    return _LocalFolder(os.path.realpath(url))
 
 
 class Folder(ABC):
-    """A folder to find files in. `url` is its location, as Spark expects it."""
+    """A folder with files. `url` is its location, as Spark expects it."""
 
     url: str
     is_local: bool
@@ -99,12 +111,14 @@ class Folder(ABC):
 
     @abstractmethod
     def names(self, pattern: Pattern) -> list[str]:
-        """Return the names of all matching files, each once, in any order. This does not look at single files: there
-        may be very many, and nearly all of them were read long ago."""
+        """Return the names of all matching files, each once, in any order.
+
+        This does not stat single files: there may be very many, and nearly all of them were read long ago.
+        """
 
     @abstractmethod
     def stat(self, name: str) -> FileStat | None:
-        """Return details of a file that was found. None: it no longer exists."""
+        """Return size and time of a file that was listed, or None if it no longer exists."""
 
     @abstractmethod
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -134,7 +148,7 @@ class _LocalFolder(Folder):
         if outside:
             raise _link_outside(self.url, sorted(set(outside)))
         if pattern.deep:
-            matches = list(dict.fromkeys(matches))  # found by ** in more than one way
+            matches = list(dict.fromkeys(matches))  # ** may match the same file in several ways
         _refuse_undecodable_names(self.url, matches)
         return matches
 
@@ -160,17 +174,17 @@ class _LocalFolder(Folder):
     def _contains(self, real: str) -> bool:
         return Path(real).is_relative_to(self.url)
 
-    def _walk(self, below: str, parts: tuple[str, ...], matches: list[str], outside: list[str]) -> None:
-        """Match `parts` below one folder, part by part: folders that cannot match are not listed."""
+    def _walk(self, subfolder: str, parts: tuple[str, ...], matches: list[str], outside: list[str]) -> None:
+        """Match `parts` below a folder, part by part, without listing folders that cannot match."""
         head, remaining = parts[0], parts[1:]
         if head == "**":
-            self._walk(below, remaining, matches, outside)
-        prefix = f"{below}/" if below else ""
-        is_match = re.compile(_translate_found("*" if head == "**" else head), re.DOTALL).match
+            self._walk(subfolder, remaining, matches, outside)
+        prefix = f"{subfolder}/" if subfolder else ""
+        is_match = re.compile(_translate_name("*" if head == "**" else head), re.DOTALL).match
         if head != "**" and not remaining:
-            self._match_files(below, prefix, is_match, matches, outside)
+            self._match_files(subfolder, prefix, is_match, matches, outside)
             return
-        with os.scandir(os.path.join(self.url, below)) as entries:
+        with os.scandir(os.path.join(self.url, subfolder)) as entries:
             for entry in entries:
                 if not is_match(entry.name):
                     continue
@@ -181,23 +195,24 @@ class _LocalFolder(Folder):
                     self._walk(name, parts if head == "**" else remaining, matches, outside)
 
     def _match_files(
-        self, below: str, prefix: str, is_match: Callable[[str], object], matches: list[str], outside: list[str]
+        self, subfolder: str, prefix: str, is_match: Callable[[str], object], matches: list[str], outside: list[str]
     ) -> None:
         """Match the files in one folder.
 
-        A plan meets every file that ever landed, so what is done for each counts: a million of them take about a
-        second, half of it in the operating system.
+        A plan lists every file that ever landed, so this loop is optimized: a million files take about a second, half
+        of it in the operating system.
         """
         names: list[str] = []
         links: list[os.DirEntry[str]] = []
-        with os.scandir(os.path.join(self.url, below)) as entries:
+        with os.scandir(os.path.join(self.url, subfolder)) as entries:
             add = names.append
             for entry in entries:
-                if entry.is_file(follow_symlinks=False):  # known from the listing
+                if entry.is_file(follow_symlinks=False):  # the listing tells, without a system call
                     add(entry.name)
                 elif entry.is_symlink() and is_match(entry.name):
                     links.append(entry)
-        matches += [prefix + name for name in filter(is_match, names)] if prefix else filter(is_match, names)
+        matched = filter(is_match, names)
+        matches += [prefix + name for name in matched] if prefix else matched
         for link in links:
             if self._leads_out(link):
                 outside.append(prefix + link.name)
@@ -233,12 +248,14 @@ class _ObjectFolder(Folder):
             name = info.path.lstrip("/")
             if info.type != FileType.File or not regex.match(name):
                 continue
-            if not any(is_ignored(part) for part in info.path.split("/")):
-                self._listed[name] = FileStat(name, info.size, info.mtime.timestamp() if info.mtime else 0.0)
+            if any(is_ignored(part) for part in info.path.split("/")):
+                continue
+            modified = info.mtime.timestamp() if info.mtime else 0.0
+            self._listed[name] = FileStat(name, info.size, modified)
         return list(self._listed)
 
     def stat(self, name: str) -> FileStat | None:
-        return self._listed.get(name)  # an object store lists size and time with the name
+        return self._listed.get(name)  # listing an object store returns size and time, too
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         return cast("AbstractContextManager[BinaryIO]", self._system.open_input_file(name))
@@ -247,22 +264,23 @@ class _ObjectFolder(Folder):
 def _translate(part: str) -> str:
     """Translate one part of a glob to a regular expression that never matches across '/'."""
     inner = fnmatch.translate(part).removeprefix("(?s:").removesuffix(r")\Z")
-    return inner.replace(".*", "[^/]*") if part in ("*", "**") else f"(?:{inner})"
+    if part in ("*", "**"):
+        return inner.replace(".*", "[^/]*")
+    return f"(?:{inner})"
 
 
-def _translate_found(part: str) -> str:
-    """Translate it to an expression that matches no name that is ignored, in one step: see `is_ignored`."""
-    return rf"(?![_.]){_translate(part)}{_NOT_IGNORED}\Z"
+def _translate_name(part: str) -> str:
+    """Translate one part of a glob to a regular expression that does not match names that `is_ignored` excludes."""
+    return rf"(?![_.]){_translate(part)}{_NOT_TEMPORARY}\Z"
 
 
 def _refuse_undecodable_names(folder: str, names: list[str]) -> None:
-    """Raise Invalid if a name is not valid UTF-8: it could not be written to a record."""
+    """Raise Invalid if a name is not valid UTF-8, because it could not be written to a record."""
     try:
         "/".join(names).encode()
+        return
     except UnicodeEncodeError:
         pass
-    else:
-        return
     bad = sorted(repr(name) for name in names if re.search("[\ud800-\udfff]", name))
     raise Invalid(
         f"{len(bad)} file name(s) in {folder} are not valid UTF-8: {', '.join(bad[:5])}",
@@ -274,9 +292,9 @@ def _refuse_undecodable_names(folder: str, names: list[str]) -> None:
 
 def _link_outside(folder: str, names: list[str]) -> Invalid:
     return Invalid(
-        f"{len(names)} link(s) in {folder} lead out of the folder: {', '.join(repr(name) for name in names[:5])}",
+        f"{len(names)} link(s) in {folder} lead out of the folder: {', '.join(map(repr, names[:5]))}",
         expected="files, or links to files inside the folder",
-        help="put copies of the files there, or remove the links; tidegate follows no link out of a source's folder",
+        help="replace the links by copies of the files, or remove them; links out of the folder are not followed",
         reason="LINK_OUTSIDE",
     )
 
@@ -285,12 +303,12 @@ def missing_folder(source: str, url: str, started: bool) -> Invalid | Unavailabl
     """Return the error for a missing folder: a wrong path before the first plan, a lost mount later."""
     if started:
         return Unavailable(
-            f"source {source!r}: folder {url} does not exist any more; files were read from it before",
+            f"source {source!r}: folder {url} no longer exists; files were read from it before",
             help="mount or restore it; the next run tries again",
             reason="NO_FOLDER",
         )
     return Invalid(
-        f"source {source!r}: there is no folder {url}",
+        f"source {source!r}: folder {url} does not exist",
         expected="a folder, which may be empty",
         help=f"create it (mkdir -p '{url}'), or correct the pattern",
         reason="NO_FOLDER",

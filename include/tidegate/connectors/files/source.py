@@ -1,4 +1,4 @@
-"""A source of files in a folder: each is read exactly once, in any order or in order of names."""
+"""A source that reads each file of a folder exactly once, in any order or in order of names."""
 
 from __future__ import annotations
 
@@ -34,52 +34,53 @@ __all__ = ["Files", "files_problems", "format_of", "option_problems"]
 
 
 MAX_LISTED_NAMES = 20
-"""File names in one message."""
+"""The most file names in one message."""
 
-WEIGHED = 1000
-"""Waiting files whose sizes and times are looked at. There may be very many, and a plan must not wait for them."""
+MAX_SAMPLED_FILES = 1000
+"""How many waiting files are sampled to estimate their size and age, because there may be very many."""
 
-LOOKS_AT_ONCE = 16
-"""Files of an object store that are opened at the same time: each takes a while to answer."""
+MAX_OPEN_OBJECTS = 16
+"""How many files of an object store are opened at the same time, because each request takes a while."""
 
 
 class Files(Source):
-    """JSON lines, CSV or Parquet files, found by a pattern and read in ranges of whole files.
+    """Read JSON lines, CSV or Parquet files from a folder, each file exactly once.
 
-    Files("landing/orders/*.json", schema="order_id long, country string, at timestamp")
-    Files("landing/orders/{start:%Y-%m-%d}/*.json", schema="…")        reads by the run's data interval
+        Files("landing/orders/*.json", schema="order_id long, country string, at timestamp")
 
-    pattern: a path, relative to the pipeline's place; `*`, `?`, `[abc]` within a name, `**` for folders at any
-        depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored. With {start:…} or
-        {end:…} in it (the interval's moments in UTC, as strftime writes them), each run reads all files of its
-        interval, however often the interval is processed; order and bounds then have no effect.
-    format: json, csv or parquet. None: the suffix decides.
-    schema: the columns as DDL. A Parquet file that lacks one is refused; columns that only the file has are left out.
-    order: "arrival": all files that were not read before, whatever their names, smaller names first. "name": strictly
-        in order of names, for producers whose names rise: a file that appears later with a smaller name than the last
-        one read is not read, and the pipeline is unhealthy until the file is removed or the order is "arrival". The
-        order may be changed at any time: every position knows each file that was read, so none is read twice.
-    max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
-    on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
-        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. Either way, a
-        record is one row. It is also malformed if it has a decimal with more places than its column, a time beyond the
-        year 9999 (a number is taken for seconds), bytes that are not text (in the text that is kept each of them is
-        written as \\xE8), or anything after a JSON record on its line.
+    With {start:…} or {end:…} in the pattern, each run reads the files of its data interval:
+
+        Files("landing/orders/{start:%Y-%m-%d}/*.json", schema="…")
+
+    A file is identified by its name. Once read, a name is not read again, so new content under the same name goes
+    unnoticed. Clocks and modification times only matter for `min_age` and for reporting how long files have waited.
+
+    pattern: a path, relative to the pipeline's place. `*`, `?` and `[abc]` match within a name, `**` matches folders at
+        any depth. Names that begin with `_` or `.`, or end in .tmp, .crc or .inprogress, are ignored. {start:…} and
+        {end:…} are the bounds of the interval in UTC, in strftime's format. Such a pattern reads all files of the
+        interval every time that the interval is processed, so `order` and bounds have no effect.
+    format: "json", "csv" or "parquet". By default, the suffix in the pattern decides.
+    schema: the columns, in DDL. Columns that only the files have are ignored.
+    order: "arrival" reads all files that have not been read, in order of their names. "name" reads strictly in order of
+        names, for producers whose names always rise. If a file arrives with a lower name than the last one read, it is
+        not read, and the pipeline is unhealthy until the file is removed or the order is changed to "arrival". The
+        order may be changed at any time without reading a file twice.
+    max_files, max_bytes: the limits of one checkpoint. It always reads at least one file.
+    on_corrupt: what to do with a malformed record of JSON or CSV. "refuse" fails the checkpoint and reports the file
+        and the record. "keep" emits the row with the record's text in a column `_corrupt_record`, which is null for
+        good records. A record is also malformed if it has a decimal with more places than its column, a time after the
+        year 9999 (numbers are read as seconds), invalid bytes (the kept text shows them as \\xE8), or, in JSON, further
+        text on its line.
     options: options of Spark's reader, such as {"header": "true"} for CSV.
-    min_age: seconds since a file's last change before it is taken, for producers that write in place. It only delays:
-        it never causes a file to be read twice or skipped. Without it no clock is used.
-    missing_columns: "refuse" or "null": what to do with a Parquet file that lacks a column.
-    unknown_keys: "ignore" leaves out keys of JSON objects, also of nested ones, that the schema does not have; "refuse"
-        makes such a record malformed (and so one with a renamed key). A key that differs from a missing column only in
-        upper and lower case always does.
-    required: an interval without files is not ready yet, and its run is tried again. Otherwise it has no rows; but an
-        interval that had files before is not processed again without any, since these may have been archived.
-    moved_from: the former name of the folder before the first `*`, if it was renamed: files that were read there are
-        not read again here.
-
-    Apart from min_age, and from how long files are said to have waited, no clock or modification time matters: a file
-    is identified by its name and content, and a name is read once. New content under a name that was read is not
-    noticed.
+    min_age: how many seconds ago a file must have been modified, for producers that write files in place. It only
+        delays: it never makes a file be skipped or read twice.
+    missing_columns: what to do with a Parquet file that lacks a column of the schema: "refuse" it, or read "null".
+    unknown_keys: what to do with JSON keys that the schema lacks, at any depth. "ignore" drops them. "refuse" treats
+        the record as malformed. A key that differs from a missing column only in case always makes it malformed.
+    required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
+        interval that had files is not processed again without any, because they may have been archived.
+    moved_from: the former name of the folder before the first wildcard, if the folder was renamed. Files that were read
+        there are not read again.
     """
 
     kind = "files"
@@ -129,7 +130,7 @@ class Files(Source):
 
     def describe(self) -> Json:
         """See Source."""
-        return {
+        description = {
             "kind": self.kind,
             "pattern": self.pattern,
             "format": self.format,
@@ -143,21 +144,22 @@ class Files(Source):
             "missing_columns": self.missing_columns,
             "unknown_keys": self.unknown_keys,
             "required": self.required,
-            **({"moved_from": self.moved_from} if self.moved_from is not None else {}),
         }
+        if self.moved_from is not None:
+            description["moved_from"] = self.moved_from
+        return description
 
     def shared_uri(self, place: Place) -> str:
-        """See Source: that of the folder below which all its files are."""
-        return shared_uri(
-            place.url(fixed_folder(self.pattern) if self.by_interval else Pattern.of(self.pattern).folder)
-        )
+        """See Source: the folder that contains all of the source's files."""
+        folder = fixed_folder(self.pattern) if self.by_interval else Pattern.of(self.pattern).folder
+        return shared_uri(place.url(folder))
 
     def problems(self) -> list[str]:
         """See Source."""
         return files_problems(self)
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
-        """Plan the next files, each with its fingerprint. Files are read only for these fingerprints."""
+        """Plan the next files, each with its fingerprint, which is all that a plan reads of them."""
         if self.by_interval:
             return self._plan_interval(context)
         pattern = Pattern.of(self.pattern)
@@ -166,16 +168,15 @@ class Files(Source):
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
         consumed = ConsumedFiles(position.seen, context.blobs)
-        readable, passed_by = self._split_by_order(sorted(consumed.missing(folder.names(pattern))), position.after)
+        unread = sorted(consumed.missing(folder.names(pattern)))
+        readable, passed_over = self._split_by_order(unread, position.after)
         if context.stop_position is not None:
-            reached = ConsumedFiles(
-                _Position.of(context.stop_position, pattern, context, self.moved_from).seen, context.blobs
-            )
-            later = set(reached.missing(readable))
-            readable = [name for name in readable if name not in later]
+            stop = _Position.of(context.stop_position, pattern, context, self.moved_from)
+            after_stop = set(ConsumedFiles(stop.seen, context.blobs).missing(readable))
+            readable = [name for name in readable if name not in after_stop]
         waiting = self._old_enough(folder, readable)
         chosen, deleted = self._choose(folder, waiting, context)
-        more = len(chosen) + deleted < len(waiting)
+        has_more = len(chosen) + deleted < len(waiting)
         fingerprints, files = self._fingerprint_files(folder, chosen)
         end = start
         if files:
@@ -185,29 +186,32 @@ class Files(Source):
             end=end,
             splits={"folder": pattern.folder, "files": files},
             is_empty=not files,
-            has_more=more or len(waiting) < len(readable),
-            summary=_summary(files, len(waiting) - deleted if more else None),
+            has_more=has_more or len(waiting) < len(readable),
+            summary=_summary(files, len(waiting) - deleted if has_more else None),
             amount=sum(file["size"] for file in files),
-            unread=_describe_passed(passed_by, position.after),
+            unread=_describe_passed_over(passed_over, position.after),
             lag=_lag(folder, readable, set(chosen)),
         )
 
     def _plan_interval(self, context: SourceContext) -> Planned:
-        """Plan all files of the interval, as they are now."""
+        """Plan all files that the interval has now."""
         assert context.interval is not None
-        common = open_folder(context.place, fixed_folder(self.pattern))
-        if not common.exists():
-            raise missing_folder(context.source, common.url, started=False)
+        parent = open_folder(context.place, fixed_folder(self.pattern))
+        if not parent.exists():
+            raise missing_folder(context.source, parent.url, started=False)
         pattern = Pattern.of(fill_in(self.pattern, context.interval))
         folder = open_folder(context.place, pattern.folder)
         names = sorted(folder.names(pattern)) if folder.exists() else []
         ready = self._old_enough(folder, names)
         if len(ready) < len(names) or (self.required and not names):
-            shortage = f"{len(names) - len(ready)} files younger than min_age" if names else "no files yet"
+            shortage, expected = "no files yet", "all files of an interval before its run (required=True)"
+            if names:
+                shortage = f"{len(names) - len(ready)} files younger than min_age"
+                expected = "all files of an interval before its run"
             raise Unavailable(
                 f"source {context.source!r}: {folder.url} has {shortage} for interval {context.interval}",
-                expected="all files of an interval before its run" + (" (required=True)" if not names else ""),
-                help="the next attempt looks again; schedule the run later if files regularly arrive later than this",
+                expected=expected,
+                help="the next attempt checks again; schedule the run later if files regularly arrive this late",
                 reason="INTERVAL_NOT_READY",
             )
         _, files = self._fingerprint_files(folder, names)
@@ -217,39 +221,52 @@ class Files(Source):
     def _fingerprint_files(self, folder: Folder, names: list[str]) -> tuple[dict[str, Fingerprint], list[Json]]:
         """Return the fingerprints of files, and what a plan records of them. Raise Invalid if Spark cannot read one.
 
-        Files that were deleted since they were listed are left out, as they were never planned.
+        Files that were deleted since they were listed are left out.
         """
-        fingerprints = {name: content for name, content in _fingerprint_all(folder, names).items() if content}
+        fingerprints: dict[str, Fingerprint] = {}
+        files: list[Json] = []
+        for name, content in _fingerprint_all(folder, names).items():
+            if content is not None:
+                fingerprints[name] = content
+                files.append({"name": name, "size": content.size, "sha": content.sha})
         _refuse_unreadable(folder, fingerprints)
         if self.format == "parquet":
-            _refuse_no_parquet(folder, fingerprints)
-        files = [{"name": name, "size": content.size, "sha": content.sha} for name, content in fingerprints.items()]
+            _refuse_incomplete_parquet(folder, fingerprints)
         return fingerprints, files
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
-        """Check that every file is as planned and has the columns of the schema. Parquet files record their number of
-        rows."""
+        """Check that every file is unchanged and has the columns of the schema.
+
+        The number of rows is known for Parquet files only, from their footers.
+        """
         from tidegate.connectors.files.formats.headers import check_contents
 
         folder = open_folder(context.place, splits["folder"])
-        fingerprints = _fingerprint_all(folder, [file["name"] for file in splits["files"]])
-        changes = [change for file in splits["files"] if (change := _change(file, fingerprints[file["name"]]))]
+        files: list[Json] = splits["files"]
+        names = [file["name"] for file in files]
+        fingerprints = _fingerprint_all(folder, names)
+        changes = []
+        for file in files:
+            change = _change(file, fingerprints[file["name"]])
+            if change:
+                changes.append(change)
         if changes:
-            more = f"\n  … and {len(changes) - MAX_LISTED_NAMES} more" if len(changes) > MAX_LISTED_NAMES else ""
+            lines = changes[:MAX_LISTED_NAMES]
+            if len(changes) > MAX_LISTED_NAMES:
+                lines.append(f"… and {len(changes) - MAX_LISTED_NAMES} more")
             raise Invalid(
-                f"source {context.source!r}: {len(changes)} of {len(splits['files'])} planned file(s) in "
-                f"{folder.url} changed:" + "".join(f"\n  {change}" for change in changes[:MAX_LISTED_NAMES]) + more,
-                expected="files that stay as they were when the checkpoint was planned",
-                help="put them back as they were and try again; or let this checkpoint be aborted: the next plan takes "
-                "the files as they are then, and skips those that no longer exist",
+                f"source {context.source!r}: {len(changes)} of {len(files)} planned file(s) in {folder.url} changed:"
+                + "".join(f"\n  {line}" for line in lines),
+                expected="files that do not change after the checkpoint was planned",
+                help="restore them and try again; or let this checkpoint be aborted: the next plan reads the files as "
+                "they are then, and skips those that no longer exist",
                 reason="SOURCE_CHANGED",
             )
-        rows = check_contents(self, folder, [file["name"] for file in splits["files"]], context)
-        size = sum(file["size"] for file in splits["files"])
-        return Amount(rows=rows if splits["files"] else 0, bytes=size, files=len(splits["files"]))
+        rows = check_contents(self, folder, names, context)
+        return Amount(rows=rows if files else 0, bytes=sum(file["size"] for file in files), files=len(files))
 
     def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
-        """See Source: known from the footers of Parquet files."""
+        """See Source. The footers of Parquet files contain it."""
         types = {field.name: field.type for field in parse_ddl(self.schema)}
         if self.format != "parquet" or types.get(column) != "timestamp":
             return None
@@ -257,7 +274,7 @@ class Files(Source):
         return highest_micros(folder, [file["name"] for file in splits["files"]], column)
 
     def files(self, splits: Json) -> list[str]:
-        """See Source: names relative to the pattern's folder."""
+        """See Source. The names are relative to the pattern's folder."""
         return [file["name"] for file in splits["files"]]
 
     def no_rows(self, spark: SparkSession) -> DataFrame:
@@ -272,11 +289,11 @@ class Files(Source):
         """See Source."""
         if other is None or position == other:
             return True
-        read = ConsumedFiles(position["seen"] if position is not None else [], context.blobs)
-        return read.is_superset_of(ConsumedFiles(other["seen"], context.blobs))
+        consumed = ConsumedFiles(position["seen"] if position is not None else [], context.blobs)
+        return consumed.is_superset_of(ConsumedFiles(other["seen"], context.blobs))
 
     def missing_input(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
-        """See Source: positions know how many files were read, and of each file in the folder whether it was."""
+        """See Source. Positions know how many files were read, and whether a given file was."""
         if end is None or start == end or self.by_interval:
             return []
         pattern = Pattern.of(self.pattern)
@@ -284,37 +301,40 @@ class Files(Source):
         folder = open_folder(context.place, pattern.folder)
         names = folder.names(pattern) if folder.exists() else []
         before = ConsumedFiles(start["seen"] if start is not None else [], context.blobs)
-        read = ConsumedFiles(position.seen, context.blobs)
-        unread_then = before.missing(names)
-        still_there = len(unread_then) - len(read.missing(unread_then))
-        count = len(read) - len(before) - still_there
-        if count <= 0:
+        after = ConsumedFiles(position.seen, context.blobs)
+        read_count = len(after) - len(before)
+        unread_before = before.missing(names)
+        present = len(unread_before) - len(after.missing(unread_before))
+        if read_count <= present:
             return []
-        return [f"{count:,} of {len(read) - len(before):,} files that were read are not in {folder.url} any more"]
+        missing = read_count - present
+        return [f"{missing:,} of {read_count:,} files that were read are no longer in {folder.url}"]
 
     def _split_by_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
-        """Return the names that may be read next, in order, and those that the order by name has passed."""
+        """Return the names that may be read next, in order, and those that are too low for the order by name."""
         if self.order == "arrival" or not after:
             return unread, []
-        return [name for name in unread if name > after], [name for name in unread if name <= after]
+        readable = [name for name in unread if name > after]
+        passed_over = [name for name in unread if name <= after]
+        return readable, passed_over
 
     def _old_enough(self, folder: Folder, names: list[str]) -> list[str]:
         """Return the files that are at least `min_age` old. In order of names, no file overtakes a younger one."""
         if not self.min_age:
             return names
-        now, old = seams.now().timestamp(), []
+        now, old_enough = seams.now().timestamp(), []
         for name in names:
             file = folder.stat(name)
             if file is None:
                 continue  # deleted since it was listed
             if abs(now - file.modified) >= self.min_age:
-                old.append(name)
+                old_enough.append(name)
             elif self.order == "name" and not self.by_interval:
                 break
-        return old
+        return old_enough
 
     def _choose(self, folder: Folder, waiting: list[str], context: SourceContext) -> tuple[list[str], int]:
-        """Return as many files as the bounds allow, at least one, and how many were found deleted."""
+        """Return as many files as the bounds allow, at least one, and how many of the others no longer exist."""
         max_files, max_bytes = self.max_files * context.bound_factor, context.bound(self.max_bytes)
         chosen: list[str] = []
         total = deleted = 0
@@ -334,7 +354,7 @@ class Files(Source):
 
 @dataclass(frozen=True)
 class _Position:
-    """The end of a plan: the last of all names consumed so far, and their set."""
+    """The end of a plan: the highest name that was consumed, and the set of all names."""
 
     folder: str
     after: str
@@ -359,36 +379,37 @@ class _Position:
             start = start | {"folder": pattern.folder}
         if start["folder"] != pattern.folder:
             raise Invalid(
-                f"source {context.source!r}: the pattern now starts from folder {pattern.folder!r}, but files were "
-                f"read from {start['folder']!r} so far",
-                expected="the same folder before the first glob: files are remembered by names relative to it",
-                help=f"put the pattern back; or, if the same files are there now, set moved_from={start['folder']!r}: "
-                "those that were read are not read again; or, to read all of the new folder, give the source another "
-                "name, and drop the old one's position with the setting allow_non_restored_state, once",
+                f"source {context.source!r}: the folder of the pattern is now {pattern.folder!r}, but files were read "
+                f"from {start['folder']!r} before",
+                expected="the same folder before the first wildcard: files are remembered by names relative to it",
+                help=f"restore the pattern; or, if the files have been moved, set moved_from={start['folder']!r}, so "
+                "that files that were read are not read again; or, to read all of the new folder, rename the source, "
+                "and drop the old position with the setting allow_non_restored_state, once",
                 reason="FOLDER_CHANGED",
             )
         return _Position(**start)
 
 
 def _lag(folder: Folder, unread: list[str], chosen: set[str]) -> Lag:
-    """Return how much waits besides the files that were chosen. Of very many files, some are looked at."""
+    """Return the backlog apart from the files that were chosen, estimated from a sample if there are very many."""
     waiting = [name for name in unread if name not in chosen]
-    step = -(-len(waiting) // WEIGHED) or 1
-    found = [file for file in map(folder.stat, waiting[::step]) if file is not None]
-    if not found:
-        return Lag(bytes=0, files=0)  # those that were listed are deleted since
-    size = sum(file.size for file in found)
-    oldest = seams.now().timestamp() - min(file.modified for file in found)
-    files = len(found) if step == 1 else len(waiting)
-    return Lag(files=files, bytes=round(size * files / len(found)), seconds=round(max(oldest, 0.0), 1))
+    step = -(-len(waiting) // MAX_SAMPLED_FILES) or 1  # the quotient is rounded up
+    sample = [file for file in map(folder.stat, waiting[::step]) if file is not None]
+    if not sample:
+        return Lag(bytes=0, files=0)  # all files have been deleted since they were listed
+    size = sum(file.size for file in sample)
+    age = seams.now().timestamp() - min(file.modified for file in sample)
+    files = len(sample) if step == 1 else len(waiting)
+    return Lag(files=files, bytes=round(size * files / len(sample)), seconds=round(max(age, 0.0), 1))
 
 
 def _fingerprint_all(folder: Folder, names: list[str]) -> dict[str, Fingerprint | None]:
-    """Return fingerprints by name. None: there is no such file."""
+    """Return fingerprints by name, None for a file that does not exist."""
     if folder.is_local:
         return {name: _fingerprint_one(folder, name) for name in names}
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return dict(zip(names, pool.map(lambda name: _fingerprint_one(folder, name), names), strict=True))
+    with ThreadPoolExecutor(MAX_OPEN_OBJECTS) as pool:
+        fingerprints = pool.map(lambda name: _fingerprint_one(folder, name), names)
+        return dict(zip(names, fingerprints, strict=True))
 
 
 def _fingerprint_one(folder: Folder, name: str) -> Fingerprint | None:
@@ -402,90 +423,107 @@ def _fingerprint_one(folder: Folder, name: str) -> Fingerprint | None:
 
 
 def _change(file: Json, current: Fingerprint | None) -> str | None:
-    """Describe how a planned file has changed. None: it has not."""
+    """Return how a planned file has changed, or None."""
     if current is None:
         return f"{file['name']!r} was deleted"
     if current.size < file["size"]:
         return f"{file['name']!r} was truncated: {current.size:,} bytes, {file['size']:,} planned"
     if current.size > file["size"]:
         return f"{file['name']!r} has grown: {current.size:,} bytes, {file['size']:,} planned"
-    return f"{file['name']!r} was rewritten with the same size" if current.sha != file["sha"] else None
+    if current.sha != file["sha"]:
+        return f"{file['name']!r} was rewritten with the same size"
+    return None
 
 
 def _refuse_unreadable(folder: Folder, names: Iterable[str]) -> None:
-    bad = [name for name in names if folder.is_local and unreadable(folder.full(name))]
+    if not folder.is_local:
+        return
+    bad = [name for name in names if unreadable(folder.full(name))]
     if bad:
         listed = ", ".join(repr(name) for name in bad[:MAX_LISTED_NAMES])
         raise Invalid(
             f"Spark cannot read {len(bad)} file(s) in {folder.url}: {listed}",
-            expected=r"paths that hold a colon, or any of [ ] { } * ? \, but not both",
+            expected=r"paths with a colon, or with any of [ ] { } * ? \, but not both",
             help="rename these files",
             reason="BAD_FILE_NAME",
         )
 
 
-def _refuse_no_parquet(folder: Folder, fingerprints: Mapping[str, Fingerprint]) -> None:
-    bad = []
+def _refuse_incomplete_parquet(folder: Folder, fingerprints: Mapping[str, Fingerprint]) -> None:
+    problems = []
     for name, content in fingerprints.items():
-        if content.size < 12 or content.head not in (b"PAR1", b"PARE") or content.head != content.tail:
-            bad.append(f"{name!r} has no Parquet footer" if content.size else f"{name!r} is empty")
-    if bad:
+        if not content.size:
+            problems.append(f"{name!r} is empty")
+        elif content.size < 12 or content.head not in (b"PAR1", b"PARE") or content.head != content.tail:
+            problems.append(f"{name!r} has no Parquet footer")
+    if problems:
+        listed = "; ".join(problems[:MAX_LISTED_NAMES])
         raise Invalid(
-            f"{len(bad)} file(s) in {folder.url} are not complete Parquet files: {'; '.join(bad[:MAX_LISTED_NAMES])}",
+            f"{len(problems)} file(s) in {folder.url} are not complete Parquet files: {listed}",
             expected="files that begin and end with PAR1",
-            help="replace or remove them; let producers write to names that end in .tmp, and rename when complete",
+            help="replace or remove them; producers should write to names that end in .tmp, and rename complete files",
             reason="NOT_PARQUET",
         )
 
 
 def _summary(files: Iterable[Json], waiting: int | None = None) -> str:
     sizes = [file["size"] for file in files]
-    alone = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
-    count = f"{len(sizes):,} of {waiting:,} files" if waiting is not None else alone
-    return f"{count}, {_readable_size(sum(sizes))}" if sizes else "no new files"
+    if not sizes:
+        return "no new files"
+    if waiting is not None:
+        count = f"{len(sizes):,} of {waiting:,} files"
+    elif len(sizes) == 1:
+        count = "1 file"
+    else:
+        count = f"{len(sizes):,} files"
+    return f"{count}, {_readable_size(sum(sizes))}"
 
 
-def _describe_passed(names: list[str], after: str) -> Unread | None:
+def _describe_passed_over(names: list[str], after: str) -> Unread | None:
     if not names:
         return None
-    first_names = ", ".join(repr(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
+    first_names = ", ".join(repr(name) for name in names[:3])
+    if len(names) > 3:
+        first_names += ", …"
     subject = "file has a name" if len(names) == 1 else "files have names"
     return Unread(
         count=len(names),
         what=f'{len(names):,} {subject} below the last one that was read, {after!r}, and order="name" never goes back: '
         f"{first_names}",
-        help='to have them read, set order="arrival" (nothing is read twice); or move them out of the folder',
+        help='to read them, set order="arrival" (no file is read twice); or move them out of the folder',
     )
 
 
 def _readable_size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+    if count < 1000:
+        return f"{count:,.0f} B"
+    for unit in ("kB", "MB"):
         count /= 1000
-    raise AssertionError("unreachable")
+        if count < 1000:
+            return f"{count:,.1f} {unit}"
+    return f"{count / 1000:,.1f} GB"
 
 
-_TEXT: Final = (
+_TEXT_OPTIONS: Final = (
     "compression", "dateFormat", "enableDateTimeParsingFallback", "encoding", "charset", "lineSep", "locale",
     "multiLine", "timeZone", "timestampFormat", "timestampNTZFormat",
 )  # fmt: skip
 
-KNOWN: Final[dict[str, tuple[str, ...]]] = {
+SUPPORTED_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "json": (
-        *_TEXT, "allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers",
+        *_TEXT_OPTIONS, "allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers",
         "allowNumericLeadingZeros", "allowSingleQuotes", "allowUnquotedControlChars", "allowUnquotedFieldNames",
         "maxNestingDepth", "maxNumLen", "maxStringLen", "prefersDecimal", "primitivesAsString",
     ),
     "csv": (
-        *_TEXT, "charToEscapeQuoteEscaping", "comment", "delimiter", "emptyValue", "enforceSchema", "escape",
+        *_TEXT_OPTIONS, "charToEscapeQuoteEscaping", "comment", "delimiter", "emptyValue", "enforceSchema", "escape",
         "header", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "maxCharsPerColumn", "maxColumns",
         "nanValue", "negativeInf", "nullValue", "positiveInf", "quote", "sep", "unescapedQuoteHandling",
     ),
     "parquet": ("datetimeRebaseMode", "int96RebaseMode"),
 }  # fmt: skip
 
-RESERVED: Final[dict[str, str]] = {
+REFUSED_OPTIONS: Final[dict[str, str]] = {
     "mode": "use on_corrupt",
     "columnNameOfCorruptRecord": "it is always _corrupt_record",
     "badRecordsPath": "use on_corrupt",
@@ -500,7 +538,7 @@ RESERVED: Final[dict[str, str]] = {
     "dropFieldIfAllNull": "the schema is declared",
     "mergeSchema": "the schema is declared",
     "preferDate": "the schema is declared",
-    "columnPruning": "records are always judged as a whole",
+    "columnPruning": "records are always checked as a whole",
     "ignoreCorruptFiles": "files are never skipped",
     "ignoreMissingFiles": "files are never skipped",
     "singleVariantColumn": "the schema is declared",
@@ -509,10 +547,11 @@ RESERVED: Final[dict[str, str]] = {
 
 
 def option_problems(options: Mapping[Any, object], format: str | None) -> list[str]:
-    """Return all problems of the options: unknown, not for this format, set by tidegate, or not a plain value."""
+    """Return the options that are unknown, not for this format, reserved for tidegate, or not plain values."""
     problems = []
-    allowed = {name.lower() for name in KNOWN.get(format or "", ())}
-    reserved = {name.lower(): why for name, why in RESERVED.items()}
+    supported = SUPPORTED_OPTIONS.get(format or "", ())
+    allowed = {name.lower() for name in supported}
+    refused = {name.lower(): reason for name, reason in REFUSED_OPTIONS.items()}
     keys: set[str] = set()
     for name, value in options.items():
         if not isinstance(name, str):
@@ -520,21 +559,21 @@ def option_problems(options: Mapping[Any, object], format: str | None) -> list[s
             continue
         key = name.lower()
         if key in keys:
-            problems.append(f"option {name!r} is there twice (upper and lower case are ignored)")
+            problems.append(f"option {name!r} is set twice (case is ignored)")
         keys.add(key)
-        if key in reserved:
-            problems.append(f"option {name!r} cannot be set: {reserved[key]}")
-        elif format in KNOWN and key not in allowed:
-            problems.append(f"option {name!r} is unknown for {format}{_similar_option(name, KNOWN[format])}")
+        if key in refused:
+            problems.append(f"option {name!r} cannot be set: {refused[key]}")
+        elif supported and key not in allowed:
+            problems.append(f"option {name!r} is unknown for {format}{_similar_option(name, supported)}")
         if not isinstance(value, str | bool | int | float):
             problems.append(f"option {name!r} is {value!r}; it must be text, a number or a boolean")
     return problems
 
 
 def _similar_option(name: str, allowed: tuple[str, ...]) -> str:
-    lowered = {option.lower(): option for option in allowed}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+    options_by_lower_case = {option.lower(): option for option in allowed}
+    similar = difflib.get_close_matches(name.lower(), options_by_lower_case, n=1)
+    return f"; did you mean {options_by_lower_case[similar[0]]!r}?" if similar else ""
 
 
 FORMATS: Final = {
@@ -542,17 +581,21 @@ FORMATS: Final = {
     "csv": ("csv",),
     "parquet": ("parquet",),
 }
-COMPRESSION: Final = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
+COMPRESSION_SUFFIXES: Final = ("gz", "bz2", "zst", "lz4", "snappy", "deflate")
 
 
 def format_of(pattern: object) -> str | None:
-    """Return the format that the suffix stands for, or None."""
+    """Return the format for a pattern's suffix, or None."""
     if not isinstance(pattern, str):
         return None
     suffixes = pattern.rsplit("/", 1)[-1].lower().split(".")[1:]
-    while suffixes and suffixes[-1] in COMPRESSION:
+    while suffixes and suffixes[-1] in COMPRESSION_SUFFIXES:
         suffixes.pop()
-    return next((name for name, endings in FORMATS.items() if suffixes and suffixes[-1] in endings), None)
+    if suffixes:
+        for name, format_suffixes in FORMATS.items():
+            if suffixes[-1] in format_suffixes:
+                return name
+    return None
 
 
 def files_problems(source: Files) -> list[str]:
@@ -560,7 +603,7 @@ def files_problems(source: Files) -> list[str]:
     problems = _pattern_problems(source.pattern) + _interval_problems(source)
     if source.format is None and not problems:
         problems.append(
-            f"the suffix of pattern {source.pattern!r} stands for no format; set format to json, csv or parquet"
+            f"the suffix of pattern {source.pattern!r} is of no known format; set format to json, csv or parquet"
         )
     elif source.format is not None and source.format not in FORMATS:
         problems.append(f"format {source.format!r} is unknown{_similar(str(source.format), FORMATS)}")
@@ -577,10 +620,11 @@ def files_problems(source: Files) -> list[str]:
     ):
         if value not in choices:
             problems.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in choices)}")
-    for name, bound in (("max_files", source.max_files), ("max_bytes", source.max_bytes)):
-        if not (bound is None and name == "max_bytes") and (
-            isinstance(bound, bool) or not isinstance(bound, int) or bound < 1
-        ):
+    bounds = {"max_files": source.max_files}
+    if source.max_bytes is not None:
+        bounds["max_bytes"] = source.max_bytes
+    for name, bound in bounds.items():
+        if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
             problems.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
     if source.moved_from is not None and (not isinstance(source.moved_from, str) or not source.moved_from.strip("/ ")):
         problems.append(f"moved_from is {source.moved_from!r}; it must be the former folder of these files")
@@ -599,24 +643,24 @@ def _pattern_problems(pattern: object) -> list[str]:
     problems = []
     parts = Pattern.of(pattern).parts
     if not parts or ".." in parts:
-        problems.append(f"pattern {pattern!r} leads out of its folder: '..' may only stand before the first glob")
+        problems.append(f"pattern {pattern!r} leaves its folder: '..' is only allowed before the first wildcard")
     for part in parts:
         if "**" in part and part != "**":
-            problems.append(f"pattern {pattern!r}: '**' must stand alone between slashes")
+            problems.append(f"pattern {pattern!r}: '**' must be alone between slashes")
         if is_ignored(part) and part != "..":
-            problems.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and never read")
+            problems.append(f"pattern {pattern!r}: names like {part!r} are hidden or temporary, and are never read")
     return problems
 
 
 def _interval_problems(source: Files) -> list[str]:
     if not is_template(source.pattern):
-        return (
-            ["required is for patterns with {start:…}: it says that an interval has files"] if source.required else []
-        )
+        if source.required:
+            return ["required is for patterns with {start:…}: it says that every interval has files"]
+        return []
     problems = template_problems(source.pattern)
     if source.max_bytes is not None or source.max_files != 1000:
         problems.append(
-            "max_files and max_bytes have no effect with {start:…} in the pattern: an interval is read whole"
+            "max_files and max_bytes have no effect with {start:…} in the pattern: intervals are read completely"
         )
     return problems
 
@@ -627,7 +671,7 @@ def _corrupt_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
     if source.format == "parquet":
         return ["on_corrupt='keep' is for JSON and CSV: a Parquet file is readable as a whole or not at all"]
     if "_corrupt_record" in columns:
-        return ["on_corrupt='keep' adds the column _corrupt_record by itself; take it out of the schema"]
+        return ["on_corrupt='keep' adds the column _corrupt_record itself; remove it from the schema"]
     return []
 
 
@@ -636,17 +680,19 @@ def _option_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
         return [f"options is {source.options!r}; it must be a mapping like {{'header': 'true'}}"]
     problems = option_problems(source.options, source.format)
     if any(str(name).lower() == "locale" for name in source.options) and source.format != "parquet":
-        problems += [
-            f"column {name!r} is {kind}, which cannot be combined with option 'locale': decimals of 38 digits are "
-            f"read as text; declare 37 digits at most, or remove the option"
-            for name, kind in columns.items()
-            if is_read_as_text(kind)
-        ]
-    return problems or (_encoding_problems(source) if source.format == "json" else [])
+        for name, data_type in columns.items():
+            if is_read_as_text(data_type):
+                problems.append(
+                    f"column {name!r} is {data_type}, which cannot be combined with option 'locale': decimals of 38 "
+                    "digits are read as text; declare at most 37 digits, or remove the option"
+                )
+    if not problems and source.format == "json":
+        problems = _encoding_problems(source)
+    return problems
 
 
 def _encoding_problems(source: Files) -> list[str]:
-    """Return the problems of the encoding of JSON: what Spark's reader refuses, and what nobody can decode."""
+    """Return why JSON in this encoding cannot be read: Spark's reader refuses it, or Python cannot decode it."""
     options = {str(name).lower(): str(value) for name, value in source.options.items()}
     encoding = options.get("encoding") or options.get("charset") or ""
     if is_utf8(encoding):
@@ -661,12 +707,14 @@ def _encoding_problems(source: Files) -> list[str]:
     if options.get("multiline", "").lower() == "true":
         return []
     if encoding.upper() in ("UTF-16", "UTF-32"):
-        return [f"encoding {encoding!r} does not tell the order of bytes of each line: name it, as in '{encoding}LE'"]
+        return [f"encoding {encoding!r} does not define the byte order of each line: name it, as in '{encoding}LE'"]
     if "linesep" not in options:
         return [f"encoding {encoding!r} of JSON needs option 'lineSep' as well, such as '\\n'"]
     return []
 
 
 def _similar(word: str, names: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+    similar = difflib.get_close_matches(word, names, n=1)
+    if similar:
+        return f"; did you mean {similar[0]!r}?"
+    return f"; known are {', '.join(names)}"

@@ -18,7 +18,7 @@ from tidegate.sources import SourceContext
 def changed(source: object, splits: object, context: SourceContext) -> str:
     with pytest.raises(Invalid) as caught:
         source.verify(splits, context)  # type: ignore[attr-defined]
-    assert "put them back" in caught.value.help
+    assert "restore them" in caught.value.help
     assert caught.value.reason == "SOURCE_CHANGED"
     return caught.value.what
 
