@@ -182,7 +182,7 @@ def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, cont
         start = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'orders')"
         other.pgconn.send_query(start.encode())
         eventually("the slot is read", lambda: is_read(orders))
-        with pytest.raises(Unavailable, match="is read by somebody else") as refused:
+        with pytest.raises(Unavailable, match="is in use by another session") as refused:
             source().read(spark, splits, context)
         assert refused.value.reason == "SLOT_BUSY"
         other.pgconn.finish()
@@ -270,7 +270,7 @@ def test_columns_that_are_not_sent_are_not_read(spark, context, orders):
 
 def test_a_publication_that_came_after_the_slot_is_told(spark, context, orders):
     orders.run("DROP PUBLICATION orders", "INSERT INTO o VALUES (1, 'a')", "CREATE PUBLICATION orders FOR TABLE o")
-    with pytest.raises(Invalid, match="was not there yet when changes were made") as refused:
+    with pytest.raises(Invalid, match="did not exist yet when changes were made") as refused:
         source().read(spark, source().plan(None, context).splits, context)
     assert refused.value.reason == "NO_PUBLICATION"
 

@@ -1,4 +1,4 @@
-"""What the source and the sink of PostgreSQL share: connections, tables, types, and what errors mean."""
+"""The PostgreSQL sources and sinks, and what they share: connections, tables, types and errors."""
 
 from tidegate.connectors.postgres.connection import Database, connection_problems
 from tidegate.connectors.postgres.table import (

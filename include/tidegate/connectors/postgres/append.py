@@ -1,4 +1,4 @@
-"""Append rows to a table of PostgreSQL, visible exactly once."""
+"""A sink that appends rows to a PostgreSQL table, each exactly once."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ if TYPE_CHECKING:
 __all__ = ["PostgresAppend"]
 
 CHECKPOINT = "tidegate_checkpoint"
-"""The column that says which checkpoint a row came with."""
+"""The column with the checkpoint of a row."""
 
 
 class PostgresAppend(PostgresSink):
-    """Add the rows of each checkpoint to a table of PostgreSQL, which the first one creates.
+    """Append the rows of each checkpoint to a PostgreSQL table.
 
-    PostgresAppend("sales", connection="shop")
-    PostgresAppend("reporting.sales", connection="shop", allow_rollback=True)
+        PostgresAppend("sales", connection="shop")
+        PostgresAppend("reporting.sales", connection="shop", allow_rollback=True)
 
-    table: the table's name, as it is written, with its schema if that is not public.
-    connection: a name of the setting `connections`, whose options are those of libpq (host, port, dbname, user …).
-    schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
-        the output lacks are then null. Columns that the table fills itself may always be left out. Types never change.
-    allow_rollback: add a column `tidegate_checkpoint`, by which a rollback takes rows out of the table again.
-    take_over: publish to a table that another pipeline of this name has published to.
-    changelog: for a stream that replaces rows, such as an aggregate: add each new row, and keep the earlier ones.
+    The first checkpoint creates the table if it does not exist.
+
+    table: the table's name, in the same case as in the database, with its schema unless that is public.
+    connection: the name of a connection in the setting `connections`, with options of libpq (host, port, dbname …).
+    schema_evolution: "refuse" rows whose columns differ from the table's, or "add" new columns to the table. With
+        "add", columns that the output lacks are null. Columns with a default may always be missing in the output. Types
+        are never changed.
+    allow_rollback: add a column `tidegate_checkpoint` to the table, by which a rollback removes rows.
+    take_over: publish to a table to which another pipeline with the same name has published.
+    changelog: accept a stream with retractions, such as an aggregate: append each new row, and keep the rows that it
+        replaces.
     """
 
     kind: ClassVar[str] = "postgres-append"
@@ -61,13 +65,16 @@ class PostgresAppend(PostgresSink):
         self.changelog = changelog
 
     def describe(self) -> Json:
-        return super().describe() | ({"changelog": True} if self.changelog else {})
+        description = super().describe()
+        if self.changelog:
+            description["changelog"] = True
+        return description
 
     def update_problems(self, stream: str) -> list[str]:
         if self.changelog:
             return []
         return [
-            f"it adds rows, but {stream} replaces rows that it returned before: use PostgresUpsert with keys, "
+            f"it appends rows, but {stream} replaces rows that it returned before: use PostgresUpsert with keys, "
             "or PostgresAppend(…, changelog=True) for a row of each change"
         ]
 
@@ -82,13 +89,13 @@ class PostgresAppend(PostgresSink):
 
     def key_problems(self, output: Json) -> list[str]:
         names = {field["name"].casefold() for field in output["fields"]}
-        return (
-            [f"{CHECKPOINT!r} is a column of the sink itself"] if CHECKPOINT in names & set(self.added_columns) else []
-        )
+        if self.allow_rollback and CHECKPOINT in names:
+            return [f"{CHECKPOINT!r} is the name of a column that the sink adds"]
+        return []
 
-    def table_problems(self, found: FoundTable) -> list[str]:
-        problems = super().table_problems(found)
-        if self.allow_rollback and CHECKPOINT not in found.columns:
+    def table_problems(self, existing: FoundTable) -> list[str]:
+        problems = super().table_problems(existing)
+        if self.allow_rollback and CHECKPOINT not in existing.columns:
             sql = self.table_name.sql
             problems.append(
                 f"it has no column {CHECKPOINT!r}, which allow_rollback=True needs: ALTER TABLE {sql} ADD COLUMN "
@@ -96,9 +103,11 @@ class PostgresAppend(PostgresSink):
             )
         return problems
 
-    def creation(self, natural: dict[str, str]) -> list[str]:
-        index = f"CREATE INDEX ON {self.table_name.sql} ({CHECKPOINT})"
-        return super().creation(natural) + ([index] if self.allow_rollback else [])
+    def creation(self, types: dict[str, str]) -> list[str]:
+        statements = super().creation(types)
+        if self.allow_rollback:
+            statements.append(f"CREATE INDEX ON {self.table_name.sql} ({CHECKPOINT})")
+        return statements
 
     def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
         columns = {name: natural for name, (natural, _) in self.staged_columns(rows).items()}
@@ -118,10 +127,11 @@ class PostgresAppend(PostgresSink):
         import pyarrow as pa
 
         for batch in batches:
-            if not self.allow_rollback:
-                yield batch
+            if self.allow_rollback:
+                checkpoints = pa.repeat(pa.scalar(checkpoint, pa.int64()), batch.num_rows)
+                yield batch.append_column(CHECKPOINT, checkpoints)
             else:
-                yield batch.append_column(CHECKPOINT, pa.repeat(pa.scalar(checkpoint, pa.int64()), batch.num_rows))
+                yield batch
 
     def remove_rows_after(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         cursor.execute(f"DELETE FROM {self.table_name.sql} WHERE {quoted_name(CHECKPOINT)} > {after}")

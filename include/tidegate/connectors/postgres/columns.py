@@ -1,4 +1,4 @@
-"""Which Spark type a column of PostgreSQL is read as. What Spark has no exact type for is read as text."""
+"""Maps columns of PostgreSQL to Spark types. Types without an exact counterpart in Spark are read as text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAME_TEXT: Final = (
     "set_config('IntervalStyle', 'postgres', false), set_config('bytea_output', 'hex', false), "
     "set_config('extra_float_digits', '1', false)"
 )
-"""Lets a session write a value as the same text, however the server is set."""
+"""Settings with which a session writes values as the same text, no matter how the server is configured."""
 
 _TYPES: Final = {
     "boolean": "boolean",
@@ -52,11 +52,11 @@ _TYPES: Final = {
     "timestamp without time zone": "timestamp_ntz",
 }
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
-_PLACES: Final = re.compile(r"^timestamp\(\d\)")
-_DIGITS: Final = 38
+_TIMESTAMP_PRECISION: Final = re.compile(r"^timestamp\(\d\)")
+_MAX_DIGITS: Final = 38
 
 _MIN_UNREADABLE: Final = {"date": "infinity", "timestamp": "294247-01-01", "timestamp_ntz": "294247-01-01"}
-"""The least values of PostgreSQL that are too great for Spark."""
+"""The smallest values of PostgreSQL that are too large for Spark."""
 
 _FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
     "boolean": lambda text: text == "t",
@@ -79,32 +79,33 @@ class ReadColumn:
 
     name: str
     type: str
-    """Its type in PostgreSQL."""
+    """The type in PostgreSQL."""
     as_text: bool = False
-    """True: it is read as PostgreSQL writes it, whatever its type is."""
+    """Whether it is read as the text that PostgreSQL writes."""
     number: int = 0
-    """Its number in the table, which renaming does not change. 0: an older version of tidegate planned it."""
+    """Its number in the table, which renaming does not change. 0 if an older version of tidegate planned the range."""
 
     @property
     def spark(self) -> str:
         """The type in Spark, as DDL."""
         if self.as_text:
             return "string"
-        kind = _PLACES.sub("timestamp", self.type.removesuffix("[]"))
-        found = _TYPES.get(kind)
+        element = _TIMESTAMP_PRECISION.sub("timestamp", self.type.removesuffix("[]"))
+        spark_type = _TYPES.get(element)
         if self.type.endswith("[]"):
-            return f"array<{found}>" if found is not None else "string"
-        numeric = _NUMERIC.fullmatch(kind)
-        if numeric and int(numeric[2]) <= int(numeric[1]) <= _DIGITS:
+            return f"array<{spark_type}>" if spark_type is not None else "string"
+        numeric = _NUMERIC.fullmatch(element)
+        if numeric and int(numeric[2]) <= int(numeric[1]) <= _MAX_DIGITS:
             return f"decimal({numeric[1]},{numeric[2]})"
-        return found or "string"
+        return spark_type or "string"
 
     @property
     def selected(self) -> str:
-        """The expression that selects it: as text, if that is how it is read or what the driver can read exactly."""
+        """The expression that selects the column: as text, if the driver could not read the type exactly."""
         name = quoted_name(self.name)
-        as_text = self.spark.startswith("decimal") or (self.spark == "string" and self.type != "text")
-        return f"{name}::text AS {name}" if as_text else name
+        if self.spark.startswith("decimal") or (self.spark == "string" and self.type != "text"):
+            return f"{name}::text AS {name}"
+        return name
 
     @property
     def arrow(self) -> pa.DataType:
@@ -113,22 +114,23 @@ class ReadColumn:
 
     @property
     def unreadable(self) -> str:
-        """The condition in SQL that a value is none of Spark's type. Empty: every value is."""
-        name, kind, array = quoted_name(self.name), self.spark, self.spark.startswith("array<")
-        if array:
-            kind = kind[len("array<") : -1]
-        found = [f"array_ndims({name}) > 1"] if array else []
-        least = _MIN_UNREADABLE.get(kind)
-        if least is not None and array:
-            found.append(f"'{least}' <= ANY ({name}) OR '-infinity' = ANY ({name})")
-        elif least is not None:
-            found.append(f"{name} >= '{least}' OR {name} = '-infinity'")
-        elif kind.startswith("decimal"):
-            found.append(f"{name} = 'NaN'")
-        return " OR ".join(found)
+        """The SQL condition that a value is not one of the Spark type, or "" if all values are."""
+        name, spark_type = quoted_name(self.name), self.spark
+        if spark_type.startswith("array<"):
+            conditions = [f"array_ndims({name}) > 1"]
+            limit = _MIN_UNREADABLE.get(spark_type[len("array<") : -1])
+            if limit is not None:
+                conditions.append(f"'{limit}' <= ANY ({name}) OR '-infinity' = ANY ({name})")
+            return " OR ".join(conditions)
+        limit = _MIN_UNREADABLE.get(spark_type)
+        if limit is not None:
+            return f"{name} >= '{limit}' OR {name} = '-infinity'"
+        if spark_type.startswith("decimal"):
+            return f"{name} = 'NaN'"
+        return ""
 
     def from_text(self, text: str) -> Any:
-        """Return the value that PostgreSQL writes like this. Not for arrays. Raise ValueError if Python has none."""
+        """Parse a value, except an array, as PostgreSQL writes it. Raise ValueError if Python does not support it."""
         if not self.spark.startswith("decimal"):
             return _FROM_TEXT[self.spark](text)
         number = Decimal(text)
@@ -138,23 +140,27 @@ class ReadColumn:
 
 
 def read_columns(
-    table: TableName, found: FoundTable, wanted: Sequence[str], as_text: Sequence[str]
+    table: TableName, existing: FoundTable, names: Sequence[str], as_text: Sequence[str]
 ) -> list[ReadColumn]:
-    """Return the columns to read. Raise Invalid if one is missing."""
-    missing = [name for name in dict.fromkeys([*wanted, *as_text]) if name not in found.columns]
+    """Return the columns with these names. Raise Invalid if one is missing."""
+    missing = [name for name in dict.fromkeys([*names, *as_text]) if name not in existing.columns]
     if missing:
         raise Invalid(
             f"{table} has no column {', '.join(map(repr, missing))}",
-            expected=f"columns of the table: {', '.join(found.columns)}",
+            expected=f"columns of the table: {', '.join(existing.columns)}",
             help="correct `columns` or `as_text`",
             reason="NO_COLUMN",
         )
-    return [ReadColumn(name, found.columns[name].type, name in as_text, found.columns[name].number) for name in wanted]
+    columns = []
+    for name in names:
+        column = existing.columns[name]
+        columns.append(ReadColumn(name, column.type, name in as_text, column.number))
+    return columns
 
 
 def planned_columns(recorded: Iterable[Sequence[Any]], as_text: Sequence[str]) -> list[ReadColumn]:
-    """Return the columns that a plan records."""
-    return [ReadColumn(name, kind, name in as_text, *number) for name, kind, *number in recorded]
+    """Return the columns that a plan has recorded. Those of an older version have no number."""
+    return [ReadColumn(name, data_type, name in as_text, *number) for name, data_type, *number in recorded]
 
 
 def as_text_problems(as_text: Sequence[str]) -> list[str]:
@@ -165,31 +171,33 @@ def as_text_problems(as_text: Sequence[str]) -> list[str]:
 
 
 def unreadable_values(source: str, table: TableName, columns: Iterable[ReadColumn], where: str) -> Invalid:
-    """Return the error for values that Spark's types do not have."""
-    told = ", ".join(f"{column.name!r} ({column.type}, read as {column.spark})" for column in columns)
+    """Return the error for values that Spark's types do not support."""
+    listed = ", ".join(f"{column.name!r} ({column.type}, read as {column.spark})" for column in columns)
     return Invalid(
-        f"source {source!r}: {table} has values that cannot be read, {where}: column {told}",
-        expected="no infinity, no NaN in a numeric, no time beyond what Spark or Python can hold, no array of arrays, "
-        "and no value of a type that the column had before",
+        f"source {source!r}: {table} has values that cannot be read, {where}: column {listed}",
+        expected="no infinity, no NaN in a numeric, no time outside the range of Spark or Python, no nested arrays, "
+        "and no value of an earlier type of the column",
         help=f"read such columns as text: as_text={[column.name for column in columns]!r}; a stage can convert them",
         reason="BAD_VALUES",
     )
 
 
 def recorded(columns: Iterable[ReadColumn]) -> list[list[Any]]:
-    """Return columns as a plan records them."""
+    """Return the columns as a plan records them."""
     return [[column.name, column.type, column.number] for column in columns]
 
 
-def refuse_other_columns(source: str, table: TableName, found: FoundTable, columns: Iterable[ReadColumn]) -> None:
-    """Raise Invalid if a planned column is gone, has another type, or is another one."""
+def refuse_other_columns(source: str, table: TableName, existing: FoundTable, columns: Iterable[ReadColumn]) -> None:
+    """Raise Invalid if a planned column was dropped, replaced, or given another type."""
     changed = []
     for column in columns:
-        now = found.columns.get(column.name)
-        if now is None or now.type != column.type:
-            changed.append(f"{column.name!r} was {column.type} and is {now.type if now else 'gone'}")
-        elif column.number not in (0, now.number):
-            changed.append(f"{column.name!r} is the name of another column now")
+        current = existing.columns.get(column.name)
+        if current is None:
+            changed.append(f"{column.name!r} was {column.type} and no longer exists")
+        elif current.type != column.type:
+            changed.append(f"{column.name!r} was {column.type} and is now {current.type}")
+        elif column.number not in (0, current.number):
+            changed.append(f"{column.name!r} is now the name of another column")
     if changed:
         raise Invalid(
             f"source {source!r}: {table} was changed since the range was planned: {'; '.join(changed)}",
@@ -205,7 +213,7 @@ def ddl_of(columns: Iterable[ReadColumn]) -> str:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
-    """Return rows of Arrow as a frame with this schema."""
+    """Return an Arrow table as a frame with this schema."""
     from pyspark.sql.types import StructType
 
     session: Any = spark
@@ -213,12 +221,13 @@ def frame_of(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
     return frame
 
 
-def _arrow(kind: str) -> pa.DataType:
+def _arrow(spark_type: str) -> pa.DataType:
     import pyarrow as pa
 
-    if kind.startswith("array<"):
-        return pa.list_(_arrow(kind[len("array<") : -1]))
-    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
+    if spark_type.startswith("array<"):
+        return pa.list_(_arrow(spark_type[len("array<") : -1]))
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", spark_type)
+    if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     return {
         "boolean": pa.bool_(),
@@ -232,4 +241,4 @@ def _arrow(kind: str) -> pa.DataType:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"),
-    }[kind]
+    }[spark_type]

@@ -1,7 +1,7 @@
-"""Connect to the database that a setting names, and tell what its errors mean.
+"""Connects to the databases of the setting `connections`, and explains their errors.
 
-The options of a connection are libpq's own (`host`, `port`, `dbname`, `user`, `password`, `sslmode` …). They may hold
-secrets, so no error, record or page shows them, and what a driver says is shown only with their values masked.
+The options of a connection are libpq's (`host`, `port`, `dbname`, `user`, `password`, `sslmode` …). They may contain
+secrets, so no error, record or page shows them, and their values are masked in the drivers' messages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ _DEFAULTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-"""A machine that is gone is noticed within a minute; the system's own limit is two hours."""
+"""With these, the loss of a machine is noticed within a minute. The system's own limit is two hours."""
 
-_SHOWN: Final = frozenset({"host", "hostaddr", "port", "dbname", "user", "sslmode", "target_session_attrs", *_DEFAULTS})
+_HARMLESS_OPTIONS: Final = frozenset(
+    {"host", "hostaddr", "port", "dbname", "user", "sslmode", "target_session_attrs", *_DEFAULTS}
+)
 """Options whose values may be shown."""
 
 _LOGIN: Final = re.compile(
@@ -48,32 +50,33 @@ _NO_DATABASE: Final = re.compile(r"database \".*\" does not exist", re.I)
 _BAD_OPTION: Final = re.compile(r"invalid connection option|invalid .* value|invalid port number|invalid integer", re.I)
 
 _TRY_AGAIN: Final = ("08", "40", "53", "57", "58", "55P03", "55006", "25P03", "25006")
-"""Beginnings of SQLSTATE codes: connection, conflicts, resources, shut-down, system, locks, timeouts, a standby."""
+"""Prefixes of SQLSTATE codes for temporary errors, such as a lost connection, a conflict or a timeout."""
 
 
 @dataclass(frozen=True)
 class Database:
-    """The database that the setting `connections` names."""
+    """A database in the setting `connections`."""
 
     connection: str
     options: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, place: Place, connection: str) -> Database:
-        """Look the connection up. Raise Invalid if there is none of this name."""
+        """Look up a connection. Raise Invalid if it does not exist."""
         return cls(connection, _DEFAULTS | place.connection(connection))
 
     def shared_uri(self, table: TableName) -> str | None:
-        """Return the table's address as others write it. None: the options do not say which server or database."""
-        host, port = (self.options.get(name, "").split(",")[0] for name in ("host", "port"))
+        """Return the table's address as other tools write it, or None if the options lack the server or database."""
+        host = self.options.get("host", "").split(",")[0]
+        port = self.options.get("port", "").split(",")[0] or "5432"
         database = self.options.get("dbname")
         if not host or host.startswith(("/", "@")) or not database:
             return None
-        return f"postgres://{host}:{port or 5432}/{database}/{table.schema}/{table.name}"
+        return f"postgres://{host}:{port}/{database}/{table.schema}/{table.name}"
 
     @contextlib.contextmanager
     def session(self, doing: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """Open a session for short questions, each committed by itself. doing: what for, for errors."""
+        """Open a session for short queries, in autocommit mode. doing: its purpose, for error messages."""
         psycopg = _module("psycopg")
         with (
             self.explained(doing),
@@ -83,20 +86,22 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self, doing: str) -> Iterator[tuple[Any, Any]]:
-        """Open a transaction for many rows. Yield a connection of ADBC, which copies Arrow in binary form, and a cursor
-        of it. Nothing counts unless the caller commits."""
+        """Open a transaction for many rows, which the caller has to commit.
+
+        Yield a connection of ADBC, which copies Arrow data in binary form, and a cursor of it.
+        """
         dbapi = _module("adbc_driver_postgresql.dbapi")
         with self.explained(doing), dbapi.connect(self._conninfo()) as connection, connection.cursor() as cursor:
             yield connection, cursor
 
     @contextlib.contextmanager
     def explained(self, doing: str) -> Iterator[None]:
-        """Raise what a driver raises as an error that says what to do."""
+        """Turn a driver's error into one of tidegate's, with a help text."""
         drivers = (_module("psycopg").Error, _module("adbc_driver_manager").Error)
         try:
             yield
         except drivers as error:
-            raise self._explain(error, doing) from None  # what a driver says may hold secrets
+            raise self._explain(error, doing) from None  # the driver's message may contain secrets
 
     def _conninfo(self) -> str:
         psycopg = _module("psycopg")
@@ -106,119 +111,125 @@ class Database:
             raise self._explain(error, "reading its options") from None
 
     def _explain(self, error: Exception, doing: str) -> TidegateError:
-        said, code = self._masked(str(error)), getattr(error, "sqlstate", None) or ""
-        plain = _without_values(said, code, _diagnosis(error))
-        refusal = self._refusal(f"connection {self.connection!r}: {doing} failed: {plain}", said, code)
-        refusal.quoted = said if plain != said else ""
-        return refusal
+        message, code = self._masked(str(error)), getattr(error, "sqlstate", None) or ""
+        plain = _without_values(message, code, _diagnosis(error))
+        explained = self._refusal(f"connection {self.connection!r}: {doing} failed: {plain}", message, code)
+        if plain != message:
+            explained.quoted = message
+        return explained
 
-    def _refusal(self, what: str, said: str, code: str) -> TidegateError:
+    def _refusal(self, problem: str, message: str, code: str) -> TidegateError:
         if code.startswith(_TRY_AGAIN):
             return Unavailable(
-                what,
+                problem,
                 help="nothing is lost: the next attempt tries again",
                 reason="DATABASE_BUSY" if code[:2] in "5540" else "",
             )
-        if code.startswith("28") or (not code and _LOGIN.search(said)):
+        if code.startswith("28") or (not code and _LOGIN.search(message)):
             return Invalid(
-                what,
+                problem,
                 expected="a user who may log in",
                 help=f"correct user, password and sslmode in {where_login_is(self.connection)}, or the "
                 "server's pg_hba.conf",
                 reason="BAD_LOGIN",
             )
-        if code == "3D000" or (not code and _NO_DATABASE.search(said)):
+        if code == "3D000" or (not code and _NO_DATABASE.search(message)):
             return Invalid(
-                what,
-                expected="a database of this name",
+                problem,
+                expected="a database with this name",
                 help=f"create it, or correct dbname in {where_login_is(self.connection)}",
                 reason="NO_DATABASE",
             )
-        if not code and _BAD_OPTION.search(said):
+        if not code and _BAD_OPTION.search(message):
             return Invalid(
-                what,
+                problem,
                 expected="options of libpq: host, port, dbname, user, password, sslmode …",
                 help=f"correct {where_login_is(self.connection)}",
                 reason="BAD_CONNECTION",
             )
         if code == "42501":
             return Invalid(
-                what,
+                problem,
                 expected="the rights that docs/guides/postgres.md lists",
-                help="let an owner grant them to the user of this connection",
+                help="ask an owner to grant them to the user of this connection",
                 reason="NO_RIGHTS",
             )
         if code == "3F000":
-            return Invalid(what, help="create the schema, or name another one", reason="NO_SCHEMA")
+            return Invalid(problem, help="create the schema, or name another one", reason="NO_SCHEMA")
         if not code:
             return Unavailable(
-                what,
+                problem,
                 help="is the server running, and reachable from here? Nothing is lost: the next attempt tries again",
                 reason="DATABASE_AWAY",
             )
         return Invalid(
-            what,
+            problem,
             expected="a database that accepts the statement",
-            help="change what refuses it (a constraint, a trigger, a type); then run again: nothing was written",
+            help="change what refuses it (a constraint, a trigger, a type), then run again: nothing was written",
             reason="DATABASE_REFUSES",
         )
 
     def _masked(self, text: str) -> str:
-        """Return the first line of what a driver says: no data of rows, which follows, and no secret."""
+        """Return the first line of a driver's message, with secrets masked. The following lines contain row data."""
         text = re.sub(r"^[A-Z_]+: (\[libpq\] )?", "", text.strip())
         line = re.sub(r"Query was: .*", "", text.split("\n")[0]).strip()
         for name, value in self.options.items():
-            if name not in _SHOWN and value:
+            if name not in _HARMLESS_OPTIONS and value:
                 line = line.replace(value, MASK)
         return without_logins(line)
 
 
 _QUOTES = re.compile("[\"'»«„“”‹›‘’「『]")
-"""What PostgreSQL begins a quotation with, in its languages."""
+"""The characters that begin a quotation in PostgreSQL's messages, in all of its languages."""
 
 
 _RAISED: Final = re.compile(r"\A[^\n]*(\bRAISE\b|PL/(?!pgSQL))")
-"""The first line of a context if a function's author has written the text."""
-_NAMED: Final = ("constraint_name", "column_name", "datatype_name", "table_name")
-"""What PostgreSQL names if one of its own constraints refuses a row. Its text has only such names, too."""
+"""Matches the first line of an error's context if the author of a function has written the message."""
+_OBJECT_NAMES: Final = ("constraint_name", "column_name", "datatype_name", "table_name")
+"""The objects that PostgreSQL names if one of its constraints refuses a row. Its message also has only such names."""
 
 
 def _diagnosis(error: Exception) -> Mapping[str, str]:
-    """Return what an error says in parts, as psycopg or ADBC has it: by names in small letters."""
+    """Return the fields of an error of psycopg or ADBC, by their names in lower case."""
+    fields = {}
     diag = getattr(error, "diag", None)
     if diag is not None:
-        return {name: text for name in ("context", *_NAMED) if (text := getattr(diag, name, None))}
-    details = getattr(error, "details", None) or ()
-    return {
-        str(name, "ascii").removeprefix("PG_DIAG_").lower() if isinstance(name, bytes) else str(name): (
-            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-        )
-        for name, text in details
-    }
+        for name in ("context", *_OBJECT_NAMES):
+            text = getattr(diag, name, None)
+            if text:
+                fields[name] = text
+        return fields
+    for key, value in getattr(error, "details", None) or ():
+        name = str(key, "ascii").removeprefix("PG_DIAG_").lower() if isinstance(key, bytes) else str(key)
+        fields[name] = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return fields
 
 
-def _without_values(said: str, code: str, parts: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return what PostgreSQL says without what may be a value of a row: errors about data quote it, and functions and
-    triggers say what their authors like, with any code.
+def _without_values(message: str, code: str, fields: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return PostgreSQL's message without parts that may be a value of a row.
 
-    parts: what the error says in parts.
+    Errors about data quote values, and authors of functions and triggers may raise any message with any code.
+
+    fields: the fields of the error.
     """
-    if code.startswith("P0") or _RAISED.search(parts.get("context", "")):
+    if code.startswith("P0") or _RAISED.search(fields.get("context", "")):
         return "a function or trigger refuses it"
-    if code.startswith(("23", "44")) and not any(parts.get(name) for name in _NAMED):
+    if code.startswith(("23", "44")) and not any(fields.get(name) for name in _OBJECT_NAMES):
         return "a constraint, function or trigger refuses it"
-    if code.startswith("22"):
-        return _QUOTES.split(said, maxsplit=1)[0].rstrip(" :") + ("…" if _QUOTES.search(said) else "")
-    return said
+    if not code.startswith("22"):
+        return message
+    before, *quotation = _QUOTES.split(message, maxsplit=1)
+    before = before.rstrip(" :")
+    return f"{before}…" if quotation else before
 
 
 def connection_problems(connection: object) -> list[str]:
-    """Return the problems of the name of a connection."""
+    """Return the problems of a connection's name."""
     if is_airflow_login(connection):
         problem = login_problem(str(connection))
         return [problem] if problem is not None else []
     if not isinstance(connection, str) or not connection or "." in connection:
-        return [f"connection is {connection!r}; it must be a name of the setting `connections`, without a dot"]
+        return [f"connection is {connection!r}; it must be a name in the setting `connections`, without a dot"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Rows on their way from staged files into a table: copied into it directly, or through a temporary table."""
+"""Copies rows from staged files into a table, directly or through a temporary table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["STAGED", "cast_to", "copy_rows", "insert_list", "make_staged", "select_list"]
 
 STAGED: Final = "tidegate_staged"
-"""The temporary table."""
+"""The name of the temporary table."""
 
 
 def copy_rows(cursor: Any, batches: Iterator[pa.RecordBatch], table: TableName | None) -> None:
-    """Copy rows in binary form into a table. None: into the temporary one."""
+    """Copy rows in binary form into a table, or into the temporary one if `table` is None."""
     import pyarrow as pa
 
     first = next(batches, None)
@@ -33,27 +33,31 @@ def copy_rows(cursor: Any, batches: Iterator[pa.RecordBatch], table: TableName |
 
 
 def make_staged(cursor: Any, columns: Mapping[str, str]) -> None:
-    """Make the temporary table anew. It is gone when the transaction ends."""
+    """Create an empty temporary table, which is dropped at the end of the transaction."""
     cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{STAGED}")
-    listed = ", ".join(f"{quoted_name(name)} {'text' if kind == 'jsonb' else kind}" for name, kind in columns.items())
-    cursor.execute(f"CREATE TEMPORARY TABLE {STAGED} ({listed}) ON COMMIT DROP")
+    definitions = []
+    for name, data_type in columns.items():
+        definitions.append(f"{quoted_name(name)} {'text' if data_type == 'jsonb' else data_type}")
+    cursor.execute(f"CREATE TEMPORARY TABLE {STAGED} ({', '.join(definitions)}) ON COMMIT DROP")
 
 
 def insert_list(names: Iterable[str]) -> str:
-    """Return the columns to insert into."""
+    """Return the list of columns for an INSERT."""
     return ", ".join(map(quoted_name, names))
 
 
 def select_list(columns: Mapping[str, str], table: FoundTable) -> str:
-    """Return the staged columns, in the types of the table."""
-    return ", ".join(
-        f"staged.{quoted_name(name)}"
-        + ("" if is_copied(kind, table.columns[name].type) else cast_to(table.columns[name].type))
-        for name, kind in columns.items()
-    )
+    """Return the expressions that select the staged columns in the types of the table."""
+    selected = []
+    for name, data_type in columns.items():
+        column_type = table.columns[name].type
+        cast = "" if is_copied(data_type, column_type) else cast_to(column_type)
+        selected.append(f"staged.{quoted_name(name)}{cast}")
+    return ", ".join(selected)
 
 
 def cast_to(column: str) -> str:
-    """Return the cast of a staged value to the type of a column."""
-    # Without a cast, a text that is too long is an error; with one, it would be cut off.
-    return "" if column.startswith("character varying") else f"::{column}"
+    """Return the cast of a staged value to the type of a column, or "" if none is needed."""
+    if column.startswith("character varying"):
+        return ""  # a cast would truncate a text that is too long, which is an error without it
+    return f"::{column}"

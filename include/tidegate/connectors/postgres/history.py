@@ -1,8 +1,8 @@
-"""Whether a server still has the history that was read: a position says which one that was.
+"""Checks whether a server still has the history that was read.
 
-A standby that is promoted, and a database that is restored to an earlier time, begin a timeline of their own. A copy of
-the server's files that is put back keeps even that. So a position also holds what was read last, which is looked for
-again: whatever has it has all that came before, and what is new there comes after it.
+A promoted standby, and a database that was restored to an earlier time, start a new timeline. A restored copy of the
+server's files even keeps the timeline. So a position also identifies what was read last, which is looked up again: a
+server that has it has everything before it, and what is new there comes after it.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ServerHistory:
-    """A running server, and which of the histories of its database it has."""
+    """A running server, and the history that its database has."""
 
     system: str
-    """Of all copies of a database the same."""
+    """The same for all copies of a database."""
     timeline: int
-    """Another one after a standby was promoted, and after a restore to an earlier time."""
+    """It changes when a standby is promoted, or the database is restored to an earlier time."""
     started: str
-    """When the server was started. Nobody can put an older copy in its place without starting it."""
+    """When the server was started. An older copy cannot replace it without a start."""
 
     @property
     def json(self) -> Json:
-        """As a position has it."""
+        """The history as a position records it."""
         return {"system": self.system, "timeline": self.timeline, "started": self.started}
 
 
 def find_history(cursor: Any, source: str, connection: str) -> ServerHistory:
-    """Ask the server. Raise Invalid if it is a standby, which does not know what is still running."""
+    """Return the server's history. Raise Invalid if it is a standby, which does not know which transactions run."""
     cursor.execute("SELECT pg_is_in_recovery()")
     if cursor.fetchone()[0]:
         raise Invalid(
             f"source {source!r}: connection {connection!r} leads to a standby",
-            expected="the primary server, which knows what is still running",
+            expected="the primary server, which knows the running transactions",
             help=f"set target_session_attrs to read-write in {where_login_is(connection)}, or name the primary",
             reason="STANDBY",
         )
-    # pg_control_checkpoint() tells the last checkpoint's timeline: for a while after a promotion that is the old one.
+    # pg_control_checkpoint() has the timeline of the last checkpoint, which stays the old one for a while after a
+    # promotion.
     cursor.execute(
         "SELECT (SELECT system_identifier::text FROM pg_control_system()), "
         "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), extract(epoch FROM pg_postmaster_start_time())::text"
@@ -61,33 +62,45 @@ def find_history(cursor: Any, source: str, connection: str) -> ServerHistory:
 
 
 def refuse_other_timeline(source: str, history: ServerHistory, position: Json, *, unread: bool = False) -> None:
-    """Raise Invalid if the history has branched off since. A position of an older version does not say where it was.
+    """Raise Invalid if the server is on another timeline than the position. Old positions have no timeline.
 
-    unread: nothing was read yet that could be looked for.
+    unread: nothing has been read yet, so that there is nothing to look up.
     """
-    then = position.get("timeline", history.timeline)
-    if then != history.timeline:
-        raise Invalid(
-            f"source {source!r}: the server is on timeline {history.timeline}, and was on {then}: a standby was "
-            "promoted, or the database was restored to an earlier time",
-            expected=f"timeline {then}, or a person's word that this one is to be read",
-            help=f"tidegate source accept MODULE:PIPELINE {source} --unproven: nothing was read yet that could be "
-            "looked for, so make sure that this server has all that the other one had"
-            if unread
-            else f"tidegate source accept MODULE:PIPELINE {source}: it looks whether what was read last is there, and "
-            "continues after it. If it is not there, roll the pipeline back to a checkpoint that the database still "
-            "has, and accept the timeline then",
-            reason="OTHER_TIMELINE",
+    before = position.get("timeline", history.timeline)
+    if before == history.timeline:
+        return
+    if unread:
+        help = (
+            f"tidegate source accept MODULE:PIPELINE {source} --unproven: nothing has been read yet that could be "
+            "looked up, so make sure that this server has everything that the other one had"
         )
+    else:
+        help = (
+            f"tidegate source accept MODULE:PIPELINE {source}: it checks that the server has what was read last, and "
+            "continues after it. If it has not, roll the pipeline back to a checkpoint that the database still has, "
+            "and then accept the timeline"
+        )
+    raise Invalid(
+        f"source {source!r}: the server is on timeline {history.timeline}, and was on {before}: a standby was "
+        "promoted, or the database was restored to an earlier time",
+        expected=f"timeline {before}, or a person's confirmation that this one is right",
+        help=help,
+        reason="OTHER_TIMELINE",
+    )
 
 
-def older_copy(source: str, what: str, more_help: str = "") -> Invalid:
+def older_copy(source: str, problem: str, more_help: str = "") -> Invalid:
     """Return the error for a server that does not have what was read last."""
+    help = (
+        "restore the right database; or roll the pipeline back to a checkpoint from before the copy, which then reads "
+        "everything that the copy has"
+    )
+    if more_help:
+        help += f"; {more_help}"
     return Invalid(
-        f"source {source!r}: {what}: was an older copy of the database put in its place?",
-        expected="the database that was read, which has what was read last: what is new comes after that",
-        help="put the right database back; or roll the pipeline back to a checkpoint from before the copy, after which "
-        "everything that the copy has is read" + (f"; {more_help}" if more_help else ""),
+        f"source {source!r}: {problem}: was the database replaced by an older copy?",
+        expected="the database that was read, with what was read last: what is new comes after that",
+        help=help,
         reason="OLDER_COPY",
     )
 
@@ -95,8 +108,8 @@ def older_copy(source: str, what: str, more_help: str = "") -> Invalid:
 def nothing_read_error(source: str) -> Invalid:
     """Return the error for a position from before anything was read."""
     return Invalid(
-        f"source {source!r} has read nothing yet that could be looked for",
-        expected="a person's word that this server has all that the other one had",
+        f"source {source!r} has read nothing yet that could be looked up",
+        expected="a person's confirmation that this server has everything that the other one had",
         help=f"if it has: tidegate source accept MODULE:PIPELINE {source} --unproven",
         reason="NOTHING_READ",
     )
@@ -105,7 +118,7 @@ def nothing_read_error(source: str) -> Invalid:
 def nothing_to_accept_error(source: str, history: ServerHistory) -> Invalid:
     """Return the error for a server that is on the same timeline as before."""
     return Invalid(
-        f"source {source!r}: the server is on timeline {history.timeline}, as it was",
+        f"source {source!r}: the server is still on timeline {history.timeline}",
         expected="a server on another timeline than the one that was read",
         help="nothing to do",
         reason="NOTHING_TO_ACCEPT",

@@ -1,8 +1,8 @@
-"""Which column of a table a change is of: the server's log names columns as they were called then.
+"""Identifies the columns of changes in the server's log, which has the names that the columns had at the time.
 
-A column keeps its number when it is renamed, but the log does not have numbers. They follow from the order of the
-columns, which is that of their numbers, and from what is known: the columns that the table has and those it had, and,
-from the position, the columns as of the last change that was read.
+A column keeps its number when it is renamed, but the log does not contain numbers. They are derived from the order of
+the columns, which is that of their numbers, from the current and the dropped columns of the table, and from the columns
+as of the last change that was read, which are in the position.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ __all__ = ["column_numbers"]
 def column_numbers(
     names: Sequence[str], table: FoundTable, sent: Collection[str], before: Sequence[tuple[int, str]] | None
 ) -> list[int] | None:
-    """Return the numbers of columns that the log names; 0 for some that are no more. None: they are not certain.
+    """Return the numbers of columns in the log, 0 for some dropped ones, or None if they are ambiguous.
 
-    sent: the columns that the server sends now. before: numbers and names of the columns as of an earlier change.
+    sent: the columns that the server currently sends.
+    before: the numbers and names of the columns as of an earlier change.
     """
     numbers = {name: column.number for name, column in table.columns.items()}
     if before is not None and list(names) == [name for _, name in before]:
@@ -27,35 +28,41 @@ def column_numbers(
         return [number if number in present else numbers.get(name, number) for number, name in before]
     by_name = [numbers.get(name, 0) for name in names]
     if all(lower < higher for lower, higher in zip([0, *by_name], by_name, strict=False)):
-        return by_name  # all are there, and in order; columns that have exchanged their names are not
+        return by_name  # all exist, and are in order, which they would not be if two had exchanged their names
     if len(sent) < len(table.columns):
-        return None  # the log may have lacked any column
+        return None  # any column may be missing in the log
     dropped = list(table.dropped)
-    if before is not None and (known := [number for number, _ in before]) and all(known):
-        dropped = [each for each in dropped if each in known or each > max(known)]  # others were dropped before
-    return _by_place(len(names), sorted(numbers.values()), dropped)
+    earlier_numbers = [number for number, _ in before or ()]
+    if earlier_numbers and all(earlier_numbers):
+        # Other columns had been dropped before that earlier change.
+        dropped = [number for number in dropped if number in earlier_numbers or number > max(earlier_numbers)]
+    return _numbers_by_order(len(names), sorted(numbers.values()), dropped)
 
 
-def _by_place(count: int, present: Sequence[int], dropped: Sequence[int]) -> list[int] | None:
-    """Return the numbers of so many columns: all that are present, up to some number, and some that were dropped since.
-    None: there are several ways."""
-    ways: dict[tuple[int, ...], list[list[int]]] = {}
+def _numbers_by_order(count: int, present: Sequence[int], dropped: Sequence[int]) -> list[int] | None:
+    """Return the numbers of `count` columns, or None if several solutions exist.
+
+    They are all `present` columns up to some number, and some of the `dropped` ones.
+    """
+    solutions: dict[tuple[int, ...], list[list[int]]] = {}
     for last in sorted([*present, *dropped]):
-        existed = [number for number in present if number <= last]
-        maybe = [number for number in dropped if number < last]
-        more = count - len(existed) - (last in dropped)
-        if not 0 <= more <= len(maybe):
+        existing = [number for number in present if number <= last]
+        candidates = [number for number in dropped if number < last]
+        needed = count - len(existing) - (last in dropped)
+        if not 0 <= needed <= len(candidates):
             continue
-        way = [0] * count
-        for place, number in enumerate(existed):
-            lower = sum(each < number for each in maybe)
-            least, most = max(0, more - (len(maybe) - lower)), min(more, lower)
-            if least != most:
+        solution = [0] * count
+        for index, number in enumerate(existing):
+            # How many dropped columns come before this one decides its place.
+            lower = sum(candidate < number for candidate in candidates)
+            fewest, maximum = max(0, needed - (len(candidates) - lower)), min(needed, lower)
+            if fewest != maximum:
                 return None
-            way[place + least] = number
-        everything = sorted({*existed, *maybe, last})
-        ways.setdefault(tuple(way), []).append(everything if len(everything) == count else way)
-    if len(ways) != 1:
+            solution[index + fewest] = number
+        all_numbers = sorted({*existing, *candidates, last})
+        complete = all_numbers if len(all_numbers) == count else solution
+        solutions.setdefault(tuple(solution), []).append(complete)
+    if len(solutions) != 1:
         return None
-    (possible,) = ways.values()
-    return possible[0] if len(possible) == 1 else list(next(iter(ways)))
+    ((solution_key, alternatives),) = solutions.items()
+    return alternatives[0] if len(alternatives) == 1 else list(solution_key)

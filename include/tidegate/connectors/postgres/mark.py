@@ -1,7 +1,7 @@
-"""The mark: one row for each sink, which names the last checkpoint that is in the table.
+"""The mark of a sink: a row with the last checkpoint that is in the sink's table.
 
-It is in the table `tidegate_published`, in the schema of the sink's table, and changes in the transaction that adds the
-rows. A loader first locks it, so a second one waits, and then finds that somebody else was faster.
+It is in the table `tidegate_published`, in the schema of the sink's table, and is updated in the transaction that
+publishes the rows. A publisher first locks the mark, so a second one waits, and then sees that the first was faster.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ __all__ = [
 ]
 
 LOCK_SECONDS = 10
-"""How long a loader waits for another one before it looks at what that one does."""
+"""How long a publisher waits for another one before it checks whether that one makes progress."""
 NO_CHECKPOINT: Final = 0
-"""The number by which a person says that the table has no checkpoint."""
+"""The number with which a person declares that the table has no checkpoint."""
 _ROUNDS: Final = 3
 
 
 @dataclass(frozen=True)
 class SinkMark:
-    """What the mark of a sink says."""
+    """The content of a sink's mark."""
 
     table_oid: int
     last: int | None
     kept_since: int | None
-    """All that is needed to take back later checkpoints is kept since this one. None: nothing is kept."""
+    """All checkpoints after this one can be undone. None: nothing is kept for that."""
     undone: bool
-    """Whether the checkpoint that was asked about has been taken back."""
+    """Whether the checkpoint that `find_mark` was called with has been undone."""
     empty_by_hand: bool = False
-    """True: somebody has said that the table has no checkpoint."""
+    """Whether a person has declared that the table has no checkpoint."""
 
 
 def marks_of(table: TableName) -> TableName:
@@ -56,44 +56,48 @@ def marks_of(table: TableName) -> TableName:
 
 
 def history_of(table: TableName) -> TableName:
-    """Return the table that keeps what upserts have replaced."""
+    """Return the table with the rows that upserts have replaced."""
     return TableName(table.schema, "tidegate_history")
 
 
 def make_marks(database: Database, table: TableName, *, history: bool) -> None:
-    """Make the table of marks, and that of the history if it is asked for, unless they exist."""
-    marks, kept = marks_of(table), history_of(table)
-    wanted = {marks: _MARKS, **({kept: _HISTORY} if history else {})}
-    with database.session("making the table of marks") as session:
-        for name, columns in wanted.items():
+    """Create the table of marks, and the table of the history if `history` is set, unless they exist."""
+    history_table = history_of(table)
+    tables = {marks_of(table): _MARKS}
+    if history:
+        tables[history_table] = _HISTORY
+    with database.session("creating the table of marks") as session:
+        for name, columns in tables.items():
             if find_oid(session.cursor(), name) is not None:
                 continue
             with session.transaction():
                 session.execute("SELECT pg_advisory_xact_lock(hashtext('tidegate_published'))")
                 session.execute(f"CREATE TABLE IF NOT EXISTS {name.sql} ({columns})".encode())
-                if name is kept:
-                    index = f"CREATE INDEX IF NOT EXISTS tidegate_history_at ON {kept.sql} (app_id, checkpoint)"
+                if name is history_table:
+                    index = f"CREATE INDEX IF NOT EXISTS tidegate_history_at ON {name.sql} (app_id, checkpoint)"
                     session.execute(index.encode())
 
 
-def find_mark(cursor: Any, table: TableName, context: SinkContext, asked: int = 0) -> SinkMark | None:
-    """Read the mark. None: there is none. asked: the checkpoint of which it is asked whether it was taken back."""
+def find_mark(cursor: Any, table: TableName, context: SinkContext, checkpoint: int = 0) -> SinkMark | None:
+    """Return the mark, or None if there is none. checkpoint: the one that `undone` is about."""
     if find_oid(cursor, marks_of(table)) is None:
         return None
-    return _read(cursor, table, context, asked, "")
+    return _read_mark(cursor, table, context, checkpoint, "")
 
 
 def refuse_other_publishers(
-    cursor: Any, table: TableName, context: SinkContext, found: FoundTable | None, *, take_over: bool, alone: bool
+    cursor: Any, table: TableName, context: SinkContext, existing: FoundTable | None, *, take_over: bool, alone: bool
 ) -> None:
-    """Raise Invalid if a pipeline of this name with another uid publishes this sink to the table; alone: if any other
-    sink publishes to it."""
+    """Raise Invalid if another pipeline with this name publishes this sink to the table.
+
+    alone: also raise Invalid if any other sink publishes to it.
+    """
     marks = marks_of(table)
     if find_oid(cursor, marks) is None:
         return
     cursor.execute(
         f"SELECT app_id, pipeline, sink FROM {marks.sql} WHERE table_name = {literal(table.name)} "
-        f"AND app_id <> {literal(context.app_id)} AND table_oid = {found.oid if found is not None else 0}"
+        f"AND app_id <> {literal(context.app_id)} AND table_oid = {existing.oid if existing is not None else 0}"
     )
     for app_id, pipeline, sink in cursor.fetchall():
         if (pipeline, sink) == (context.pipeline, context.sink) and not take_over:
@@ -102,29 +106,34 @@ def refuse_other_publishers(
                 f"{app_id!r}, this one is {context.app_id!r}",
                 expected="the pipeline that published here before, with its checkpoints",
                 help="was the pipeline's root wiped or moved? Point it to the old root, use another table, or declare "
-                "the sink with take_over=True: the old one's rows stay, and this one starts from the beginning",
+                "the sink with take_over=True: the old pipeline's rows stay, and this one starts from the beginning",
                 reason="OTHER_OWNER",
             )
         if alone and (pipeline, sink) != (context.pipeline, context.sink):
             raise Invalid(
                 f"{table} is also published by sink {sink!r} of pipeline {pipeline!r}",
-                expected="a table of its own for a sink with allow_rollback=True: a rollback takes rows out of it",
-                help="use another table, or leave allow_rollback out",
+                expected="no other sink on the table of a sink with allow_rollback=True: a rollback removes rows",
+                help="use another table, or remove allow_rollback",
                 reason="SHARED_TABLE",
             )
 
 
-def refuse_other_table(mark: SinkMark | None, found: FoundTable | None, table: TableName, context: SinkContext) -> None:
-    """Raise Corrupt if the mark is about a table that no longer exists: there would be half of the rows in this one."""
-    if mark is None or mark.last is None or (found is not None and found.oid == mark.table_oid):
+def refuse_other_table(
+    mark: SinkMark | None, existing: FoundTable | None, table: TableName, context: SinkContext
+) -> None:
+    """Raise Corrupt if the mark is of a table that no longer exists, whose rows this one would lack."""
+    if mark is None or mark.last is None or (existing is not None and existing.oid == mark.table_oid):
         return
     marks = marks_of(table)
+    if existing is None:
+        problem = f"{table}, to which sink {context.sink!r} has published up to checkpoint {mark.last}, was dropped"
+    else:
+        problem = f"{table} is not the table to which sink {context.sink!r} has published up to checkpoint {mark.last}"
     raise Corrupt(
-        f"{table} " + ("was dropped" if found is None else "is another table than the one") + " that sink "
-        f"{context.sink!r} has published up to checkpoint {mark.last}",
+        problem,
         expected="the table with the rows of all these checkpoints",
-        help="put it back, from a backup for example. If its rows are those of checkpoint "
-        f"{mark.last} (renamed, restored together with its marks), say so: UPDATE {marks.sql} SET table_oid = "
+        help="restore it, for example from a backup. If the table has the rows of checkpoint "
+        f"{mark.last}, because it was renamed or restored together with its marks: UPDATE {marks.sql} SET table_oid = "
         f"{literal(table.sql)}::regclass::oid::bigint WHERE app_id = {literal(context.app_id)}",
         reason="TABLE_DAMAGED",
     )
@@ -133,12 +142,12 @@ def refuse_other_table(mark: SinkMark | None, found: FoundTable | None, table: T
 def lock_mark(
     cursor: Any, rollback: Callable[[], None], database: Database, table: TableName, context: SinkContext
 ) -> SinkMark:
-    """Lock the mark until the end of the transaction, after making it if there is none.
+    """Lock the mark until the end of the transaction. Create it if there is none.
 
-    Another loader may hold it. One that makes no progress while we wait, because its process was stopped or its machine
-    has gone, is ended: its transaction then never counts. Raise Unavailable if another one is at work.
+    Another publisher may have locked it. If that one makes no progress, because its process was stopped or its machine
+    is gone, its session is terminated, so that its transaction never commits. Raise Unavailable if it makes progress.
     """
-    before: dict[int, str] = {}
+    progress: dict[int, str] = {}
     for _ in range(_ROUNDS):
         cursor.execute(_SETTINGS.format(seconds=LOCK_SECONDS, name=literal(_session_name(context))))
         cursor.fetchall()
@@ -148,18 +157,18 @@ def lock_mark(
                 f"{literal(context.app_id)}, {literal(context.pipeline)}, {literal(context.sink)}, "
                 f"{literal(table.name)}) ON CONFLICT DO NOTHING"
             )
-            mark = _read(cursor, table, context, 0, "FOR UPDATE")
+            mark = _read_mark(cursor, table, context, 0, "FOR UPDATE")
         except Exception as error:
             if getattr(error, "sqlstate", None) != "55P03":
                 raise
             rollback()
-            before = _end_stalled(database, context, before)
+            progress = _terminate_stalled(database, context, progress)
             continue
         assert mark is not None
         return mark
     raise Unavailable(
-        f"{table}: another publisher of sink {context.sink!r} holds the mark, and is at work",
-        help="nothing to do: the next attempt finds what the other one has published",
+        f"{table}: another publisher of sink {context.sink!r} has locked the mark, and makes progress",
+        help="nothing to do: the next attempt sees what the other publisher has done",
         reason="DATABASE_BUSY",
     )
 
@@ -174,7 +183,7 @@ def move_mark(
     kept_since: int | None,
     undone_after: int | None,
 ) -> None:
-    """Set the mark, which is locked. undone_after: checkpoints from this one on were taken back."""
+    """Update the locked mark. undone_after: the checkpoints after this one have been undone."""
     undone = f"+ int8multirange(int8range({undone_after}, {checkpoint}, '()'))" if undone_after is not None else ""
     oid = f", table_oid = {table_oid}" if table_oid is not None else ""
     cursor.execute(
@@ -184,31 +193,35 @@ def move_mark(
     )
 
 
-def _read(cursor: Any, table: TableName, context: SinkContext, asked: int, lock: str) -> SinkMark | None:
+def _read_mark(cursor: Any, table: TableName, context: SinkContext, checkpoint: int, lock: str) -> SinkMark | None:
     cursor.execute(
         f"SELECT json_build_object('table_oid', table_oid, 'last', last, 'kept_since', kept_since, "
-        f"'undone', {asked}::bigint <@ undone)::text FROM {marks_of(table).sql} "
+        f"'undone', {checkpoint}::bigint <@ undone)::text FROM {marks_of(table).sql} "
         f"WHERE app_id = {literal(context.app_id)} {lock}"
     )
     row = cursor.fetchone()
     if row is None:
         return None
     mark = SinkMark(**msgspec.json.decode(row[0]))
-    return replace(mark, last=None, empty_by_hand=True) if mark.last == NO_CHECKPOINT else mark
+    if mark.last == NO_CHECKPOINT:
+        return replace(mark, last=None, empty_by_hand=True)
+    return mark
 
 
 def _session_name(context: SinkContext) -> str:
     return context.app_id[:63]
 
 
-def _end_stalled(database: Database, context: SinkContext, before: dict[int, str]) -> dict[int, str]:
-    """End the sessions of other loaders that stand where they stood before. Return where the others stand now."""
-    with database.session("looking at other publishers") as session:
-        now = {int(pid): str(where) for pid, where in session.execute(_WAITING, (_session_name(context),)).fetchall()}
-        for pid, where in now.items():
-            if before.get(pid) == where:
+def _terminate_stalled(database: Database, context: SinkContext, before: dict[int, str]) -> dict[int, str]:
+    """Terminate other publishers' sessions whose progress is as before. Return the progress of each session."""
+    with database.session("checking other publishers") as session:
+        progress = {}
+        for pid, state in session.execute(_PROGRESS, (_session_name(context),)).fetchall():
+            progress[int(pid)] = str(state)
+        for pid, state in progress.items():
+            if before.get(pid) == state:
                 session.execute("SELECT pg_terminate_backend(%s)", (pid,))
-    return now
+    return progress
 
 
 _MARKS: Final = """
@@ -244,7 +257,7 @@ SELECT set_config('lock_timeout', '{seconds}s', true),
       ELSE current_setting('synchronous_commit') END, true)
 """
 
-_WAITING: Final = """
+_PROGRESS: Final = """
 SELECT a.pid, concat(a.xact_start, ' ', a.query_start, ' ', p.bytes_processed)
 FROM pg_stat_activity a LEFT JOIN pg_stat_progress_copy p USING (pid)
 WHERE a.application_name = %s AND a.datname = current_database() AND a.usename = current_user

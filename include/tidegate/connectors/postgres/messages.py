@@ -1,4 +1,4 @@
-"""The messages of PostgreSQL's own output plugin, pgoutput, in version 1 of its protocol: changes of rows as texts."""
+"""Decodes the messages of PostgreSQL's output plugin pgoutput, in version 1 of its protocol, with values as text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
 ]
 
 UNCHANGED: Final = object()
-"""In place of a value: it is as it was, and was not sent, since it is stored outside of the row."""
+"""Stands for a value that did not change and was not sent, because it is stored outside of the row."""
 
 Values = tuple[object, ...]
-"""Texts; None for null; UNCHANGED."""
+"""Texts, None for null, or UNCHANGED."""
 
 _COMMIT: Final = struct.Struct(">xxQQq")
 _KINDS: Final = {b"I": "insert", b"U": "update", b"D": "delete", b"T": "truncate"}
@@ -36,25 +36,25 @@ class ChangedTable:
     schema: str
     name: str
     columns: tuple[tuple[str, int], ...]
-    """Names, and the oids of their types."""
+    """The columns' names and the oids of their types."""
 
     @property
     def layout(self) -> tuple[int, str, tuple[str, ...]]:
-        """The table, its name, and the names of its columns, in the order of a row."""
+        """The table's oid, its name, and the names of its columns in the order of a row."""
         return self.oid, f"{self.schema}.{self.name}", tuple(name for name, _ in self.columns)
 
 
 @dataclass(frozen=True)
 class TransactionEnd:
-    """The end of a transaction. No two have the same, not even in copies of a server that went different ways."""
+    """The end of a transaction. It is unique, even among copies of a server that have diverged."""
 
     lsn: int
-    """Where its record in the server's log begins."""
+    """Where the record in the server's log begins."""
     end: int
-    """Where its record ends: the order of transactions, and the only places where a range may end."""
+    """Where the record ends. Transactions are ordered by this, and ranges may only end at such positions."""
     xid: int
     micros: int
-    """When it was, in microseconds since 2000 began in UTC."""
+    """The time of the commit, in microseconds since 2000-01-01 in UTC."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,18 @@ class RowChange:
     """A change of one row in a committed transaction."""
 
     kind: str
-    """insert, update, delete, or truncate, which is a change of all rows."""
+    """insert, update, delete, or truncate, which changes all rows."""
     table: ChangedTable
     old: Values | None
-    """The row as it was, or only its key. None: it was not sent."""
+    """The row before the change, or only its key, or None if it was not sent."""
     new: Values | None
     number: int
-    """The place in the transaction, from 0."""
+    """The position in the transaction, from 0."""
     commit: TransactionEnd
 
 
 def commits_and_tables(messages: Iterable[tuple[int, bytes]]) -> Iterator[TransactionEnd | ChangedTable]:
-    """Yield what messages say of ends of transactions, and, before that, of tables that they change."""
+    """Yield the ends of transactions, and before each one the tables that it changes."""
     for xid, message in messages:
         if message[:1] == b"C":
             yield _commit(xid, message)
@@ -82,11 +82,11 @@ def commits_and_tables(messages: Iterable[tuple[int, bytes]]) -> Iterator[Transa
 
 
 def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Iterator[RowChange | TransactionEnd]:
-    """Yield the changes of transactions whose commits end after one position, and not after the other, and after those
-    of each transaction its commit.
+    """Yield the changes of each transaction that ends between two positions, and then its end.
 
-    messages: transaction ids and messages, from any position before on: what the plugin says of a table comes only
-    once.
+    messages: transaction ids and messages. They may begin at any earlier position, and must include the message that
+        describes a table, which the plugin sends only once.
+    after, upto: the position after which (exclusive) and up to which (inclusive) the transactions end.
     """
     tables: dict[int, ChangedTable] = {}
     pending: list[tuple[str, ChangedTable, Values | None, Values | None]] = []
@@ -130,45 +130,47 @@ def _commit(xid: int, message: bytes) -> TransactionEnd:
 
 def _relation(message: bytes) -> ChangedTable:
     (oid,) = struct.unpack_from(">I", message, 1)
-    schema, place = _text(message, 5)
-    name, place = _text(message, place)
-    (count,) = struct.unpack_from(">H", message, place + 1)  # after the replica identity
-    place += 3
+    schema, offset = _text(message, 5)
+    name, offset = _text(message, offset)
+    (count,) = struct.unpack_from(">H", message, offset + 1)  # skips the replica identity
+    offset += 3
     columns = []
     for _ in range(count):
-        column, after = _text(message, place + 1)  # after the flags
-        columns.append((column, struct.unpack_from(">I", message, after)[0]))
-        place = after + 8
+        column, type_offset = _text(message, offset + 1)  # skips the flags
+        columns.append((column, struct.unpack_from(">I", message, type_offset)[0]))
+        offset = type_offset + 8
     return ChangedTable(oid, schema or "pg_catalog", name, tuple(columns))
 
 
 def _row(message: bytes) -> tuple[Values | None, Values | None]:
-    old, new, place = None, None, 5
-    while place < len(message):
-        which = message[place : place + 1]
-        values, place = _values(message, place + 1)
-        if which == b"N":
+    old, new, offset = None, None, 5
+    while offset < len(message):
+        tag = message[offset : offset + 1]
+        values, offset = _values(message, offset + 1)
+        if tag == b"N":
             new = values
         else:
             old = values
     return old, new
 
 
-def _values(message: bytes, place: int) -> tuple[Values, int]:
-    (count,) = struct.unpack_from(">H", message, place)
-    place += 2
+def _values(message: bytes, offset: int) -> tuple[Values, int]:
+    """Return the values of a row, and the offset after them."""
+    (count,) = struct.unpack_from(">H", message, offset)
+    offset += 2
     values: list[object] = []
     for _ in range(count):
-        tag, place = message[place : place + 1], place + 1
+        tag, offset = message[offset : offset + 1], offset + 1
         if tag == b"t":
-            (length,) = struct.unpack_from(">I", message, place)
-            values.append(message[place + 4 : place + 4 + length].decode())
-            place += 4 + length
+            (length,) = struct.unpack_from(">I", message, offset)
+            values.append(message[offset + 4 : offset + 4 + length].decode())
+            offset += 4 + length
         else:
             values.append(UNCHANGED if tag == b"u" else None)
-    return tuple(values), place
+    return tuple(values), offset
 
 
-def _text(message: bytes, place: int) -> tuple[str, int]:
-    end = message.index(b"\0", place)
-    return message[place:end].decode(), end + 1
+def _text(message: bytes, offset: int) -> tuple[str, int]:
+    """Return a text, and the offset after it."""
+    end = message.index(b"\0", offset)
+    return message[offset:end].decode(), end + 1

@@ -1,4 +1,4 @@
-"""What publishing needs, and what the user may do: a missing right is told before anything is planned."""
+"""Checks the rights that publishing needs, so that missing ones are reported before anything is planned."""
 
 from __future__ import annotations
 
@@ -13,63 +13,69 @@ __all__ = ["is_owner", "refuse_missing_rights"]
 
 
 def refuse_missing_rights(
-    cursor: Any, connection: str, table: TableName, found: FoundTable | None, *, upsert: bool, rollback: bool
+    cursor: Any, connection: str, table: TableName, existing: FoundTable | None, *, upsert: bool, rollback: bool
 ) -> None:
-    """Raise Invalid with all rights that the user lacks, as the statements that grant them."""
+    """Raise Invalid with the statements that grant all missing rights."""
     cursor.execute(f"SELECT to_regnamespace({literal(quoted_name(table.schema))}) IS NOT NULL, current_user::text")
     exists, user = cursor.fetchone()
     if not exists:
         raise Invalid(
-            f"connection {connection!r}: there is no schema {table.schema!r}",
+            f"connection {connection!r}: schema {table.schema!r} does not exist",
             help=f"create it: CREATE SCHEMA {quoted_name(table.schema)}; or name another one",
             reason="NO_SCHEMA",
         )
     needed = {marks_of(table): ["SELECT", "INSERT", "UPDATE", "DELETE"]}
     if upsert and rollback:
         needed[history_of(table)] = ["SELECT", "INSERT", "DELETE"]
-    if found is not None:
-        more = ["SELECT", "DELETE"] if upsert or rollback else []
-        needed[table] = ["INSERT", *more, *(["UPDATE"] if upsert else [])]
-    grants = list(_missing(cursor, table, needed, makes_table=found is None))
+    if existing is not None:
+        needed[table] = ["INSERT"]
+        if upsert or rollback:
+            needed[table] += ["SELECT", "DELETE"]
+        if upsert:
+            needed[table].append("UPDATE")
+    grants = list(_missing_grants(cursor, table, needed, creates_table=existing is None))
     if grants:
+        statements = "; ".join(f"{grant} TO {quoted_name(user)}" for grant in grants)
         raise Invalid(
             f"connection {connection!r}: user {user!r} lacks rights that publishing to {table} needs",
             expected="the rights that docs/guides/postgres.md lists",
-            help="let an owner run: " + "; ".join(f"{grant} TO {quoted_name(user)}" for grant in grants),
+            help=f"ask an owner to run: {statements}",
             reason="NO_RIGHTS",
         )
 
 
 def is_owner(cursor: Any, table: TableName) -> bool:
-    """Return whether the user may change the table itself."""
+    """Return whether the user may alter the table."""
     cursor.execute(f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {literal(table.sql)}::regclass")
     return bool(cursor.fetchone()[0])
 
 
-def _missing(cursor: Any, table: TableName, needed: dict[TableName, list[str]], *, makes_table: bool) -> Iterator[str]:
-    """Yield the beginnings of the statements that grant what is missing."""
-    schema, makes_tables = quoted_name(table.schema), makes_table
+def _missing_grants(
+    cursor: Any, table: TableName, needed: dict[TableName, list[str]], *, creates_table: bool
+) -> Iterator[str]:
+    """Yield the GRANT statements for missing rights, without the user."""
+    schema = quoted_name(table.schema)
     cursor.execute(
         f"SELECT has_schema_privilege({literal(table.schema)}, 'CREATE'), "
         f"has_schema_privilege({literal(table.schema)}, 'USAGE'), "
         "has_database_privilege(current_database(), 'TEMP'), current_database()::text"
     )
-    may_create, may_use, may_make_temporary, database = cursor.fetchone()
+    may_create, may_use, may_create_temporary, database = cursor.fetchone()
     if not may_use:
         yield f"GRANT USAGE ON SCHEMA {schema}"
-    if not may_make_temporary:
+    if not may_create_temporary:
         yield f"GRANT TEMPORARY ON DATABASE {quoted_name(database)}"
     for name, rights in needed.items():
         oid = find_oid(cursor, name)
         if oid is None:
-            makes_tables = True
+            creates_table = True
             continue
-        lacking = []
+        missing = []
         for right in rights:
             cursor.execute(f"SELECT has_table_privilege({oid}::oid, {literal(right)})")
             if not cursor.fetchone()[0]:
-                lacking.append(right)
-        if lacking:
-            yield f"GRANT {', '.join(lacking)} ON {name.sql}"
-    if makes_tables and not may_create:
+                missing.append(right)
+        if missing:
+            yield f"GRANT {', '.join(missing)} ON {name.sql}"
+    if creates_table and not may_create:
         yield f"GRANT CREATE ON SCHEMA {schema}"

@@ -1,4 +1,4 @@
-"""The common part of the sinks that append to and upsert into tables of PostgreSQL."""
+"""The common part of the sinks that append to, and upsert into, PostgreSQL tables."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ __all__ = ["PostgresSink"]
 
 OLDEST_SERVER = 14
 _MARKS: Final = "marks"
-"""In the notes of staged rows: the oid of the table of marks at that time."""
+"""The key in the notes of staged rows for the oid that the table of marks had when they were staged."""
 
 
 class PostgresSink(TransactionalSink):
-    """A table of PostgreSQL that one sink of one pipeline publishes to. Others may write to it, too."""
+    """Publishes to a PostgreSQL table, to which other programs may also write."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class PostgresSink(TransactionalSink):
     # --- before a checkpoint --------------------------------------------------------------------------------
 
     def check(self, context: SinkContext) -> None:
-        with self._database(context).session("looking at the table") as session:
+        with self._database(context).session("checking the table") as session:
             if session.info.server_version < OLDEST_SERVER * 10_000:
                 raise Invalid(
                     f"connection {self.connection!r} leads to PostgreSQL {session.info.server_version // 10_000}",
@@ -118,17 +118,17 @@ class PostgresSink(TransactionalSink):
                     reason="OLD_SERVER",
                 )
             cursor = session.cursor()
-            found = find_table(cursor, self.table_name)
+            existing = find_table(cursor, self.table_name)
             refuse_missing_rights(
-                cursor, self.connection, self.table_name, found, upsert=bool(self.keys), rollback=self.allow_rollback
+                cursor, self.connection, self.table_name, existing, upsert=bool(self.keys), rollback=self.allow_rollback
             )
             self._inspect_table(cursor, context)
-            problems = self.table_problems(found) if found is not None else []
-        self._make_marks(context)  # so that rows are never staged without knowing where their mark will be
+            problems = self.table_problems(existing) if existing is not None else []
+        self._make_marks(context)  # staged rows note which table of marks they belong to
         if problems:
             raise Invalid(
                 "\n    ".join([f"sink {context.sink}: {self.table_name} cannot be published to:", *problems]),
-                expected="a table as the sink describes it, or none: it is then made",
+                expected="a table as the sink declares it, or none: then it is created",
                 help="change the table or the sink",
                 reason="BAD_TABLE",
             )
@@ -144,44 +144,42 @@ class PostgresSink(TransactionalSink):
             return problems
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
-            found, _ = self._inspect_table(cursor, context)
-            if found is None:
+            existing, _ = self._inspect_table(cursor, context)
+            if existing is None:
                 return []
-            natural = {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}
-            problems = self.table_problems(found) + self._differences(natural, found)
-            if not problems and set(natural) - set(found.columns) and not is_owner(cursor, self.table_name):
-                problems.append(
-                    "new columns can be added only by the table's owner, which this connection's user is not"
-                )
+            types = {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}
+            problems = self.table_problems(existing) + self._differences(types, existing)
+            if not problems and set(types) - set(existing.columns) and not is_owner(cursor, self.table_name):
+                problems.append("only the owner of the table, which this connection's user is not, can add new columns")
         return problems
 
     def output_columns(self, schema: Json) -> Json:
-        """Return the columns that the table is to have, of the rows that arrive."""
+        """Return the columns of the output that the table gets."""
         return schema
 
     def key_problems(self, output: Json) -> list[str]:
-        """Return the problems of the columns that the sink itself names."""
+        """Return the problems with columns that the sink's arguments name, or that the sink adds."""
         return []
 
-    def table_problems(self, found: FoundTable) -> list[str]:
-        """Return the reasons why the table is none for this sink, whatever the rows are."""
-        if not found.is_table:
-            return ["it is no table, but a view or something else"]
-        if not found.survives:
+    def table_problems(self, existing: FoundTable) -> list[str]:
+        """Return why this sink cannot use the table, no matter what its rows are."""
+        if not existing.is_table:
+            return ["it is not a table, but a view or the like"]
+        if not existing.survives:
             return [
-                "it, or a partition of it, is unlogged: a crash of the server empties it, and the rows would be lost: "
+                "it, or a partition of it, is unlogged, so a crash of the server would delete its rows: "
                 f"ALTER TABLE {self.table_name.sql} SET LOGGED"
             ]
         return []
 
     @property
     def added_columns(self) -> dict[str, str]:
-        """The columns that the sink itself adds to the table, with their types."""
+        """The columns that the sink adds to the table, with their types."""
         return {}
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which rows replace others."""
+        """The columns that identify a row, for a sink that replaces rows."""
         return ()
 
     # --- in a job -------------------------------------------------------------------------------------------
@@ -193,23 +191,25 @@ class PostgresSink(TransactionalSink):
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         output = self.output_columns(msgspec.json.decode(frame.schema.json()))
         with self._database(context).session("looking at the table") as session:
-            found, _ = self._inspect_table(session.cursor(), context)
-        columns = checked_columns(output, found, self.keys)
-        return empty_if(frame, frame.select(*columns.values(), *self.marks_of_rows()))
+            existing, _ = self._inspect_table(session.cursor(), context)
+        columns = checked_columns(output, existing, self.keys)
+        return empty_if(frame, frame.select(*columns.values(), *self.further_columns()))
 
-    def marks_of_rows(self) -> Iterable[Any]:
+    def further_columns(self) -> Iterable[Any]:
         """Return further columns to stage."""
         return ()
 
     def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
-        """Note which table of marks is there now."""
-        with self._database(context).session("looking at the mark") as session:
+        """Note the oid of the table of marks."""
+        with self._database(context).session("looking up the table of marks") as session:
             marks = find_oid(session.cursor(), marks_of(self.table_name))
-        return msgspec.structs.replace(staged, notes=staged.notes | ({_MARKS: marks} if marks is not None else {}))
+        if marks is None:
+            return staged
+        return msgspec.structs.replace(staged, notes=staged.notes | {_MARKS: marks})
 
     @contextlib.contextmanager
     def _refused_rows(self, context: SinkContext) -> Iterator[None]:
-        """Tell which column refuses a row, instead of showing what Spark says."""
+        """Report which column refuses a row, instead of Spark's error."""
         try:
             yield
         except Exception as error:
@@ -217,9 +217,9 @@ class PostgresSink(TransactionalSink):
             if refusal is None:
                 raise
             raise Invalid(
-                f"sink {context.sink}: {self.table_name} cannot take a row: {refusal}",
-                expected="rows that the table takes: what is decided must load",
-                help="put a gate before the sink that quarantines such rows, or a stage that changes them",
+                f"sink {context.sink}: {self.table_name} would not accept a row: {refusal}",
+                expected="rows that the table accepts, because a decided checkpoint must be published",
+                help="quarantine such rows with a gate before the sink, or change them in a stage",
                 reason="BAD_ROWS",
             ) from None
 
@@ -227,29 +227,29 @@ class PostgresSink(TransactionalSink):
 
     @abstractmethod
     def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
-        """Add the rows of one committable to the table, which fits them."""
+        """Add the rows of one committable to the table, whose columns fit them."""
 
     @abstractmethod
     def remove_rows_after(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
-        """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
+        """Undo all checkpoints after `after`, for a rollback."""
 
     def count_foreign_changes(self, cursor: Any, after: int, context: SinkContext) -> int:
-        """Return how many of the rows that a rollback would put back others have changed since this pipeline did."""
+        """Return how many of the rows that a rollback would restore were changed by other programs."""
         return 0
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         def add_all(cursor: Any, mark: SinkMark) -> FoundTable | None:
-            found = find_table(cursor, self.table_name)
-            refuse_other_table(mark, found, self.table_name, context)
+            existing = find_table(cursor, self.table_name)
+            refuse_other_table(mark, existing, self.table_name, context)
             refuse_other_publishers(
-                cursor, self.table_name, context, found, take_over=self.take_over, alone=self.allow_rollback
+                cursor, self.table_name, context, existing, take_over=self.take_over, alone=self.allow_rollback
             )
             if self.take_over:
                 self._end_ownership(cursor, context)
             for part in rows.split_by_part():
-                found = self._fitting(cursor, part, found, context)
-                self.add(cursor, part, found, context)
-            return found
+                existing = self._fit_table(cursor, part, existing)
+                self.add(cursor, part, existing, context)
+            return existing
 
         return self._in_transaction(rows, context, add_all, None)
 
@@ -263,30 +263,27 @@ class PostgresSink(TransactionalSink):
         rows = self._staged_rows(publication, head, context)
 
         def remove_rows_after(cursor: Any, mark: SinkMark) -> FoundTable | None:
-            found = find_table(cursor, self.table_name)
+            existing = find_table(cursor, self.table_name)
             if after is not None:
-                refuse_other_table(mark, found, self.table_name, context)
+                refuse_other_table(mark, existing, self.table_name, context)
                 problem = self._undo_problem(mark, after)
-                if problem or found is None:
+                if problem or existing is None:
                     raise Invalid(
-                        f"{self.table_name} can no longer go back to checkpoint {after}: {problem}",
-                        expected="what was there when the rollback was decided",
-                        help="roll back once more, and choose --keep for it",
+                        f"{self.table_name} can no longer be rolled back to checkpoint {after}: {problem}",
+                        expected="the table as it was when the rollback was decided",
+                        help="roll back again, and choose --keep for this table",
                         reason="HISTORY_GONE",
                     )
-                if (
-                    restore is not None
-                    and restore.how == "restore"
-                    and self.count_foreign_changes(cursor, after, context)
-                ):
+                only_own_changes = restore is not None and restore.how == "restore"
+                if only_own_changes and self.count_foreign_changes(cursor, after, context):
                     raise Rejected(
-                        f"{self.table_name}: others have changed rows that this pipeline wrote",
+                        f"{self.table_name}: rows that this pipeline wrote were changed by other programs",
                         expected="the rows as they were when the rollback was decided",
-                        help="roll back once more, and choose for this table: --discard, or --keep",
+                        help="roll back again, and choose --discard or --keep for this table",
                         reason="FOREIGN_COMMITS",
                     )
-                self.remove_rows_after(cursor, after, found, context)
-            return found
+                self.remove_rows_after(cursor, after, existing, context)
+            return existing
 
         seams.fault("S10.publish.before")
         if not self._in_transaction(rows, context, remove_rows_after, after):
@@ -301,7 +298,7 @@ class PostgresSink(TransactionalSink):
         work: Callable[[Any, SinkMark], FoundTable | None],
         undone_after: int | None,
     ) -> bool:
-        """Do the work and move the mark in one transaction, if the mark is where it is expected."""
+        """Do the work and move the mark in one transaction. Return False if the mark is not at `rows.after`."""
         database, table = self._database(context), self.table_name
         self._make_marks(context)
         with database.transaction(f"publishing checkpoint {rows.checkpoint} to {table}") as (connection, cursor):
@@ -311,15 +308,17 @@ class PostgresSink(TransactionalSink):
                 return False
             if mark.last is None and not mark.empty_by_hand:
                 self._refuse_foreign_marks(cursor, rows, context)
-            found = work(cursor, mark)
-            kept_since = mark.kept_since if mark.kept_since is not None else rows.after or 0
+            existing = work(cursor, mark)
+            kept_since = None
+            if self.allow_rollback:
+                kept_since = mark.kept_since if mark.kept_since is not None else rows.after or 0
             move_mark(
                 cursor,
                 table,
                 context,
                 rows.checkpoint,
-                table_oid=found.oid if found is not None else None,
-                kept_since=kept_since if self.allow_rollback else None,
+                table_oid=existing.oid if existing is not None else None,
+                kept_since=kept_since,
                 undone_after=undone_after,
             )
             connection.commit()
@@ -329,33 +328,36 @@ class PostgresSink(TransactionalSink):
         make_marks(self._database(context), self.table_name, history=self.allow_rollback and bool(self.keys))
 
     def _refuse_foreign_marks(self, cursor: Any, rows: StagedRows, context: SinkContext) -> None:
-        """Raise Invalid if there is no mark because its table is not the one that was there when the rows were staged:
-        whether they have been published is not known then."""
+        """Raise Invalid if the table of marks was replaced after the rows were staged.
+
+        The mark may then be lost, so it is unknown whether the rows have been published.
+        """
         marks = marks_of(self.table_name)
-        now = find_oid(cursor, marks)
-        if all(part.notes.get(_MARKS, now) == now for part in rows.parts):
+        oid = find_oid(cursor, marks)
+        if all(part.notes.get(_MARKS, oid) == oid for part in rows.parts):
             return
         raise Invalid(
-            f"sink {context.sink!r}: the table {marks}, which says what {self.table_name} has, was dropped and made "
-            "again",
-            expected="the table of marks that was made before the first checkpoint",
-            help="look into the table, then put the mark back: `tidegate mark --help` tells how",
+            f"sink {context.sink!r}: the table {marks}, which records the checkpoints in {self.table_name}, was "
+            "dropped and created again",
+            expected="the table of marks that was created before the first checkpoint",
+            help="check the table, then restore the mark: `tidegate mark --help` explains how",
             reason="MARKS_GONE",
         )
 
     def set_mark(self, last: int | None, context: SinkContext) -> None:
         database, table = self._database(context), self.table_name
+        checkpoint = last or NO_CHECKPOINT
         self._make_marks(context)
-        with database.transaction(f"putting back the mark of {table}") as (connection, cursor):
+        with database.transaction(f"setting the mark of {table}") as (connection, cursor):
             lock_mark(cursor, connection.rollback, database, table, context)
-            found = find_table(cursor, table)
+            existing = find_table(cursor, table)
             move_mark(
                 cursor,
                 table,
                 context,
-                last or NO_CHECKPOINT,
-                table_oid=found.oid if found is not None else None,
-                kept_since=last or NO_CHECKPOINT if self.allow_rollback else None,
+                checkpoint,
+                table_oid=existing.oid if existing is not None else None,
+                kept_since=checkpoint if self.allow_rollback else None,
                 undone_after=None,
             )
             connection.commit()
@@ -363,58 +365,64 @@ class PostgresSink(TransactionalSink):
     # --- rollbacks ------------------------------------------------------------------------------------------
 
     def rows_stay_reason(self) -> str:
-        return (
-            ""
-            if self.allow_rollback
-            else "it is declared without allow_rollback=True, so its rows cannot be told apart"
-        )
+        if self.allow_rollback:
+            return ""
+        return "it is declared without allow_rollback=True, so it is unknown which rows to remove"
 
     def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Any, context: SinkContext
     ) -> RestorePlan:
-        with self._database(context).session("looking at the way back") as session:
+        with self._database(context).session("checking what a rollback can do") as session:
             cursor = session.cursor()
-            _, mark = self._inspect_table(cursor, context, asked=to or 0)
+            _, mark = self._inspect_table(cursor, context, checkpoint=to or 0)
             if mark is None or mark.last is None:
                 return RestorePlan(exists=False, not_published_yet=to is not None)
             if to is not None and mark.last < to:
                 return RestorePlan(not_published_yet=True, version=mark.last)
-            stays = self.rows_stay_reason() or self._undo_problem(mark, to or 0)
-            changed = 0 if stays else self.count_foreign_changes(cursor, to or 0, context)
+            target_version = self._published(to, context, None) if to is not None else None
+            rows_stay_reason = self.rows_stay_reason() or self._undo_problem(mark, to or 0)
+            if rows_stay_reason:
+                return RestorePlan(target_version=target_version, version=mark.last, rows_stay_reason=rows_stay_reason)
+            changed = self.count_foreign_changes(cursor, to or 0, context)
+        if not changed:
+            return RestorePlan(target_version=target_version, version=mark.last)
         return RestorePlan(
-            target_version=self._published(to, context, None) if to is not None else None,
+            target_version=target_version,
             version=mark.last,
-            foreign_commits=(f"{changed:,} rows that this pipeline wrote were changed or removed",) if changed else (),
-            not_separable_reason="rows of others that were replaced cannot be told from its own" if changed else "",
-            rows_stay_reason=stays,
+            foreign_commits=(f"{changed:,} rows that this pipeline wrote were changed or removed",),
+            not_separable_reason="rows of other programs that were replaced cannot be told from the pipeline's own",
         )
 
     def _undo_problem(self, mark: SinkMark, after: int) -> str:
         if mark.kept_since is None:
-            return "nothing was published to it since it is declared with allow_rollback=True"
+            return "nothing was published to it since it was declared with allow_rollback=True"
         if after < mark.kept_since:
-            return f"what is needed to take rows out again is kept only since checkpoint {mark.kept_since}"
-        return "an earlier rollback has taken that checkpoint's rows out of it" if mark.undone else ""
+            return f"only checkpoints after {mark.kept_since} can be undone"
+        if mark.undone:
+            return "an earlier rollback has removed that checkpoint's rows"
+        return ""
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- table and mark -------------------------------------------------------------------------------------
 
     def _database(self, context: SinkContext) -> Database:
         return Database.of(context.place, self.connection)
 
     def _mark(self, context: SinkContext) -> SinkMark | None:
-        with self._database(context).session("looking at the mark") as session:
+        with self._database(context).session("reading the mark") as session:
             return self._inspect_table(session.cursor(), context)[1]
 
     def _inspect_table(
-        self, cursor: Any, context: SinkContext, asked: int = 0
+        self, cursor: Any, context: SinkContext, checkpoint: int = 0
     ) -> tuple[FoundTable | None, SinkMark | None]:
         """Return the table and its mark. Raise an error if this sink may not publish there."""
         table = self.table_name
-        # The mark first: another publisher may commit between the two, and its first publish makes both at once.
-        mark, found = find_mark(cursor, table, context, asked), find_table(cursor, table)
-        refuse_other_table(mark, found, table, context)
-        refuse_other_publishers(cursor, table, context, found, take_over=self.take_over, alone=self.allow_rollback)
-        return found, mark
+        # The mark is read first: the first publish creates both, and may commit between the two queries. A table
+        # without a mark is fine, but a mark without its table is an error.
+        mark = find_mark(cursor, table, context, checkpoint)
+        existing = find_table(cursor, table)
+        refuse_other_table(mark, existing, table, context)
+        refuse_other_publishers(cursor, table, context, existing, take_over=self.take_over, alone=self.allow_rollback)
+        return existing, mark
 
     def _end_ownership(self, cursor: Any, context: SinkContext) -> None:
         cursor.execute(
@@ -423,21 +431,25 @@ class PostgresSink(TransactionalSink):
             f"AND app_id <> {literal(context.app_id)}"
         )
 
-    def _differences(self, natural: dict[str, str], found: FoundTable) -> list[str]:
-        """Return the reasons why the table does not fit rows with these columns."""
-        problems, folded = [], {name.casefold(): name for name in found.columns}
-        for name, kind in (natural | self.added_columns).items():
-            column = found.columns.get(name)
-            if column is None and name.casefold() in folded:
-                problems.append(f"{name!r} is written {folded[name.casefold()]!r} in the table")
-            elif column is None and self.schema_evolution == "refuse":
-                problems.append(f"{name!r} ({kind}) is not in the table")
-            elif column is not None and column.generated:
+    def _differences(self, types: dict[str, str], existing: FoundTable) -> list[str]:
+        """Return why the table does not fit rows with columns of these types."""
+        problems = []
+        columns = types | self.added_columns
+        names_by_folded = {name.casefold(): name for name in existing.columns}
+        for name, data_type in columns.items():
+            column = existing.columns.get(name)
+            if column is None:
+                similar = names_by_folded.get(name.casefold())
+                if similar is not None:
+                    problems.append(f"{name!r} is written {similar!r} in the table")
+                elif self.schema_evolution == "refuse":
+                    problems.append(f"{name!r} ({data_type}) is not in the table")
+            elif column.generated:
                 problems.append(f"{name!r} is generated by the table itself")
-            elif column is not None and not fits(kind, column.type):
-                problems.append(f"{name!r} is {kind}; the table has {column.type}")
-        written = {name.casefold() for name in (natural | self.added_columns)}
-        for name, column in found.columns.items():
+            elif not fits(data_type, column.type):
+                problems.append(f"{name!r} is {data_type}; the table has {column.type}")
+        written = {name.casefold() for name in columns}
+        for name, column in existing.columns.items():
             if name.casefold() in written or column.filled or column.generated:
                 continue
             if column.not_null:
@@ -448,55 +460,58 @@ class PostgresSink(TransactionalSink):
                 problems.append(f"{name!r} ({column.type}) is in the table, but not in the output")
         return problems
 
-    def _fitting(self, cursor: Any, rows: StagedRows, found: FoundTable | None, context: SinkContext) -> FoundTable:
-        """Return the table, made or extended if need be. Raise Invalid if the decided rows no longer fit it."""
-        natural = self._natural(rows)
-        if found is None:
-            for statement in self.creation(natural):
+    def _fit_table(self, cursor: Any, rows: StagedRows, existing: FoundTable | None) -> FoundTable:
+        """Create or extend the table if necessary, and return it. Raise Invalid if the rows no longer fit it."""
+        types = {name: natural for name, (natural, _) in self.staged_columns(rows).items()}
+        if existing is None:
+            for statement in self.creation(types):
                 cursor.execute(statement)
         else:
-            problems = self._differences(natural, found) + self._changes(rows, found)
+            problems = self._differences(types, existing) + self._changes(rows, existing)
             if problems:
                 raise Invalid(
                     "\n    ".join([f"{self.table_name} was changed since the rows were staged:", *problems]),
                     expected="the columns that the table had when the checkpoint was made",
-                    help="change the table back, then run again: the pending checkpoints are published then",
+                    help="change the table back, then run again, which publishes the pending checkpoints",
                     reason="TABLE_CHANGED",
                 )
-            new = {name: kind for name, kind in (natural | self.added_columns).items() if name not in found.columns}
-            if not new:
-                return found
-            added = ", ".join(f"ADD COLUMN {quoted_name(name)} {kind}" for name, kind in new.items())
-            cursor.execute(f"ALTER TABLE {self.table_name.sql} {added}")
-        made = find_table(cursor, self.table_name)
-        assert made is not None
-        return made
-
-    def _natural(self, rows: StagedRows) -> dict[str, str]:
-        return {name: natural for name, (natural, _) in self.staged_columns(rows).items()}
+            additions = []
+            for name, data_type in (types | self.added_columns).items():
+                if name not in existing.columns:
+                    additions.append(f"ADD COLUMN {quoted_name(name)} {data_type}")
+            if not additions:
+                return existing
+            cursor.execute(f"ALTER TABLE {self.table_name.sql} {', '.join(additions)}")
+        table = find_table(cursor, self.table_name)
+        assert table is not None
+        return table
 
     def staged_columns(self, rows: StagedRows) -> dict[str, tuple[str, str]]:
-        """Return the columns of staged rows that the table has: the type made for it, and the type when it was
-        staged."""
-        return held_as(rows.columns) if rows.columns is not None else {}
+        """Return the staged columns that the table gets, each with two types.
 
-    def _changes(self, rows: StagedRows, found: FoundTable) -> list[str]:
-        """Return what the table would refuse by now that was not looked for while staging."""
+        They are the type that the sink creates for it, and the type that the table had when the rows were staged.
+        """
+        if rows.columns is None:
+            return {}
+        return held_as(rows.columns)
+
+    def _changes(self, rows: StagedRows, existing: FoundTable) -> list[str]:
+        """Return the changes of the table since staging that could make it refuse rows."""
         assert rows.columns is not None
         without_null, problems = not_null_names(rows.columns), []
-        for name, (natural, then) in self.staged_columns(rows).items():
-            column = found.columns.get(name)
+        for name, (natural, before) in self.staged_columns(rows).items():
+            column = existing.columns.get(name)
             if column is None:
                 continue
-            if column.type not in (natural, then) and natural == "text" and column.type != "character varying":
-                problems.append(f"{name!r} is {column.type} now, and was {then}")
+            if column.type not in (natural, before) and natural == "text" and column.type != "character varying":
+                problems.append(f"{name!r} is now {column.type}, and was {before}")
             if column.not_null and name not in without_null:
-                problems.append(f"{name!r} must not be null now")
+                problems.append(f"{name!r} must now not be null")
         return problems
 
-    def creation(self, natural: dict[str, str]) -> list[str]:
-        """Return the statements that make the table for columns of these types."""
-        columns = [f"{quoted_name(name)} {kind}" for name, kind in (natural | self.added_columns).items()]
+    def creation(self, types: dict[str, str]) -> list[str]:
+        """Return the statements that create the table with columns of these types."""
+        columns = [f"{quoted_name(name)} {data_type}" for name, data_type in (types | self.added_columns).items()]
         if self.keys:
             columns.append(f"PRIMARY KEY ({', '.join(map(quoted_name, self.keys))})")
         return [f"CREATE TABLE {self.table_name.sql} ({', '.join(columns)})"]

@@ -1,11 +1,11 @@
-"""A source of rows that are only ever added to a table of PostgreSQL.
+"""A source of rows that are only ever inserted into a PostgreSQL table.
 
-A row carries the id of the transaction that added it. A plan ends before the oldest transaction that is still running:
-everything below is decided forever, so a range reads the same rows again, and no late commit can add to it. Ordering
-by a sequence or a time cannot promise that, since numbers and times are taken before the commit.
+Each row has the id of the transaction that inserted it. A plan ends before the oldest transaction that is still
+running. All transactions before it are decided forever, so a range reads the same rows again, and no late commit adds
+to it. Ordering by a sequence or a time cannot guarantee that, because they are assigned before the commit.
 
-A range ends right after the last transaction that has rows in it, not at the oldest that is running: a server that has
-this transaction's rows has nothing new before it, even if it is a copy from before other transactions.
+A range ends right after the last transaction that has rows in it, not at the oldest running one. A server that has this
+transaction's rows has no new rows before it, even if it is a copy from before other transactions.
 """
 
 from __future__ import annotations
@@ -54,33 +54,35 @@ __all__ = ["PostgresTable"]
 
 _NEW_XID: Final = "pg_current_xact_id()"
 _COUNTED: Final = 100_000
-"""Of more rows that wait, the number is an estimate."""
+"""If more rows wait, their number is estimated."""
 _DIGESTS: Final = 10**9
-"""How many there are: enough to tell rows from others, and few, so that a position tells little of what they hold."""
+"""The number of different digests: enough to recognize rows, but too few for a position to reveal their content."""
 
 
 class PostgresTable(Source):
-    """Rows that are added to a table of PostgreSQL, and never changed or deleted.
+    """Read rows that are inserted into a PostgreSQL table and never updated or deleted.
 
-    PostgresTable("events", connection="shop", xid_column="xid")
+        PostgresTable("events", connection="shop", xid_column="xid")
 
-    It needs a column that holds the id of the transaction that adds a row, and an index that begins with it:
+    The table needs a column with the id of the transaction that inserts a row, and an index that begins with it:
 
         ALTER TABLE events ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id();
         CREATE INDEX ON events (xid);
 
-    Every row is read exactly once, however long its transaction ran, if rows are only added, and nobody writes that
-    column. A transaction that runs for long, anywhere on the server, delays what came after it; it loses nothing. A
-    row of a planned range that is gone when it is read fails the checkpoint. For updates and deletes: PostgresChanges.
+    Each row is read exactly once, no matter how long its transaction runs, as long as rows are only inserted and the
+    column is only set by its default. A long transaction, anywhere on the server, delays later rows, but none is lost.
+    If a row of a planned range disappears before it is read, the checkpoint fails. To read updates and deletes, use
+    PostgresChanges.
 
-    table: the table's name, as it is written, with its schema if that is not public.
-    connection: a name of the setting `connections`, whose options are those of libpq (host, port, dbname, user …).
-    xid_column: the column with the transaction's id.
-    columns: the columns to read. None: all but xid_column, as the table has them at each plan.
-    as_text: columns to read as PostgreSQL writes them, for values that Spark cannot hold, such as 'infinity'.
-    start: "beginning": first all rows that are there; "latest": only those of transactions that are committed after
-        the first look.
-    max_rows: the bound of one checkpoint. One transaction is never divided.
+    table: the table's name, in the same case as in the database, with its schema unless that is public.
+    connection: the name of a connection in the setting `connections`, with options of libpq (host, port, dbname …).
+    xid_column: the column with the transaction id.
+    columns: the columns to read. The default is all that the table has when a range is planned, except xid_column.
+    as_text: columns to read as the text that PostgreSQL writes, for values that Spark does not support, such as
+        'infinity'.
+    start: "beginning" reads all existing rows first. "latest" only reads rows of transactions that commit after the
+        first look at the table.
+    max_rows: the most rows that a checkpoint reads. Rows of one transaction are never divided.
     """
 
     kind = "postgres-table"
@@ -135,10 +137,10 @@ class PostgresTable(Source):
             return None
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
-            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
+            table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
             snapshot = _snapshot(cursor)
             _flush(cursor)
-        return history.json | {"table": found.oid, "xid": int(snapshot.split(":")[0]), "seen": snapshot}
+        return history.json | {"table": table.oid, "xid": int(snapshot.split(":")[0]), "seen": snapshot}
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
@@ -147,47 +149,50 @@ class PostgresTable(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
-            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
-            wanted = (
-                self.columns
-                if self.columns is not None
-                else [name for name in found.columns if name != self.xid_column]
-            )
-            columns = read_columns(self.table_name, found, wanted, self.as_text)
+            table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
+            names = self.columns
+            if names is None:
+                names = [name for name in table.columns if name != self.xid_column]
+            columns = read_columns(self.table_name, table, names, self.as_text)
+            first, excluded = 0, ""
             if start is not None:
-                self._refuse_other_table(start, found, history, context)
+                self._refuse_other_table(start, table, history, context)
                 refuse_other_timeline(context.source, history, start, unread="last" not in start)
-            first, horizon = int(start["xid"]) if start is not None else 0, _horizon(cursor)
+                first, excluded = int(start["xid"]), start.get("seen", "")
+            horizon = _horizon(cursor)
             if horizon < first:
-                raise self._other_table_error(context)  # an older copy, whose transactions have the same ids once more
+                raise self._other_table_error(context)  # an older copy, which assigns the same transaction ids again
             if start is not None:
-                self._refuse_older_copy(cursor, start, found, history, context)
+                self._refuse_older_copy(cursor, start, table, history, context)
             if context.stop_position is not None:
                 horizon = max(first, min(horizon, int(context.stop_position["xid"])))
-            seen = start.get("seen", "") if start is not None else ""
             bound = context.bound(self.max_rows) or 1
-            before = self._end(cursor, first, horizon, seen, bound)
-            rows = self._count(cursor, first, before, seen)
-            waiting = self._waiting(cursor, before, horizon, seen) if before < horizon else 0
-            last = self._last(cursor, first, before, seen, columns) if rows else None
+            end = self._end(cursor, first, horizon, excluded, bound)
+            rows = self._count(cursor, first, end, excluded)
+            waiting = self._count_waiting(cursor, end, horizon, excluded) if end < horizon else 0
+            last = self._last_transaction(cursor, first, end, excluded, columns) if rows else None
+        splits: Json = {
+            **history.json,
+            "table": table.oid,
+            "first": first,
+            "end": first,
+            "rows": rows,
+            "columns": recorded(columns),
+        }
         position: Json | None = start
         if last is not None:
-            position = history.json | {"table": found.oid, "xid": last["xid"] + 1, "last": last} | _still(seen, last)
-        if position is not None and context.stop_position is not None and before == int(context.stop_position["xid"]):
-            position = position | {"xid": before}  # as far as the one who set this end went
+            splits |= {"end": last["xid"] + 1, "last": last, "seen": excluded}
+            position = history.json | {"table": table.oid, "xid": last["xid"] + 1, "last": last}
+            # Until its end is reached, the first snapshot may have further rows to exclude.
+            if excluded and last["xid"] + 1 < int(excluded.split(":")[1]):
+                position["seen"] = excluded
+        if position is not None and context.stop_position is not None and end == int(context.stop_position["xid"]):
+            position = position | {"xid": end}  # the stop position itself is reached
         return Planned(
             end=position,
-            splits={
-                **history.json,
-                "table": found.oid,
-                "first": first,
-                "end": last["xid"] + 1 if last is not None else first,
-                "rows": rows,
-                "columns": recorded(columns),
-                **({"last": last, "seen": seen} if last is not None else {}),
-            },
+            splits=splits,
             is_empty=not rows,
-            has_more=before < horizon,
+            has_more=end < horizon,
             summary=f"{rows:,} rows" if rows else "no new rows",
             amount=rows,
             lag=Lag(rows=waiting),
@@ -196,29 +201,29 @@ class PostgresTable(Source):
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         with self._database(context).session("verifying the range") as session:
             cursor = session.cursor()
-            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
-            self._refuse_other_table(splits, found, history, context)
+            table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
+            self._refuse_other_table(splits, table, history, context)
             refuse_other_timeline(context.source, history, splits)
             columns = planned_columns(splits["columns"], self.as_text)
-            refuse_other_columns(context.source, self.table_name, found, columns)
-            self._refuse_older_copy(cursor, splits, found, history, context)
+            refuse_other_columns(context.source, self.table_name, table, columns)
+            self._refuse_older_copy(cursor, splits, table, history, context)
             self._refuse_unreadable(cursor, columns, splits, context)
             rows = self._count(cursor, splits["first"], splits["end"], splits.get("seen", ""))
             self._refuse_difference(rows, splits, context)
         return Amount(rows=splits["rows"])
 
     def accept(self, position: Json, context: SourceContext, *, unproven: bool = False) -> Json:
-        """See Source: a standby that was promoted, or a database that was restored to an earlier time."""
+        """See Source. The system is a promoted standby, or a database that was restored to an earlier time."""
         with self._database(context).session("looking for what was read last") as session:
             cursor = session.cursor()
-            found, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
-            self._refuse_other_table(position, found, history, context)
+            table, history = self._find_table(cursor, context), find_history(cursor, context.source, self.connection)
+            self._refuse_other_table(position, table, history, context)
             if _horizon(cursor) < int(position["xid"]):
                 raise self._other_table_error(context)
             if unproven:
                 position = {name: value for name, value in position.items() if name != "last"}
             else:
-                self._refuse_older_copy(cursor, position, found, history, context)
+                self._refuse_older_copy(cursor, position, table, history, context)
                 if position.get("timeline", history.timeline) == history.timeline:
                     raise nothing_to_accept_error(context.source, history)
                 if "last" not in position:
@@ -231,7 +236,7 @@ class PostgresTable(Source):
         columns = planned_columns(splits["columns"], self.as_text)
         schema = pa.schema([(column.name, column.arrow) for column in columns])
         selected = ", ".join(column.selected for column in columns)
-        query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._of(splits)}"
+        query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._range_condition(splits)}"
         rows = schema.empty_table()
         if splits["rows"]:
             with self._database(context).transaction("reading the range") as (_, cursor):
@@ -242,99 +247,104 @@ class PostgresTable(Source):
             self._refuse_difference(rows.num_rows, splits, context)
         return frame_of(spark, rows, ddl_of(columns))
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- table and position ---------------------------------------------------------------------------------
 
     def _database(self, context: SourceContext) -> Database:
         return Database.of(context.place, self.connection)
 
     def _find_table(self, cursor: Any, context: SourceContext) -> FoundTable:
-        """Return the table. Raise Invalid if ranges of it could not be read again."""
-        table, found = self.table_name, find_table(cursor, self.table_name)
-        name = quoted_name(self.xid_column)
-        if found is None:
+        """Return the table. Raise Invalid if its ranges could not be read repeatably."""
+        table = find_table(cursor, self.table_name)
+        table_name, column_name = self.table_name, quoted_name(self.xid_column)
+        if table is None:
             raise Invalid(
-                f"source {context.source!r}: there is no table {table}, or none that this connection's user may see",
+                f"source {context.source!r}: table {table_name} does not exist, or the user may not see it",
                 help="create it, or correct its name or the user's rights",
                 reason="NO_TABLE",
             )
-        column, wrong = found.columns.get(self.xid_column), ""
+        column, problem = table.columns.get(self.xid_column), ""
         if column is None:
-            wrong = "is not there"
+            problem = "does not exist"
         elif column.type != "xid8" or not column.not_null or column.default != _NEW_XID:
-            wrong = f"is {column.type}{'' if column.not_null else ', may be null'}, default {column.default or 'none'}"
-        if wrong:
+            nullable = "" if column.not_null else ", may be null"
+            problem = f"is {column.type}{nullable}, default {column.default or 'none'}"
+        if problem:
             raise Invalid(
-                f"source {context.source!r}: column {self.xid_column!r} of {table} {wrong}",
-                expected="the id of the transaction that added the row, filled by the table itself",
-                help=f"ALTER TABLE {table.sql} ADD COLUMN {name} xid8 NOT NULL DEFAULT {_NEW_XID}",
+                f"source {context.source!r}: column {self.xid_column!r} of {table_name} {problem}",
+                expected="the id of the transaction that inserted the row, set by the column's default",
+                help=f"ALTER TABLE {table_name.sql} ADD COLUMN {column_name} xid8 NOT NULL DEFAULT {_NEW_XID}",
                 reason="NO_XID_COLUMN",
             )
-        if self.xid_column not in found.first_columns:
+        if self.xid_column not in table.first_columns:
             raise Invalid(
-                f"source {context.source!r}: no index of {table} begins with {self.xid_column!r}, so that each plan "
-                "would read the whole table",
-                help=f"CREATE INDEX CONCURRENTLY ON {table.sql} ({name})",
+                f"source {context.source!r}: no index of {table_name} begins with {self.xid_column!r}, so each plan "
+                "would scan the whole table",
+                help=f"CREATE INDEX CONCURRENTLY ON {table_name.sql} ({column_name})",
                 reason="NO_INDEX",
             )
-        return found
+        return table
 
     def _refuse_other_table(
-        self, then: Json, found: FoundTable, history: ServerHistory, context: SourceContext
+        self, recorded: Json, table: FoundTable, history: ServerHistory, context: SourceContext
     ) -> None:
-        """then: a position, or a range."""
-        if then["table"] != found.oid or then.get("system", history.system) != history.system:
+        """Raise Invalid if the table is not that of a recorded position or range."""
+        if recorded["table"] != table.oid or recorded.get("system", history.system) != history.system:
             raise self._other_table_error(context)
 
     def _other_table_error(self, context: SourceContext) -> Invalid:
         return Invalid(
-            f"source {context.source!r}: {self.table_name} is not the table that was read before: it was made again, "
-            "or the database was restored, elsewhere or to an earlier time, where transactions have other ids",
+            f"source {context.source!r}: {self.table_name} is not the table that was read before: it was created "
+            "again, or the database was restored, elsewhere or to an earlier time, where transactions have other ids",
             expected="the same table on the same server",
-            help="read it under another source name: it then begins at its start; or put the old one back",
+            help="read it under another source name, from the beginning; or restore the old table",
             reason="TABLE_REPLACED",
         )
 
     def _refuse_older_copy(
-        self, cursor: Any, then: Json, found: FoundTable, history: ServerHistory, context: SourceContext
+        self, cursor: Any, recorded: Json, table: FoundTable, history: ServerHistory, context: SourceContext
     ) -> None:
-        """Raise Invalid if what was read last is no longer there, and the server was started since: as long as it runs,
-        nobody can put a copy in its place, and it is no matter if rows that were read are deleted.
+        """Raise Invalid if the rows that were read last have changed, and the server was restarted since.
 
-        then: a position, or a range.
+        A server cannot be replaced by an older copy while it runs, and deleting rows that were read does no harm.
+
+        recorded: a position or a range.
         """
-        last = then.get("last")
-        if last is None or then.get("started") == history.started:
+        last = recorded.get("last")
+        if last is None or recorded.get("started") == history.started:
             return
-        present = {column.number: column for column in found.columns.values()}
-        columns = [
-            ReadColumn(present[number].name, kind, number=number)
-            for number, kind in last["columns"]
-            if number in present and present[number].type == kind
-        ]
+        columns_by_number = {column.number: column for column in table.columns.values()}
+        columns = []
+        for number, data_type in last["columns"]:
+            column = columns_by_number.get(number)
+            if column is not None and column.type == data_type:
+                columns.append(ReadColumn(column.name, data_type, number=number))
         rows, digest = self._digest(cursor, last["xid"], columns)
-        is_whole = len(columns) == len(last["columns"])  # an older copy would have columns that were dropped since
-        if rows != last["rows"] or (is_whole and digest != last["digest"]):
+        has_all_columns = len(columns) == len(last["columns"])  # without one that was dropped, the digest differs
+        if rows != last["rows"] or (has_all_columns and digest != last["digest"]):
             raise older_copy(
                 context.source,
-                f"the {last['rows']:,} rows of transaction {last['xid']} in {self.table_name}, the last that were "
-                "read, are not there as they were",
+                f"the last rows that were read, {last['rows']:,} of transaction {last['xid']} in {self.table_name}, "
+                "are missing or have changed",
                 f"if they were deleted or changed on purpose: tidegate source accept MODULE:PIPELINE {context.source} "
                 "--unproven",
             )
 
-    def _last(self, cursor: Any, first: int, end: int, seen: str, columns: Sequence[ReadColumn]) -> Json:
-        """Return what tells the last transaction of a range again: its id, and what its rows hold."""
+    def _last_transaction(
+        self, cursor: Any, first: int, end: int, excluded: str, columns: Sequence[ReadColumn]
+    ) -> Json:
+        """Return by what the last transaction of a range is recognized: its id, and a digest of its rows."""
         name = quoted_name(self.xid_column)
         cursor.execute(
-            f"SELECT {name}::text AS found FROM {self.table_name.sql} WHERE {self._within(first, end, seen)} "
+            f"SELECT {name}::text AS xid_text FROM {self.table_name.sql} WHERE {self._within(first, end, excluded)} "
             f"ORDER BY {name} DESC LIMIT 1"
         )
         xid = int(cursor.fetchone()[0])
         rows, digest = self._digest(cursor, xid, columns)
-        return {"xid": xid, "rows": rows, "columns": [[each.number, each.type] for each in columns], "digest": digest}
+        digested = [[column.number, column.type] for column in columns]
+        return {"xid": xid, "rows": rows, "columns": digested, "digest": digest}
 
     def _digest(self, cursor: Any, xid: int, columns: Sequence[ReadColumn]) -> tuple[int, int]:
-        """Return how many rows a transaction has added, and a digest of them, in whatever order they are."""
+        """Return how many rows a transaction has inserted, and a digest of them that does not depend on their order."""
         cursor.execute(SAME_TEXT)
         row = f'ROW({", ".join(f"{quoted_name(column.name)}::text" for column in columns)})::text COLLATE "C"'
         cursor.execute(
@@ -344,61 +354,65 @@ class PostgresTable(Source):
         rows, digest = cursor.fetchone()
         return int(rows), int(digest)
 
-    def _within(self, first: int, end: int, seen: str = "") -> str:
-        """seen: a snapshot. What it showed is left out."""
+    def _within(self, first: int, end: int, excluded: str = "") -> str:
+        """Return the SQL condition for the rows of a range. excluded: a snapshot whose rows are left out."""
         name = quoted_name(self.xid_column)
-        unseen = f" AND NOT pg_visible_in_snapshot({name}, '{seen}'::pg_snapshot)" if seen else ""
+        unseen = f" AND NOT pg_visible_in_snapshot({name}, '{excluded}'::pg_snapshot)" if excluded else ""
         return f"{name} >= '{first}'::xid8 AND {name} < '{end}'::xid8{unseen}"
 
-    def _of(self, splits: Json) -> str:
+    def _range_condition(self, splits: Json) -> str:
         return self._within(splits["first"], splits["end"], splits.get("seen", ""))
 
-    def _end(self, cursor: Any, first: int, horizon: int, seen: str, bound: int) -> int:
-        """Return the end of a range of about so many rows, but of whole transactions."""
+    def _end(self, cursor: Any, first: int, horizon: int, excluded: str, bound: int) -> int:
+        """Return the end of a range of about `bound` rows, with complete transactions."""
         if horizon <= first:
             return first
         name = quoted_name(self.xid_column)
 
-        def xid_at(place: int) -> int | None:
+        def xid_at(offset: int) -> int | None:
+            # Without the alias, the column of the result would have the same name, and be sorted as text.
             cursor.execute(
-                f"SELECT {name}::text AS found FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)} "
-                f"ORDER BY {name} OFFSET {place} LIMIT 1"
+                f"SELECT {name}::text AS xid_text FROM {self.table_name.sql} "
+                f"WHERE {self._within(first, horizon, excluded)} ORDER BY {name} OFFSET {offset} LIMIT 1"
             )
             row = cursor.fetchone()
             return int(row[0]) if row is not None else None
 
-        beyond = xid_at(bound)
-        if beyond is None:
+        end = xid_at(bound)
+        if end is None:
             return horizon
-        return beyond + 1 if beyond == xid_at(0) else beyond
+        if end == xid_at(0):  # the first transaction alone exceeds the bound
+            return end + 1
+        return end
 
-    def _count(self, cursor: Any, first: int, end: int, seen: str) -> int:
-        cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end, seen)}")
+    def _count(self, cursor: Any, first: int, end: int, excluded: str) -> int:
+        cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end, excluded)}")
         return int(cursor.fetchone()[0])
 
-    def _waiting(self, cursor: Any, first: int, horizon: int, seen: str) -> int:
-        """Return how many rows wait: counted if they are few, else as the server estimates."""
-        rest = f"FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)}"
-        cursor.execute(f"SELECT count(*) FROM (SELECT 1 {rest} LIMIT {_COUNTED}) AS few")
-        few = int(cursor.fetchone()[0])
-        if few < _COUNTED:
-            return few
-        cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT 1 {rest}")
-        return max(few, int(cursor.fetchone()[0][0]["Plan"]["Plan Rows"]))
+    def _count_waiting(self, cursor: Any, first: int, horizon: int, excluded: str) -> int:
+        """Return how many rows wait. If there are many, the number is the server's estimate."""
+        waiting = f"FROM {self.table_name.sql} WHERE {self._within(first, horizon, excluded)}"
+        cursor.execute(f"SELECT count(*) FROM (SELECT 1 {waiting} LIMIT {_COUNTED}) AS counted")
+        count = int(cursor.fetchone()[0])
+        if count < _COUNTED:
+            return count
+        cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT 1 {waiting}")
+        return max(count, int(cursor.fetchone()[0][0]["Plan"]["Plan Rows"]))
 
     def _refuse_unreadable(
         self, cursor: Any, columns: Sequence[ReadColumn], splits: Json, context: SourceContext
     ) -> None:
-        """Raise Invalid if there are values that Spark's types do not have: the driver would make others of them."""
-        looked_at = [column for column in columns if column.unreadable]
-        if not looked_at:
+        """Raise Invalid if there are values outside of Spark's types. The driver would convert them silently."""
+        checked = [column for column in columns if column.unreadable]
+        if not checked:
             return
-        found = ", ".join(f"coalesce(bool_or({column.unreadable}), false)" for column in looked_at)
-        cursor.execute(f"SELECT {found} FROM {self.table_name.sql} WHERE {self._of(splits)}")
-        bad = [column for column, unreadable in zip(looked_at, cursor.fetchone(), strict=True) if unreadable]
-        if bad:
+        checks = ", ".join(f"coalesce(bool_or({column.unreadable}), false)" for column in checked)
+        cursor.execute(f"SELECT {checks} FROM {self.table_name.sql} WHERE {self._range_condition(splits)}")
+        results = cursor.fetchone()
+        unreadable = [column for column, is_unreadable in zip(checked, results, strict=True) if is_unreadable]
+        if unreadable:
             where = f"in transactions {splits['first']} to {splits['end'] - 1}"
-            raise unreadable_values(context.source, self.table_name, bad, where)
+            raise unreadable_values(context.source, self.table_name, unreadable, where)
 
     def _refuse_difference(self, rows: int, splits: Json, context: SourceContext) -> None:
         if rows != splits["rows"]:
@@ -406,14 +420,9 @@ class PostgresTable(Source):
                 f"source {context.source!r}: {self.table_name} has {rows:,} rows of transactions {splits['first']} to "
                 f"{splits['end'] - 1}",
                 expected=f"{splits['rows']:,} rows, as planned",
-                help="rows must only be added: put those back that were deleted, or read the table by PostgresChanges",
+                help="rows must only be inserted: restore the deleted ones, or read the table with PostgresChanges",
                 reason="ROWS_CHANGED",
             )
-
-
-def _still(seen: str, last: Json) -> Json:
-    """Return what a position has of the snapshot of the first look: as long as there may be rows that it showed."""
-    return {"seen": seen} if seen and last["xid"] + 1 < int(seen.split(":")[1]) else {}
 
 
 def _snapshot(cursor: Any) -> str:
@@ -422,16 +431,16 @@ def _snapshot(cursor: Any) -> str:
 
 
 def _horizon(cursor: Any) -> int:
-    """Return the oldest transaction that is not known to be decided forever."""
+    """Return the oldest transaction that may still be running. All before it are decided forever."""
     horizon = int(_snapshot(cursor).split(":")[0])
     _flush(cursor)
     return horizon
 
 
 def _flush(cursor: Any) -> None:
-    """Bring commits to the server's disk. After a crash, one that was not would be gone, and its id taken again."""
+    """Flush commits to the server's disk. Otherwise a crash could lose one, and its id would be assigned again."""
     cursor.execute("SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()")
     if not cursor.fetchone()[0]:
-        # A commit that waits for the disk takes all that came before along.
+        # A commit that waits for the disk also flushes all earlier ones.
         cursor.execute("SELECT set_config('synchronous_commit', 'local', false)")
         cursor.execute("SELECT pg_logical_emit_message(true, 'tidegate', 'flush')")

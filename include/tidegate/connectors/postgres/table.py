@@ -1,4 +1,4 @@
-"""Names of tables, and what the catalogue says of one. Names are taken as they are written, and always quoted."""
+"""Names of tables, and looking up tables in the catalogue. Names are case-sensitive, and always quoted in SQL."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ __all__ = [
 ]
 
 MAX_NAME_LENGTH: Final = 63
-"""Bytes. PostgreSQL cuts off the rest, and two names could become one."""
+"""In bytes. PostgreSQL truncates longer names, so two names could become the same."""
 
 
 @dataclass(frozen=True)
 class TableName:
-    """A table in a schema."""
+    """The name of a table, with its schema."""
 
     schema: str
     name: str
 
     @classmethod
     def of(cls, text: str) -> TableName:
-        """Read "sales" (in the schema public) or "shop.sales"."""
+        """Parse "sales" (in the schema public) or "shop.sales"."""
         schema, dot, name = text.partition(".")
-        return cls(schema, name) if dot else cls("public", schema)
+        if not dot:
+            return cls("public", text)
+        return cls(schema, name)
 
     @property
     def sql(self) -> str:
-        """The name as SQL has it."""
+        """The name in SQL."""
         return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
 
     def __str__(self) -> str:
@@ -46,69 +48,68 @@ class TableName:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of a table that exists."""
+    """A column of an existing table."""
 
     name: str
     number: int
-    """It keeps this number when it is renamed, and no other column ever gets it."""
+    """The column keeps this number when it is renamed, and no other column ever gets it."""
     type: str
-    """As PostgreSQL's format_type writes it: "bigint", "numeric(10,2)", "character varying(20)"."""
+    """The type as format_type writes it, such as "bigint", "numeric(10,2)" or "character varying(20)"."""
     not_null: bool
     filled: bool
-    """True: it has a default, or counts by itself."""
+    """Whether the column has a default or is an identity column."""
     generated: bool
-    """True: nobody else may write it."""
+    """Whether only the table itself may write the column."""
     computed: bool
-    """True: it is made of other columns."""
+    """Whether the column is computed from other columns."""
     default: str
     exact: bool
-    """False: its collation takes different texts for equal."""
+    """False if the collation treats different texts as equal."""
 
 
 @dataclass(frozen=True)
 class FoundTable:
-    """A table that exists."""
+    """An existing table."""
 
     oid: int
-    """Another one if the table is dropped and made again."""
+    """It changes when the table is dropped and created again."""
     is_table: bool
-    """False: it is a view, or something else that is no table."""
+    """False for a view and the like."""
     survives: bool
-    """False: it is empty after a crash of the server."""
+    """False if the table is empty after a crash of the server."""
     columns: dict[str, TableColumn]
     dropped: tuple[int, ...]
-    """The numbers of columns that it had once."""
+    """The numbers of columns that were dropped."""
     keys: tuple[frozenset[str], ...]
-    """The columns of each unique index or primary key, if it applies to all rows and takes no different texts for
+    """The columns of each primary key or unique index that applies to all rows and does not treat different texts as
     equal."""
     first_columns: frozenset[str]
-    """The columns with which an index begins."""
+    """The columns that are the first one of an index."""
 
 
 def quoted_name(name: str) -> str:
-    """Quote the name of a table or column for PostgreSQL."""
+    """Return the name of a table or column, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Write a text as a literal of PostgreSQL."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def table_problems(table: object) -> list[str]:
-    """Return the problems of the name of a table."""
+    """Return the problems of a table's name."""
     if not isinstance(table, str) or not table:
         return [f"table is {table!r}; it must be a name such as 'sales' or 'shop.sales'"]
     parts = table.split(".")
     if len(parts) > 2 or not all(parts) or "\0" in table:
         return [f"table {table!r} must be a name such as 'sales', or a schema and a name such as 'shop.sales'"]
-    return [
-        f"{part!r} is longer than {MAX_NAME_LENGTH} bytes" for part in parts if len(part.encode()) > MAX_NAME_LENGTH
-    ]
+    too_long = [part for part in parts if len(part.encode()) > MAX_NAME_LENGTH]
+    return [f"{part!r} is longer than {MAX_NAME_LENGTH} bytes" for part in too_long]
 
 
 def find_oid(cursor: Any, table: TableName) -> int | None:
-    """Return the number of a table, also if the user may not look into its schema. None: there is none."""
+    """Return the oid of a table, or None if it does not exist. This needs no right on its schema."""
     cursor.execute(
         "SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         f"WHERE n.nspname = {literal(table.schema)} AND c.relname = {literal(table.name)}"
@@ -118,21 +119,21 @@ def find_oid(cursor: Any, table: TableName) -> int | None:
 
 
 def find_table(cursor: Any, table: TableName) -> FoundTable | None:
-    """Look a table up, within the transaction of a cursor of any driver. None: there is none."""
+    """Look up a table in the transaction of a cursor, of any driver. Return None if it does not exist."""
     cursor.execute(_FIND.format(schema=literal(table.schema), name=literal(table.name)))
     row = cursor.fetchone()
     if row is None:
         return None
-    found = msgspec.json.decode(row[0])
-    columns = [TableColumn(**column) for column in found["columns"] or []]
+    description = msgspec.json.decode(row[0])
+    columns = [TableColumn(**column) for column in description["columns"] or []]
     return FoundTable(
-        oid=found["oid"],
-        is_table=found["kind"] in ("r", "p"),
-        survives=found["survives"],
+        oid=description["oid"],
+        is_table=description["kind"] in ("r", "p"),
+        survives=description["survives"],
         columns={column.name: column for column in columns},
-        dropped=tuple(found["dropped"] or []),
-        keys=tuple(frozenset(names) for names in found["keys"] or []),
-        first_columns=frozenset(found["first_columns"] or []),
+        dropped=tuple(description["dropped"] or []),
+        keys=tuple(frozenset(names) for names in description["keys"] or []),
+        first_columns=frozenset(description["first_columns"] or []),
     )
 
 

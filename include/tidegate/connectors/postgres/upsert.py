@@ -1,8 +1,9 @@
-"""Replace, add and remove rows of a table of PostgreSQL by key, visible exactly once.
+"""A sink that inserts, replaces and deletes rows of a PostgreSQL table by key, each exactly once.
 
-prepare   Spark stages the changed rows; of two rows with one key, order_by decides which one counts, or both are
-          refused
-load      rows go into a temporary table; from there, one statement removes rows, and one adds or replaces them
+prepare   Spark stages the changed rows. If two rows have the same key, order_by decides which one counts, or both are
+          refused.
+load      The rows are copied into a temporary table. From there, one statement deletes rows, and one inserts or
+          replaces them.
 """
 
 from __future__ import annotations
@@ -45,36 +46,36 @@ if TYPE_CHECKING:
 __all__ = ["PostgresUpsert"]
 
 FILL = 85
-"""Percent of a page that new rows fill."""
+"""How much of a page new rows fill, in percent."""
 
 REPLACED = "tidegate_replaced"
-"""A temporary table of rows that are replaced or removed."""
+"""The temporary table with the rows that are replaced or deleted."""
 
 DELETED = "tidegate_deleted"
-"""A staged column: the row's key is to be removed."""
+"""The staged column that is true if the row with this key is to be deleted."""
 
 
 class PostgresUpsert(PostgresSink):
-    """Keep one row per key in a table of PostgreSQL, which the first checkpoint creates.
+    """Keep one row per key in a PostgreSQL table.
 
-    PostgresUpsert("customers", connection="shop", keys=["id"], order_by=["changed_at"])
+        PostgresUpsert("customers", connection="shop", keys=["id"], order_by=["changed_at"])
 
-    keys: the columns that identify a row. They must not be null. A table that exists needs a primary key or a unique
+    The first checkpoint creates the table if it does not exist. If the stream has retractions, such as an aggregate, a
+    row is deleted when the stream retracts it without a replacement.
+
+    table, connection, take_over: as for PostgresAppend.
+    keys: the columns that identify a row. They must not be null. An existing table needs a primary key or a unique
         index on exactly these columns.
-    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
-        greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
-        later checkpoint counts. With delete_when, an operator in front of the sink remembers by which order a key was
-        removed: a late row never brings it back.
-        Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
-        must be copies of each other, or are refused.
-    delete_when: a SQL condition on the row. If it is true, the key's row is removed.
-    omit: columns that delete_when needs and the table should not have.
-    allow_rollback: keep the rows that a checkpoint replaces and removes, in the table `tidegate_history`, so that a
-        rollback can put them back.
-    table, connection, schema_evolution, take_over: as for PostgresAppend. Columns of the table that the output lacks
-        keep their values when a row is replaced.
-
-    After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
+    order_by: columns that decide which of several rows with the same key counts: the one with the greatest values (null
+        is smallest, NaN is greatest). The row in the table takes part, so a late row never replaces a newer one. If the
+        values are equal, the later checkpoint counts. With delete_when, an operator before the sink remembers the order
+        of deleted keys, so that a late row does not restore one. Without order_by, the later checkpoint counts. If two
+        rows of one checkpoint have the same key and equal order_by values, but differ otherwise, they are refused.
+    delete_when: an SQL condition. If it is true for a row, the row with its key is deleted.
+    omit: columns that delete_when needs, but the table should not have.
+    schema_evolution: as for PostgresAppend. If the output lacks a column of the table, replaced rows keep its value.
+    allow_rollback: store the rows that a checkpoint replaces or deletes in the table `tidegate_history`, so that a
+        rollback can restore them.
     """
 
     kind: ClassVar[str] = "postgres-upsert"
@@ -113,7 +114,9 @@ class PostgresUpsert(PostgresSink):
 
     @property
     def deletes_in_order(self) -> tuple[Sequence[str], str] | None:
-        return (self.order_by, self.delete_when) if self.order_by and self.delete_when is not None else None
+        if not self.order_by or self.delete_when is None:
+            return None
+        return self.order_by, self.delete_when
 
     def describe(self) -> Json:
         return super().describe() | describe_by_key(self)
@@ -125,37 +128,39 @@ class PostgresUpsert(PostgresSink):
         return refuse_order(self, stream)
 
     def output_columns(self, schema: Json) -> Json:
-        return {"type": "struct", "fields": [each for each in schema["fields"] if each["name"] not in self.omit]}
+        fields = [field for field in schema["fields"] if field["name"] not in self.omit]
+        return {"type": "struct", "fields": fields}
 
     def key_problems(self, output: Json) -> list[str]:
         types = {field["name"]: field["type"] for field in output["fields"]}
         problems = key_and_order_problems(self, types)
         problems += collation_problems(output, [*self.keys, *self.order_by], "key or order column")
         if DELETED in types:
-            problems.append(f"{DELETED!r} is a name that the sink itself uses")
+            problems.append(f"{DELETED!r} is a name that the sink reserves")
         return problems
 
-    def table_problems(self, found: FoundTable) -> list[str]:
-        problems = super().table_problems(found)
-        inexact = [name for name in self.keys if name in found.columns and not found.columns[name].exact]
+    def table_problems(self, existing: FoundTable) -> list[str]:
+        problems = super().table_problems(existing)
+        inexact = [name for name in self.keys if name in existing.columns and not existing.columns[name].exact]
+        for name in inexact:
+            problems.append(
+                f"key column {name!r} has a nondeterministic collation, so different keys, such as 'a' and 'A', could "
+                f"be the same in the table: ALTER TABLE {self.table_name.sql} ALTER COLUMN {quoted_name(name)} "
+                f'TYPE {existing.columns[name].type} COLLATE "C"'
+            )
         if inexact:
-            problems += [
-                f"key column {name!r} has a nondeterministic collation: texts that are two keys here, such as 'a' and "
-                f"'A', would be one row there: ALTER TABLE {self.table_name.sql} ALTER COLUMN {quoted_name(name)} "
-                f'TYPE {found.columns[name].type} COLLATE "C"'
-                for name in inexact
-            ]
-        elif frozenset(self.keys) not in found.keys:
+            return problems
+        if frozenset(self.keys) not in existing.keys:
             names = ", ".join(map(quoted_name, self.keys))
             problems.append(
-                f"it has no primary key and no unique index on exactly its keys, so two rows could have one key: "
+                f"it has no primary key or unique index on exactly the keys, so two rows could have the same key: "
                 f"CREATE UNIQUE INDEX ON {self.table_name.sql} ({names})"
             )
         return problems
 
-    def creation(self, natural: dict[str, str]) -> list[str]:
-        """See PostgresSink. With room in each page, a row that is replaced needs no new entry in the index."""
-        return [f"{statement} WITH (fillfactor = {FILL})" for statement in super().creation(natural)]
+    def creation(self, types: dict[str, str]) -> list[str]:
+        """See PostgresSink. If a page has free space, replacing a row needs no new entry in the index."""
+        return [f"{statement} WITH (fillfactor = {FILL})" for statement in super().creation(types)]
 
     # --- in a job -------------------------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class PostgresUpsert(PostgresSink):
         with self._refused_rows(context):
             return super().prepare_with_retractions(frame, removed, context, staging)
 
-    def marks_of_rows(self) -> Iterable[Any]:
+    def further_columns(self) -> Iterable[Any]:
         if self.delete_when is None:
             return ()
         from pyspark.sql import functions as F
@@ -187,11 +192,12 @@ class PostgresUpsert(PostgresSink):
         def is_outdated(rows: Any, source: InputFile, start: int) -> Any:
             return outdated[source.path].slice(start, rows.num_rows)
 
-        touched = [source for source in sources if source.path in outdated]
-        _, written = rewrite(table, touched, self.keys, is_outdated, folder)
-        files = [*(file for file in staged.files if file.path not in outdated), *written]
+        affected = [source for source in sources if source.path in outdated]
+        _, rewritten = rewrite(table, affected, self.keys, is_outdated, folder)
+        unaffected = [file for file in staged.files if file.path not in outdated]
+        files = [*unaffected, *rewritten]
         removed = sum(mask.to_pylist().count(True) for mask in outdated.values())
-        refuse_difference(location.full(folder), _rows(staged.files) - removed, _rows(files))
+        refuse_difference(location.full(folder), _count_rows(staged.files) - removed, _count_rows(files))
         return msgspec.structs.replace(staged, files=files)
 
     # --- publishing -----------------------------------------------------------------------------------------
@@ -203,57 +209,60 @@ class PostgresUpsert(PostgresSink):
         if rows.removed_count:
             self._add_removed(cursor, rows, columns)
         assert rows.columns is not None
-        removes = rows.removed_count > 0 or any(each["name"] == DELETED for each in rows.columns["fields"])
+        has_marked = any(field["name"] == DELETED for field in rows.columns["fields"])
+        removes = rows.removed_count > 0 or has_marked
         if self.order_by or self.allow_rollback or removes:
-            cursor.execute(f"ANALYZE {STAGED}")  # it is joined with the table
+            cursor.execute(f"ANALYZE {STAGED}")  # for a good plan of the joins with the table
         if self.order_by:
             cursor.execute(f"DELETE FROM {STAGED} staged USING {self.table_name.sql} kept WHERE {self._older(table)}")
         if self.allow_rollback:
-            self._note_replaced(cursor, table)
+            self._copy_replaced(cursor, table)
         self._merge(cursor, columns, table, removes=removes)
         if self.allow_rollback:
             self._store_replaced(cursor, rows.checkpoint, context)
 
     def _add_removed(self, cursor: Any, rows: StagedRows, columns: Mapping[str, str]) -> None:
-        """Add the keys to be removed, unless there is a new row with the key."""
+        """Stage the keys to be deleted, except those that have a new row."""
         names = insert_list(self.keys)
         cursor.execute(f"ALTER TABLE {STAGED} RENAME TO tidegate_changed")
         make_staged(cursor, {name: columns[name] for name in self.keys})
         copy_rows(cursor, rows.removed_batches(list(self.keys)), None)
-        same = " AND ".join(f"changed.{name} = removed.{name}" for name in map(quoted_name, self.keys))
+        same_key = " AND ".join(f"changed.{name} = removed.{name}" for name in map(quoted_name, self.keys))
         cursor.execute(
             f"INSERT INTO tidegate_changed ({names}, {DELETED}) SELECT {names}, true FROM {STAGED} removed "
-            f"WHERE NOT EXISTS (SELECT 1 FROM tidegate_changed changed WHERE {same})"
+            f"WHERE NOT EXISTS (SELECT 1 FROM tidegate_changed changed WHERE {same_key})"
         )
         cursor.execute(f"DROP TABLE {STAGED}")
         cursor.execute(f"ALTER TABLE tidegate_changed RENAME TO {STAGED}")
 
     def _same_key(self, table: FoundTable) -> str:
-        return " AND ".join(
-            f"kept.{quoted_name(name)} = staged.{quoted_name(name)}{cast_to(table.columns[name].type)}"
-            for name in self.keys
-        )
+        conditions = []
+        for name in self.keys:
+            staged = f"staged.{quoted_name(name)}{cast_to(table.columns[name].type)}"
+            conditions.append(f"kept.{quoted_name(name)} = {staged}")
+        return " AND ".join(conditions)
 
     def _older(self, table: FoundTable) -> str:
-        """Return the condition that the table's row is newer than the staged one. Null is least."""
-        newer, same = [], self._same_key(table)
+        """Return the condition that the table's row is newer than the staged one. Null is smallest."""
+        newer = []
         equal_so_far = ""
         for name in self.order_by:
-            kind = table.columns[name].type
-            order = ' COLLATE "C"' if kind.startswith(("text", "character varying")) else ""  # as Spark compares text
-            kept = f"kept.{quoted_name(name)}{order}"
-            staged = f"staged.{quoted_name(name)}{cast_to(kind)}{order}"
-            newer.append(f"{equal_so_far}({kept} > {staged} OR ({kept} IS NOT NULL AND {staged} IS NULL))")
+            column_type = table.columns[name].type
+            # The collation "C" compares texts as Spark does.
+            collation = ' COLLATE "C"' if column_type.startswith(("text", "character varying")) else ""
+            kept = f"kept.{quoted_name(name)}{collation}"
+            staged = f"staged.{quoted_name(name)}{cast_to(column_type)}{collation}"
+            newer.append(f"({equal_so_far}({kept} > {staged} OR ({kept} IS NOT NULL AND {staged} IS NULL)))")
             equal_so_far += f"{kept} IS NOT DISTINCT FROM {staged} AND "
-        return f"{same} AND ({' OR '.join(f'({each})' for each in newer)})"
+        return f"{self._same_key(table)} AND ({' OR '.join(newer)})"
 
-    def _note_replaced(self, cursor: Any, table: FoundTable) -> None:
-        """Keep a copy of the rows that are about to be replaced or removed. A key without a row is noted, too."""
+    def _copy_replaced(self, cursor: Any, table: FoundTable) -> None:
+        """Copy the rows that are about to be replaced or deleted. Keys without a row are recorded, too."""
         key = ", ".join(f"{literal(name)}, staged.{quoted_name(name)}" for name in self.keys)
-        names = ", ".join(
-            f"staged.{quoted_name(name)}{cast_to(table.columns[name].type)} AS {quoted_name(name)}"
-            for name in self.keys
-        )
+        selected = []
+        for name in self.keys:
+            selected.append(f"staged.{quoted_name(name)}{cast_to(table.columns[name].type)} AS {quoted_name(name)}")
+        names = ", ".join(selected)
         cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{REPLACED}")
         cursor.execute(
             f"CREATE TEMPORARY TABLE {REPLACED} ON COMMIT DROP AS SELECT {names}, jsonb_build_object({key}) AS "
@@ -262,7 +271,7 @@ class PostgresUpsert(PostgresSink):
         )
 
     def _store_replaced(self, cursor: Any, checkpoint: int, context: SinkContext) -> None:
-        """Record that copy, with the digest of what is there instead."""
+        """Add the copy to the history, with a digest of each row that is now in the table."""
         cursor.execute(
             f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before, after) SELECT "
             f"{literal(context.app_id)}, {checkpoint}, was.tidegate_key, was.tidegate_before, {self._digest} "
@@ -287,7 +296,7 @@ class PostgresUpsert(PostgresSink):
             cursor.execute(
                 f"DELETE FROM {name} kept USING {STAGED} staged WHERE staged.{DELETED} AND {self._same_key(table)}"
             )
-        # In the order of the index, which makes it a third faster.
+        # Inserting in the order of the index is a third faster.
         cursor.execute(
             f"INSERT INTO {name} ({insert_list(columns)}) SELECT {select_list(columns, table)} "
             f"FROM {STAGED} staged WHERE staged.{DELETED} IS NOT TRUE "
@@ -295,9 +304,9 @@ class PostgresUpsert(PostgresSink):
         )
 
     def _on_conflict(self, columns: Iterable[str]) -> str:
-        others = [quoted_name(name) for name in columns if name not in self.keys]
-        changes = ", ".join(f"{name} = excluded.{name}" for name in others)
-        return f"ON CONFLICT ({insert_list(self.keys)}) DO " + (f"UPDATE SET {changes}" if others else "NOTHING")
+        changes = [f"{quoted_name(name)} = excluded.{quoted_name(name)}" for name in columns if name not in self.keys]
+        action = f"UPDATE SET {', '.join(changes)}" if changes else "NOTHING"
+        return f"ON CONFLICT ({insert_list(self.keys)}) DO {action}"
 
     # --- rollbacks ------------------------------------------------------------------------------------------
 
@@ -324,36 +333,36 @@ class PostgresUpsert(PostgresSink):
             f"DELETE FROM {name} kept USING tidegate_before b, jsonb_populate_record(NULL::{name}, b.key) was "
             f"WHERE b.before IS NULL AND {self._was_key}"
         )
-        # A column that was added since is not among what was kept: it stays as it is, or gets its default.
-        columns = {column: found for column, found in table.columns.items() if not found.computed}
-        kept = {column: f"b.before ? {literal(column)}" for column in columns}
-        changes = ", ".join(
-            f"{quoted_name(column)} = CASE WHEN {kept[column]} THEN was.{quoted_name(column)} "
-            f"ELSE kept.{quoted_name(column)} END"
-            for column, found in columns.items()
-            if column not in self.keys and not found.generated
-        )
+        # The history lacks columns that were added later. They keep their values, or get their defaults.
+        columns = {name: column for name, column in table.columns.items() if not column.computed}
+        changes, values = [], []
+        for column_name, column in columns.items():
+            is_stored, quoted_column = f"b.before ? {literal(column_name)}", quoted_name(column_name)
+            if column_name not in self.keys and not column.generated:
+                changes.append(
+                    f"{quoted_column} = CASE WHEN {is_stored} THEN was.{quoted_column} ELSE kept.{quoted_column} END"
+                )
+            default = _default_sql(column_name, column, name)
+            values.append(f"CASE WHEN {is_stored} THEN was.{quoted_column} ELSE {default} END")
         rows = f"tidegate_before b CROSS JOIN LATERAL jsonb_populate_record(NULL::{name}, b.before) was"
         if changes:
             cursor.execute(
-                f"UPDATE {name} kept SET {changes} FROM {rows} WHERE b.before IS NOT NULL AND {self._was_key}"
+                f"UPDATE {name} kept SET {', '.join(changes)} FROM {rows} "
+                f"WHERE b.before IS NOT NULL AND {self._was_key}"
             )
-        values = ", ".join(
-            f"CASE WHEN {kept[column]} THEN was.{quoted_name(column)} ELSE {_filled(column, found, name)} END"
-            for column, found in columns.items()
-        )
         cursor.execute(
-            f"INSERT INTO {name} ({insert_list(columns)}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {rows} "
+            f"INSERT INTO {name} ({insert_list(columns)}) OVERRIDING SYSTEM VALUE "
+            f"SELECT {', '.join(values)} FROM {rows} "
             f"WHERE b.before IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {name} kept WHERE {self._was_key})"
         )
         cursor.execute(f"DELETE FROM {history} WHERE {since}")
 
     def delete_history(self, before: PublishedTable, context: SinkContext) -> None:
-        """Delete what only a rollback to an older checkpoint would need."""
+        """Delete the history that only a rollback to an older checkpoint would need."""
         if not self.allow_rollback:
             return
         table, app_id = self.table_name, literal(context.app_id)
-        with self._database(context).session("forgetting what was replaced") as session, session.transaction():
+        with self._database(context).session("deleting history") as session, session.transaction():
             session.execute(
                 f"UPDATE {marks_of(table).sql} SET kept_since = {before.version} "
                 f"WHERE app_id = {app_id} AND kept_since < {before.version}".encode()
@@ -364,8 +373,8 @@ class PostgresUpsert(PostgresSink):
             )
 
 
-def _filled(name: str, column: TableColumn, table: str) -> str:
-    """Return the value that the table itself gives to a column of a new row."""
+def _default_sql(name: str, column: TableColumn, table: str) -> str:
+    """Return SQL for the value that a column of a new row gets by default."""
     if column.default:
         return column.default
     if column.filled:
@@ -373,5 +382,5 @@ def _filled(name: str, column: TableColumn, table: str) -> str:
     return "NULL"
 
 
-def _rows(files: Iterable[StagedFile]) -> int:
+def _count_rows(files: Iterable[StagedFile]) -> int:
     return sum(file.rows for file in files)
