@@ -77,8 +77,10 @@ class Pattern:
     @property
     def regex(self) -> re.Pattern[str]:
         """The regular expression for relative names that match."""
-        patterns = ["(?:[^/]+/)*" if part == "**" else _translate(part) + "/" for part in self.parts]
-        return re.compile("".join(patterns).removesuffix("/") + r"\Z", re.DOTALL)
+        pattern = ""
+        for part in self.parts:
+            pattern += "(?:[^/]+/)*" if part == "**" else f"{_translate(part)}/"
+        return re.compile(pattern.removesuffix("/") + r"\Z", re.DOTALL)
 
     @property
     def deep(self) -> bool:

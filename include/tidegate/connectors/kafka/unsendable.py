@@ -31,13 +31,14 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: TopicInfo, si
                 reason="RECORD_TOO_LARGE",
             )
         if name == PARTITION and (lowest < 0 or highest >= topic.partitions):
+            missing = lowest if lowest < 0 else highest
             raise Invalid(
                 f"sink {sink!r}: a row asks for a partition that the topic {topic.name} does not have: it has "
                 f"{topic.partitions}",
                 expected=f"0 to {topic.partitions - 1}, or null to let the key decide",
                 help="correct the column that the sink's argument partition names, or add partitions to the topic",
                 reason="NO_PARTITION",
-                quoted=f"partition {lowest if lowest < 0 else highest}",
+                quoted=f"partition {missing}",
             )
         if name == TIMESTAMP:
             _refuse_times(lowest, highest, topic, sink)

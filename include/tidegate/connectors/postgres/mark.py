@@ -95,9 +95,10 @@ def refuse_other_publishers(
     marks = marks_of(table)
     if find_oid(cursor, marks) is None:
         return
+    table_oid = existing.oid if existing is not None else 0
     cursor.execute(
         f"SELECT app_id, pipeline, sink FROM {marks.sql} WHERE table_name = {literal(table.name)} "
-        f"AND app_id <> {literal(context.app_id)} AND table_oid = {existing.oid if existing is not None else 0}"
+        f"AND app_id <> {literal(context.app_id)} AND table_oid = {table_oid}"
     )
     for app_id, pipeline, sink in cursor.fetchall():
         if (pipeline, sink) == (context.pipeline, context.sink) and not take_over:
@@ -184,11 +185,13 @@ def move_mark(
     undone_after: int | None,
 ) -> None:
     """Update the locked mark. undone_after: the checkpoints after this one have been undone."""
-    undone = f"+ int8multirange(int8range({undone_after}, {checkpoint}, '()'))" if undone_after is not None else ""
-    oid = f", table_oid = {table_oid}" if table_oid is not None else ""
+    changes = [f"last = {checkpoint}", f"kept_since = {'NULL' if kept_since is None else kept_since}"]
+    if undone_after is not None:
+        changes.append(f"undone = undone + int8multirange(int8range({undone_after}, {checkpoint}, '()'))")
+    if table_oid is not None:
+        changes.append(f"table_oid = {table_oid}")
     cursor.execute(
-        f"UPDATE {marks_of(table).sql} SET last = {checkpoint}, undone = undone {undone}{oid}, "
-        f"kept_since = {'NULL' if kept_since is None else kept_since}, published_at = now() "
+        f"UPDATE {marks_of(table).sql} SET {', '.join(changes)}, published_at = now() "
         f"WHERE app_id = {literal(context.app_id)}"
     )
 
