@@ -149,7 +149,7 @@ def test_a_publisher_that_dies_after_the_commit_is_finished_by_the_next(export, 
 def test_a_rollback_finishes_what_was_committed_and_fences_the_rest(export, monkeypatch):
     export.publish(1, export.stage(1, 1))
     head, late = export.sink.head(export.context), export.stage(2, 2)
-    assert "not taken back" in export.sink.restore_plan(1, None, (), export.context).rows_stay_reason
+    assert "not removed" in export.sink.restore_plan(1, None, (), export.context).rows_stay_reason
     assert export.sink.restore(Publication(3, 1, "m", 1, ()), head, export.context) is not None
     assert export.publish(2, late, head=head) is None
     assert export.keys() == [1]
