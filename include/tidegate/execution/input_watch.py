@@ -1,8 +1,8 @@
-"""Watches for new input, for pipelines whose checkpoints are made by event: interval = "event".
+"""Watches for new input, for pipelines that make checkpoints by event: interval = "event".
 
-Looking plans what a checkpoint would read now, as the trigger does, and writes nothing. One run is asked for at a time:
-what arrives until that run plans its checkpoint goes into the same checkpoint, so a burst makes one. A request that
-turns out to be needless does no harm, since a run that finds nothing new makes no checkpoint (`is_due`).
+Each look plans the ranges that a checkpoint would read now, as the trigger does, and writes nothing. Only one run is
+requested at a time. All input that arrives before that run plans its checkpoint becomes part of it, so a burst makes
+one checkpoint. A needless request does no harm, since a run without new input makes no checkpoint (`is_due`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "InputWatch", "is_due"]
 
 AFTER_FAILURE_S: Final = 10.0
-"""From an aborted checkpoint until its input is tried again; twice as long after each further one."""
+"""How long to wait after an aborted checkpoint. The time doubles with each further one."""
 
 UNTIL_PLANNED_S: Final = 60.0
-"""The time that a run has to plan its checkpoint before another one is asked for; twice as long after each further
-one."""
+"""How long a run may take to plan its checkpoint before another run is requested. The time doubles with each one."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,12 @@ class Arrival:
     """A reason to make a checkpoint now."""
 
     key: str
-    """The position that a checkpoint would read from: the same as long as nobody has read on."""
+    """Identifies the position from which a checkpoint would read. It stays the same until one has read further."""
     reason: str
 
 
 class InputWatch:
-    """Tells when a checkpoint should be made: input is waiting, or there was no checkpoint for `max_pause`."""
+    """Reports when a checkpoint should be made: input is waiting, or the last checkpoint is `max_pause` ago."""
 
     def __init__(self, coordinator: Coordinator, max_pause_s: float) -> None:
         self.coordinator = coordinator
@@ -53,7 +52,7 @@ class InputWatch:
         self._next_request = seams.monotonic()
 
     def look(self) -> Arrival | None:
-        """Return why a checkpoint should be made now; None: there is no reason, or a run was asked for already.
+        """Return the reason to make a checkpoint now, or None if there is none, or a run was requested already.
 
         Raise Unavailable if a source or the ledger does not answer.
         """
@@ -68,7 +67,7 @@ class InputWatch:
         return arrival
 
     def _follow(self, view: View) -> None:
-        """Take note of what became of the last request: a new checkpoint, or one that was aborted."""
+        """Record the effect of the last request: a new checkpoint, or one that was aborted."""
         failures = _failures(view)
         seen = (view.last_id, failures)
         if seen == self._seen:
@@ -103,7 +102,7 @@ class InputWatch:
             names = Plans(self.coordinator).waiting_input(answer, view)
         except Unavailable:
             raise
-        except TidegateError as error:  # planning meets the same, and lets everybody know
+        except TidegateError as error:  # the run's planning raises the same error, and reports it
             return Arrival(f"error:{error.reason}", f"its input cannot be planned: {error.reason}")
         if not names:
             return None
@@ -112,20 +111,20 @@ class InputWatch:
         return Arrival(fingerprint(ends), f"there is new input for {', '.join(names)}")
 
     def _is_at_work(self, view: View) -> bool:
-        """Return whether a checkpoint is open that may still be completed. What comes after it is asked for then."""
+        """Return whether an open checkpoint may still be completed. The next one is requested afterwards."""
         ledger = self.coordinator.ledger
         return any(not ledger.expired(entry.plan) for entry in view.still_open())
 
 
 def is_due(view: View, max_pause_s: float) -> bool:
-    """Return whether a checkpoint is to be made even if nothing is new: it is the first, or the last is long ago."""
+    """Return whether to make a checkpoint even without new input: it is the first, or the last one is long ago."""
     if not view.entries:
         return True
     return seams.now() - parse_time(view.entries[-1].plan.created) >= timedelta(seconds=max_pause_s)
 
 
 def _failures(view: View) -> int:
-    """Return how many of the last checkpoints in a row were aborted, since the last act of a person."""
+    """Return how many of the last checkpoints in a row were aborted since a person last intervened."""
     count = 0
     for entry in reversed(view.entries):
         if not entry.aborted or entry.control is not None:

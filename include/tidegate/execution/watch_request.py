@@ -1,4 +1,4 @@
-"""What Airflow's triggerer and the process that watches a pipeline's sources say to each other."""
+"""The messages between Airflow's triggerer and the process that watches a pipeline's sources."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class WatchReport(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     key: str = ""
     reason: str = ""
-    """Of an arrival: why a checkpoint should be made."""
+    """The reason to make a checkpoint, for an arrival."""
     problem: str = ""
-    """Why it cannot look; it tries again."""
+    """Why it cannot check for input. It will retry."""

@@ -1,9 +1,9 @@
 """The process that watches one pipeline's sources: `python -m tidegate.execution.watching`, started by Airflow's
 triggerer (`dag/watching.py`).
 
-A process of its own, because it runs the user's code and clients of stores and brokers, which may block or crash. It
-reads a request from its standard input, writes a line of JSON for each arrival and each problem, and ends when its
-input is closed, since then the process that started it is gone.
+It is a separate process, because it runs the user's code and clients of stores and brokers, which may block or crash.
+It reads a request from its standard input, writes a line of JSON for each arrival and each problem, and ends when its
+input is closed, since the process that started it has then ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["main"]
 POLL_S: Final = 0.5
 MAX_POLL_S: Final = 60.0
 MAX_SHARE: Final = 0.01
-"""Of a core, while nothing happens."""
+"""The largest share of a core to use while no input arrives."""
 
 
 def main() -> None:
