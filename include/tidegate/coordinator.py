@@ -159,7 +159,7 @@ class Coordinator(PipelineContext):
     def has_no_new_input(self, plan: Plan, view: View) -> bool:
         """Return whether a plan has neither input to read nor skipped input to report."""
         is_empty = all(part.empty for part in plan.sources.values())
-        return is_empty and plan.drain is None and not skipping.is_news(plan, view)
+        return is_empty and plan.drain is None and not skipping.is_news(plan.sources, view)
 
     def _may_skip_tables(self, view: View, uid: str) -> bool:
         """Return whether the tables need not be checked before planning.

@@ -11,7 +11,7 @@ from typing import Literal, cast
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import control, skipping
 from tidegate.checkpoint.compatibility import (
     check_gates,
     check_targets,
@@ -174,16 +174,25 @@ class Plans:
             code_fingerprint=self.graph.code_fingerprint(),
         )
 
-    def waiting_input(self, answer: CreateEntry, view: View) -> list[str]:
-        """Return the sources, and the gates with rows to release, that have something for a checkpoint to read now.
-        Writes nothing."""
+    def find_reason(self, answer: CreateEntry, view: View) -> str:
+        """Return what a checkpoint would have to read or to record now; nothing: "". Writes nothing.
+
+        A run that was asked for because of that, with `only_if_new`, finds the same.
+        """
+        if any(entry.plan.drain is not None for entry in view.still_open()):
+            return ""
         base = view.get(answer.base)
-        changes = source_changes(view, base)
         preview = Plans(self.pipeline, preview=True)
-        ranges = preview._new_input(answer.id, view, base, None, changes)
-        sources = [name for name, part in ranges.items() if not part.empty]
-        gates = [gated.name for gated in self.graph.gates if pending_requests(self.ledger, view, gated.name)]
-        return sources + gates
+        ranges = preview._new_input(answer.id, view, base, None, source_changes(view, base))
+        names = [name for name, part in ranges.items() if not part.empty]
+        gates = (gated.name for gated in self.graph.gates if gated.quarantine)
+        names += [gate for gate in gates if pending_requests(self.ledger, view, gate)]
+        if names:
+            return f"there is new input for {', '.join(names)}"
+        ends = self.pipeline.finishes or control.draining(view) is not None
+        if ends and not any(part.more for part in ranges.values()):
+            return "all input is read, and event time is to end"
+        return "input was skipped for good, which is to be recorded" if skipping.is_news(ranges, view) else ""
 
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import View
 from tidegate.records.interval import Interval
-from tidegate.records.records import Plan, Unread
+from tidegate.records.records import Range, Unread
 
 __all__ = ["counts", "gaps", "is_news", "making_up", "never_read"]
 
@@ -21,7 +21,7 @@ def never_read(view: View) -> dict[str, Unread]:
     """Return the input that the newest plan has skipped, by source."""
     for entry in reversed(view.entries):
         if entry.control is None and entry.rollback is None:
-            return _skip_record(entry.plan)
+            return _skip_record(entry.plan.sources)
     return {}
 
 
@@ -33,9 +33,9 @@ def counts(view: View) -> dict[str, int]:
     return {}
 
 
-def is_news(plan: Plan, view: View) -> bool:
+def is_news(sources: Mapping[str, Range], view: View) -> bool:
     """Return whether a plan that reads nothing is worth recording: the skipped input has changed."""
-    return _counts(_skip_record(plan)) != _counts(never_read(view))
+    return _counts(_skip_record(sources)) != _counts(never_read(view))
 
 
 def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
@@ -63,8 +63,8 @@ def making_up(pipeline: str, missed: tuple[Interval, ...]) -> str:
     )
 
 
-def _skip_record(plan: Plan) -> dict[str, Unread]:
-    return {name: part.unread for name, part in plan.sources.items() if part.unread is not None}
+def _skip_record(sources: Mapping[str, Range]) -> dict[str, Unread]:
+    return {name: part.unread for name, part in sources.items() if part.unread is not None}
 
 
 def _counts(skipped: Mapping[str, Unread]) -> dict[str, int]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate import seams
 from tidegate.checkpoint import control
+from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.planning import Plans
-from tidegate.errors import TidegateError, Unavailable
+from tidegate.errors import TidegateError, Unavailable, name_of
 from tidegate.protocol.rules import CreateEntry, on_trigger
 from tidegate.records.codec import fingerprint
 from tidegate.versions.python import parse_time
@@ -29,7 +30,11 @@ AFTER_FAILURE_S: Final = 10.0
 """How long to wait after an aborted checkpoint. The time doubles with each further one."""
 
 UNTIL_PLANNED_S: Final = 60.0
-"""How long a run may take to plan its checkpoint before another run is requested. The time doubles with each one."""
+"""How long a run may take to plan its checkpoint before another run is requested. The time doubles with each one. A
+completed checkpoint may take as long to be published."""
+
+MAX_BACKOFF_S: Final = 300.0
+"""The longest of these times: nobody reports that the cause of a failure has gone."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class InputWatch:
     def __init__(self, coordinator: Coordinator, max_pause_s: float) -> None:
         self.coordinator = coordinator
         self.max_pause_s = max_pause_s
+        self.is_over = False
+        """Whether the pipeline had ended at the last look, so that nothing is requested unless somebody resumes it."""
         self._seen: tuple[int, int] | None = None
         self._requests = 0
         self._next_request = seams.monotonic()
@@ -58,9 +65,12 @@ class InputWatch:
         """
         view = self.coordinator.ledger.view()
         self._follow(view)
+        suspension = control.suspended(view, self.coordinator.settings.tolerable_failed_checkpoints)
+        ended = suspension is not None and suspension.action != "suspend"
+        self.is_over = ended or control.final_cancel(view) is not None or control.finished(view) is not None
         if seams.monotonic() < self._next_request:
             return None
-        arrival = self._arrival(view)
+        arrival = self._dead(view) or (self._arrival(view, suspension is not None) if not self.is_over else None)
         if arrival is not None:
             self._requests += 1
             self._next_request = seams.monotonic() + self._backoff(UNTIL_PLANNED_S, self._requests)
@@ -80,40 +90,52 @@ class InputWatch:
 
     def _backoff(self, first_s: float, times: int) -> float:
         doubled_s: float = first_s * 2.0 ** min(times - 1, 20)
-        return min(doubled_s, max(first_s, self.max_pause_s))
+        return min(doubled_s, max(first_s, min(self.max_pause_s, MAX_BACKOFF_S)))
 
-    def _arrival(self, view: View) -> Arrival | None:
-        if control.final_cancel(view) is not None or control.finished(view) is not None:
-            return None
+    def _dead(self, view: View) -> Arrival | None:
+        """Return an open checkpoint past its timeout. If its own run is gone, only another run aborts it."""
+        for entry in view.still_open():
+            if not awaits_person(entry) and self.coordinator.ledger.expired(entry.plan):
+                return Arrival(f"expired:{entry.id}", f"the time of checkpoint {entry.id} is over")
+        return None
+
+    def _arrival(self, view: View, suspended: bool) -> Arrival | None:
         limit = self.coordinator.settings.max_concurrent_checkpoints
         answer = on_trigger(view, "", limit, {})
-        if isinstance(answer, CreateEntry) and self.coordinator.suspended() is None:
-            arrival = self._new_input(answer, view)
+        if isinstance(answer, CreateEntry) and not suspended:
+            arrival = self._new_input(answer, view) or self._unpublished(view)
             if arrival is not None:
                 return arrival
-        if is_due(view, self.max_pause_s) and not self._is_at_work(view):
+        if is_due(view, self.max_pause_s) and all(awaits_person(entry) for entry in view.still_open()):
             return Arrival(f"pause:{view.last_id}", f"there was no checkpoint for {self.max_pause_s:g} s")
         return None
+
+    def _unpublished(self, view: View) -> Arrival | None:
+        """Return the last checkpoint if its run has not published it. Each later run tries to."""
+        ledger, last = self.coordinator.ledger, view.last_completed
+        if last is None or last.id <= view.settled or any(view.still_open()) or ledger.published(last.id) is not None:
+            return None
+        age_s = ledger.age_of_decision(last.id)
+        if age_s is None or age_s < UNTIL_PLANNED_S:
+            return None
+        return Arrival(f"unpublished:{last.id}", f"checkpoint {last.id} is not published yet")
 
     def _new_input(self, answer: CreateEntry, view: View) -> Arrival | None:
         if answer.base is None:
             return Arrival("first", "it is the first checkpoint")
         try:
-            names = Plans(self.coordinator).waiting_input(answer, view)
+            reason = Plans(self.coordinator).find_reason(answer, view)
         except Unavailable:
             raise
         except TidegateError as error:  # the run's planning raises the same error, and reports it
             return Arrival(f"error:{error.reason}", f"its input cannot be planned: {error.reason}")
-        if not names:
+        except Exception as error:  # from the plan of a user's own source
+            return Arrival(f"error:{type(error).__name__}", f"its input cannot be planned: {name_of(error)}")
+        if not reason:
             return None
         base = view.get(answer.base)
         ends = {name: part.end for name, part in base.plan.sources.items()} if base is not None else {}
-        return Arrival(fingerprint(ends), f"there is new input for {', '.join(names)}")
-
-    def _is_at_work(self, view: View) -> bool:
-        """Return whether an open checkpoint may still be completed. The next one is requested afterwards."""
-        ledger = self.coordinator.ledger
-        return any(not ledger.expired(entry.plan) for entry in view.still_open())
+        return Arrival(fingerprint(ends), reason)
 
 
 def is_due(view: View, max_pause_s: float) -> bool:

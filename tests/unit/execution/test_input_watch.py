@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.kit.toys import ToySource
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.errors import Invalid, Unavailable
-from tidegate.execution.input_watch import AFTER_FAILURE_S, UNTIL_PLANNED_S, InputWatch, is_due
+from tidegate.execution.input_watch import AFTER_FAILURE_S, MAX_BACKOFF_S, UNTIL_PLANNED_S, InputWatch, is_due
+from tidegate.records.records import Unread
 
 MAX_PAUSE_S = 300.0
 
@@ -22,14 +24,15 @@ MAX_PAUSE_S = 300.0
 class Watched:
     """A pipeline and its watch, with a clock that only `pass_time` moves."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, max_pause_s: float = MAX_PAUSE_S) -> None:
         self.world = ToyWorld(root)
+        self.max_pause_s = max_pause_s
         self.passed_s = 0.0
         self.begin()
 
     def begin(self) -> None:
         with self.clock():
-            self.watch = InputWatch(self.world.coordinator(), MAX_PAUSE_S)
+            self.watch = InputWatch(self.world.coordinator(), self.max_pause_s)
 
     def clock(self) -> Any:
         begin = datetime(2026, 1, 1, tzinfo=UTC)
@@ -115,8 +118,67 @@ def test_the_longest_pause_is_not_over_while_a_checkpoint_is_at_work(watched: Wa
         id = watched.world.trigger("slow")
     watched.pass_time(MAX_PAUSE_S + 1)
     assert watched.look() is None
+    with watched.clock():
+        watched.world.work(id)
+        watched.world.complete(id)
+    assert watched.look() == "there was no checkpoint for 300 s"
+
+
+def test_a_checkpoint_that_nobody_works_on_any_more_is_not_left_until_the_longest_pause(watched: Watched) -> None:
+    watched.world.feed_more(1)
+    with watched.clock():
+        id = watched.world.trigger("whose worker is gone")
+    assert watched.look() is None
     watched.world.age(id, 10_000)
-    assert watched.look() is not None, "it has expired, and only a run aborts it"
+    assert watched.look() == "the time of checkpoint 2 is over", "only a run aborts it"
+    with watched.clock():
+        watched.world.trigger("the next one", give_up=lambda plan: None)
+    assert watched.world.state(id) == "aborted"
+    assert watched.look() is None
+
+
+def test_a_checkpoint_that_its_run_could_not_publish_is_not_left_until_the_longest_pause(watched: Watched) -> None:
+    with watched.clock():
+        id = watched.world.decided("second", 1)
+    assert watched.look() is None, "its run is about to publish it"
+    decision = watched.world.path(id, "decision.json")
+    os.utime(decision, (decision.stat().st_mtime - UNTIL_PLANNED_S - 1,) * 2)
+    assert watched.look() == "checkpoint 2 is not published yet"
+    with watched.clock():
+        assert watched.world.coordinator().trigger("third", only_if_new=True) is None
+    assert watched.world.published("a") == [1, 2], "that run has published it"
+    assert watched.look() is None
+
+
+def test_a_request_is_never_more_than_minutes_away_from_the_next(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, max_pause_s=86_400.0)
+    assert watched.look() is not None
+    for _ in range(10):
+        watched.pass_time(MAX_BACKOFF_S)
+        assert watched.look() is not None, "its DAG was paused for a day, and is not any more"
+
+
+def test_the_end_of_event_time_needs_no_new_input(watched: Watched) -> None:
+    assert watched.look() is None
+    watched.world.bounded = watched.world.finishes = True  # all that there will be is read already
+    watched.begin()
+    assert watched.look() == "all input is read, and event time is to end"
+    with watched.clock():
+        id = watched.world.trigger("last", only_if_new=True)
+        assert watched.look() is None
+        watched.world.work(id)
+        watched.world.complete(id)
+        assert control.finished(watched.world.ledger.view()) is not None
+
+
+def test_input_that_will_never_be_read_is_recorded_at_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ToySource.plan
+    unread = Unread(count=2, what="2 files", help="none")
+    monkeypatch.setattr(ToySource, "plan", lambda *of: replace(plan(*of), unread=unread))
+    assert watched.look() == "input was skipped for good, which is to be recorded"
+    with watched.clock():
+        assert watched.world.coordinator().trigger("second", only_if_new=True) is not None
+    assert watched.look() is None
 
 
 def test_what_an_aborted_checkpoint_had_read_is_tried_again_less_and_less_often(watched: Watched) -> None:
@@ -154,6 +216,20 @@ def test_a_pipeline_that_is_over_is_never_asked(tmp_path: Path) -> None:
         assert control.finished(watched.world.ledger.view()) is not None
     watched.pass_time(10 * MAX_PAUSE_S)
     assert watched.look() is None
+    assert watched.watch.is_over
+
+
+def test_a_stopped_pipeline_is_not_asked_until_somebody_resumes_it(watched: Watched) -> None:
+    watched.world.feed_more(1)
+    with watched.clock():
+        control.stop(watched.world.ledger, "ann", "not needed any more")
+    watched.pass_time(10 * MAX_PAUSE_S)
+    assert watched.look() is None
+    assert watched.watch.is_over
+    with watched.clock():
+        watched.world.coordinator().resume("ann", "needed after all")
+    assert watched.look() == "there is new input for in"
+    assert not watched.watch.is_over
 
 
 def test_a_source_that_does_not_answer_is_no_reason_and_one_that_refuses_is_once(
@@ -170,6 +246,15 @@ def test_a_source_that_does_not_answer_is_no_reason_and_one_that_refuses_is_once
         watched.look()
     monkeypatch.setattr(ToySource, "plan", refuses)
     assert watched.look() == "its input cannot be planned: VERSION_GONE", "the run lets everybody know"
+    assert watched.look() is None
+
+
+def test_whatever_a_source_raises_a_run_shows_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("of its user's making")
+
+    monkeypatch.setattr(ToySource, "plan", fails)
+    assert str(watched.look()).startswith("its input cannot be planned: KeyError")
     assert watched.look() is None
 
 
