@@ -199,11 +199,12 @@ def run_checkpoints(
 
 
 def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -> None:
-    """Wait until a checkpoint is due. If a source does not answer, planning retries it and reports the error."""
+    """Wait until a checkpoint is due, or the pipeline is over. Planning reports that, and a source that does not
+    answer."""
     began = seams.monotonic()
     while not schedule.stop():
         try:
-            if watch.look() is not None:
+            if watch.look() is not None or watch.is_over:
                 return
         except Unavailable as error:
             observer.waiting(str(error))

@@ -11,6 +11,7 @@ from tests.kit.limits import RESTARTS
 from tests.kit.loop import DEAD, Loop, Session
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySource
+from tidegate.checkpoint import control
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
 from tidegate.execution.runs import abandoned_reason, new_run
@@ -625,3 +626,10 @@ def test_by_event_each_arrival_is_a_checkpoint_and_a_pause_without_one_is_too(on
     one.run(by_event=True, max_pause_s=0.0, stop=ends)
     assert one.told.of("completed") == [1, 2, 3, 4]
     world.exact()
+
+
+def test_by_event_a_pipeline_that_is_over_ends_the_process(one, world):
+    one.run(checkpoints=1)
+    control.stop(world.ledger, "ann", "not needed any more")
+    with pytest.raises(Rejected, match="was stopped by ann"):
+        one.run(by_event=True, max_pause_s=3600.0, stop=lambda: len(one.slept) > 5)
