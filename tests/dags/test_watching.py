@@ -110,3 +110,21 @@ def test_a_pipeline_that_reads_by_interval_has_no_events(project: Project) -> No
     file.unlink()
     (error,) = bag.import_errors.values()
     assert 'reads by data interval, and interval = "event" has none' in error
+
+
+def test_a_run_by_event_needs_something_new_and_a_job_that_somebody_clears_does_not(project: Project) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from tests.dags.by_hand import context
+    from tidegate.dag.tasks.task import Task
+
+    dag = load(project.pipeline("asked", interval="event"))
+    trigger, job = dag.task_dict["trigger"], dag.task_dict["job_main"]
+    first = trigger.execute(context(dag, "first", run_type="asset_triggered"))["checkpoint"]
+    task = Task.of(trigger.pipeline, trigger.project, context(dag, "first", run_type="asset_triggered"))
+    task.coordinator.abort(first, "JOB_FAILED", "the disk is full")
+    with pytest.raises(AirflowSkipException, match="nothing is new"):
+        trigger.execute(context(dag, "second", run_type="asset_triggered"))
+    assert trigger.execute(context(dag, "by hand", run_type="manual"))["checkpoint"] == first + 1
+    task.coordinator.abort(first + 1, "CANCELLED", "by hand")
+    assert job._plan(task).id == first + 2, "whoever clears a job wants a checkpoint, and a run that is not red"

@@ -171,8 +171,11 @@ class PipelineTask(BaseOperator):
             finally:
                 self._cancel = _skip_job
 
-    def triggered(self, task: Task) -> Triggered:
-        """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
+    def triggered(self, task: Task, *, only_if_new: bool = False) -> Triggered:
+        """The run's checkpoint, planned now if it has none; or wait until one is allowed.
+
+        only_if_new: skip the task if nothing is new, unless a checkpoint is due without input.
+        """
         from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import notify_requested_suspension
@@ -192,7 +195,7 @@ class PipelineTask(BaseOperator):
                     drain=run_params.drain_of(task),
                     aligned=run_params.is_named(task),
                     rank=run_params.rank_of(task),
-                    only_if_new=task.by_event and not is_due(task.coordinator.ledger.view(), task.settings.max_pause),
+                    only_if_new=only_if_new and not is_due(task.coordinator.ledger.view(), task.settings.max_pause),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
@@ -200,7 +203,7 @@ class PipelineTask(BaseOperator):
             if error.reason == "SUSPENDED":
                 tolerable = task.coordinator.settings.tolerable_failed_checkpoints
                 if lift_abandoned(task.coordinator.ledger, tolerable, task.abandon_reason):
-                    return self.triggered(task)
+                    return self.triggered(task, only_if_new=only_if_new)
                 notify_requested_suspension(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
@@ -255,7 +258,7 @@ class TriggerOperator(PipelineTask):
                 gone_back = run_params.roll_back_if_requested(task)
             if gone_back is not None:
                 raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
-            triggered = self.triggered(task)
+            triggered = self.triggered(task, only_if_new=task.by_event)
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
             _log_plan(plan, triggered.adopted, done)
