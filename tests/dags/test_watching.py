@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.project import Made, Project
+from tests.dags.project import ODD_IS_BAD, Made, Project
 
 BY_HOUR = """
 # for airflow
@@ -93,10 +93,51 @@ def test_code_that_cannot_be_imported_is_reported_and_tried_again(
         asyncio.run(story())
 
 
+def test_what_the_users_code_prints_and_reads_is_not_what_the_two_say(project: Project) -> None:
+    made = project.pipeline("talkative", interval="event")
+    watcher = watcher_of(made)
+    talk = """
+import sys
+assert sys.stdin.read() == ""
+print("{}")
+print("x" * 200_000, end="", flush=True)
+"""
+    made.dag_file.write_text(made.dag_file.read_text() + talk)
+
+    async def story() -> None:
+        events = watcher.run()
+        assert await next_event(events) == "it is the first checkpoint"
+        await watcher.cleanup()
+
+    asyncio.run(story())
+
+
+def test_a_triggerer_that_cannot_look_lets_a_run_do_it_after_a_while(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate.dag import watching
+
+    async def broken(id: str) -> None:
+        raise RuntimeError(f"the vault of {id} quotes its secret")
+
+    monkeypatch.setattr(watching.SourceWatcher, "log", logging.getLogger("the triggerer"))
+    monkeypatch.setattr(watching, "find_connection_from_trigger", broken)
+    monkeypatch.setattr(watching, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.5)
+    watcher = watcher_of(project.pipeline("blind", interval="event"))
+    watcher.logins = ["airflow:mine"]
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(next_event(watcher.run())) == "the triggerer cannot look for input"
+    assert caplog.text.count("cannot look for input: RuntimeError") > 2
+    assert "secret" not in caplog.text
+
+
 def test_the_watcher_is_another_one_when_sources_or_settings_change(project: Project) -> None:
     first = watcher_of(project.pipeline("changing", interval="event")).serialize()
     assert watcher_of(project.pipeline("changing", interval="event")).serialize() == first
     assert watcher_of(project.pipeline("changing", interval="event", max_files=2)).serialize() != first
+    gated = project.pipeline("changing", interval="event", gate=ODD_IS_BAD)
+    assert watcher_of(gated).serialize() != first, "its gates can be asked for rows"
     assert watcher_of(project.pipeline("changing", interval="event", max_pause="1 h")).serialize() != first
 
 

@@ -41,6 +41,10 @@ FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 """Before the process that watches is started again after it has failed."""
 
+PATIENCE_S = 300.0
+"""How long it may be unable to look before it asks for a run all the same. That run reads what the triggerer cannot
+see, or it fails for the same reason, and everybody sees that."""
+
 
 def input_asset(pipeline: Pipeline, graph: Graph, settings: Settings, project: str, dag_file: str) -> Asset:
     """Return the asset whose events run the pipeline's DAG."""
@@ -51,7 +55,7 @@ def input_asset(pipeline: Pipeline, graph: Graph, settings: Settings, project: s
         declared_in=[list(place) for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]],
         project=project,
         logins=sorted({name for name in named if is_airflow_login(name)}),
-        code=fingerprint({name: source.describe() for name, source in sources.items()} | settings.record()),
+        code=fingerprint({"graph": graph.code_fingerprint(), "settings": settings.record()}),
     )
     name = f"{graph.name} input"
     uri = f"tidegate-input://{graph.name}"
@@ -62,7 +66,7 @@ class SourceWatcher(BaseEventTrigger):
     """Sends an event whenever a checkpoint of the pipeline should be made.
 
     logins: the names of the connections of Airflow that the pipeline needs, as "airflow:ID".
-    code: stands for what the sources and the settings are, so that the watcher is replaced when they change.
+    code: stands for the pipeline's code and settings, so that the watcher is replaced when they change.
     """
 
     def __init__(self, pipeline: str, declared_in: list[list[str]], project: str, logins: list[str], code: str) -> None:
@@ -73,6 +77,7 @@ class SourceWatcher(BaseEventTrigger):
         self.logins = logins
         self.code = code
         self._process: Process | None = None
+        self._failing_since: float | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the arguments. Airflow keeps them in its database: they hold no login."""
@@ -85,22 +90,38 @@ class SourceWatcher(BaseEventTrigger):
             began = seams.monotonic()
             try:
                 async for report in self._reports():
-                    if report.problem:
-                        self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, report.problem)
-                        continue
-                    self.log.info("Pipeline %s: a checkpoint is due: %s", self.pipeline, report.reason)
-                    payload = {"pipeline": self.pipeline, "key": report.key, "reason": report.reason}
-                    yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
-            except TidegateError as error:
-                self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, error)
-            except OSError as error:
-                self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, name_of(error))
+                    event = self._event_of(report)
+                    if event is not None:
+                        yield event
+            except Exception as error:  # of a secrets backend: it may quote what it has found
+                problem = str(error) if isinstance(error, TidegateError) else name_of(error)
+                event = self._event_of(WatchReport(problem=problem))
+                if event is not None:
+                    yield event
             finally:
                 await self._end()
             if seams.monotonic() - began > MAX_PAUSE_S:
                 pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    def _event_of(self, report: WatchReport) -> TriggerEvent | None:
+        """Return the event that follows from a report, if one does."""
+        if not report.problem:
+            self._failing_since = None
+            return self._event(report.key, report.reason) if report.reason else None
+        self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, report.problem)
+        now = seams.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since < PATIENCE_S:
+            return None
+        self._failing_since = now
+        return self._event("cannot look", "the triggerer cannot look for input")
+
+    def _event(self, key: str, reason: str) -> TriggerEvent:
+        self.log.info("Pipeline %s: a checkpoint is due: %s", self.pipeline, reason)
+        return TriggerEvent({"pipeline": self.pipeline, "key": key, "reason": reason})  # type: ignore[no-untyped-call]
 
     async def cleanup(self) -> None:
         """End the process: the triggerer stops, or the pipeline is no longer made by event."""
@@ -122,9 +143,9 @@ class SourceWatcher(BaseEventTrigger):
         process.stdin.write(msgspec.json.encode(request) + b"\n")
         await process.stdin.drain()
         while line := await process.stdout.readline():
-            with contextlib.suppress(msgspec.DecodeError):  # the user's code may print, too
-                yield typed.decode(line, WatchReport)
-        self.log.warning("Pipeline %s: the process that looks for input has ended", self.pipeline)
+            yield typed.decode(line, WatchReport)
+        if code := await process.wait():
+            yield WatchReport(problem=f"the process that looks has ended with {code}")
 
     async def _logins(self) -> dict[str, str]:
         """Return the variables by which a process outside of Airflow finds these connections."""

@@ -16,7 +16,7 @@ class WatchRequest(msgspec.Struct, kw_only=True):
 
 
 class WatchReport(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One line of output."""
+    """One line of output. An empty one: it can look again."""
 
     key: str = ""
     reason: str = ""

@@ -3,16 +3,16 @@ triggerer (`dag/watching.py`).
 
 It is a separate process, because it runs the user's code and clients of stores and brokers, which may block or crash.
 It reads a request from its standard input, writes a line of JSON for each arrival and each problem, and ends when its
-input is closed, since the process that started it has then ended.
+input is closed, since the process that started it has then ended. The user's code cannot use these two streams: its
+output goes to the log.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from typing import Final, NoReturn
+from typing import BinaryIO, Final, NoReturn
 
 import msgspec
 
@@ -32,63 +32,115 @@ MAX_POLL_S: Final = 60.0
 MAX_SHARE: Final = 0.01
 """The largest share of a core to use while no input arrives."""
 
+REPEAT_S: Final = 60.0
+"""How often a problem is reported while it lasts."""
+
+LIFETIME_S: Final = 3600.0
+"""How long it runs before it is started again, because code and logins may have changed."""
+
+AWAY_S: Final = 300.0
+"""How long it may be unable to look before it is started again."""
+
 
 def main() -> None:
     """Watch until standard input is closed."""
-    request = typed.decode(_read_line(), WatchRequest)
-    threading.Thread(target=_end_with_starter, daemon=True, name="end-with-starter").start()
+    heard, said = _own_streams()
+    reporter = _Reporter(said)
+    request = typed.decode(_read_line(heard), WatchRequest)
+    threading.Thread(target=_end_with_starter, args=(heard,), daemon=True, name="end-with-starter").start()
     try:
         pipeline = find_pipeline(request.pipeline, request.declared_in, "the process that watches for input")
         coordinator, settings = open_coordinator(pipeline, request.project)
         refuse_by_interval(coordinator.graph)
         watch = InputWatch(coordinator, settings.max_pause)
     except TidegateError as error:
-        _fail(f"{error.reason}: {error.what}")
-    except Exception as error:
-        _fail(name_of(error))
-    began = seams.monotonic()
-    while True:
+        reporter.fail(f"{error.reason}: {error.what}")
+    except (Exception, SystemExit) as error:
+        reporter.fail(name_of(error))
+    _keep_looking(watch, reporter)
+    os._exit(0)  # another thread reads standard input
+
+
+def _keep_looking(watch: InputWatch, reporter: _Reporter) -> None:
+    """Look and report, until it is time to start anew."""
+    home = watch.coordinator.ledger.home
+    started = answered = began = seams.monotonic()
+    while seams.monotonic() - started < LIFETIME_S and seams.monotonic() - answered < AWAY_S:
         used = time.process_time()
-        began = _look(watch, began)
+        try:
+            arrival = watch.look()
+            answered = seams.monotonic()
+            if arrival is None:
+                reporter.all_well()
+            else:
+                reporter.report(arrival.key, arrival.reason)
+                began = answered
+        except Unavailable as error:
+            reporter.problem(f"{error.reason}: {error.what}")
+        except TidegateError as error:
+            reporter.fail(f"{error.reason}: {error.what}")
+        except Exception as error:
+            reporter.fail(name_of(error))
         used = time.process_time() - used
-        pause_s = max(pause_between_looks(coordinator.ledger.home, seams.monotonic() - began, POLL_S), used / MAX_SHARE)
+        pause_s = max(pause_between_looks(home, seams.monotonic() - began, POLL_S), used / MAX_SHARE)
         seams.sleep(min(pause_s, MAX_POLL_S))
 
 
-def _look(watch: InputWatch, began: float) -> float:
-    """Look once, and report. Return since when nothing has happened."""
-    try:
-        arrival = watch.look()
-    except Unavailable as error:
-        _report(WatchReport(problem=f"{error.reason}: {error.what}"))
-        return began
-    except TidegateError as error:
-        _fail(f"{error.reason}: {error.what}")
-    if arrival is None:
-        return began
-    _report(WatchReport(key=arrival.key, reason=arrival.reason))
-    return seams.monotonic()
+class _Reporter:
+    """Tells the process that has started this one."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._has_problem = True  # the one before it may have had
+        self._next_problem = seams.monotonic()
+
+    def report(self, key: str, reason: str) -> None:
+        """Report an arrival."""
+        self._has_problem = False
+        self._write(WatchReport(key=key, reason=reason))
+
+    def all_well(self) -> None:
+        """Report that it can look, if it could not before."""
+        if self._has_problem:
+            self._has_problem = False
+            self._write(WatchReport())
+
+    def problem(self, why: str) -> None:
+        """Report that it cannot look: once a minute, since it looks far more often."""
+        if seams.monotonic() >= self._next_problem:
+            self._has_problem = True
+            self._next_problem = seams.monotonic() + REPEAT_S
+            self._write(WatchReport(problem=why[:2000]))
+
+    def fail(self, why: str) -> NoReturn:
+        """Report that it cannot look, and end."""
+        self._write(WatchReport(problem=why[:2000]))
+        os._exit(0)
+
+    def _write(self, report: WatchReport) -> None:
+        self._stream.write(msgspec.json.encode(report) + b"\n")
+        self._stream.flush()
 
 
-def _fail(why: str) -> NoReturn:
-    _report(WatchReport(problem=why))
-    os._exit(1)  # another thread reads standard input
+def _own_streams() -> tuple[int, BinaryIO]:
+    """Return this process's input and output, and put nothing and the log in their places."""
+    heard, said = os.dup(0), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return heard, said
 
 
-def _report(report: WatchReport) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def _read_line() -> bytes:
+def _read_line(heard: int) -> bytes:
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(heard, 1)):
         line += byte
     return line
 
 
-def _end_with_starter() -> None:
-    while os.read(0, 1024):
+def _end_with_starter(heard: int) -> None:
+    while os.read(heard, 1024):
         pass
     os._exit(0)
 
