@@ -237,10 +237,10 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
     kafka_broker.delete_topic(topic)
     kafka_broker.create_topic(topic, partitions=2)
     send(kafka_broker, topic, 5)
-    with pytest.raises(Invalid, match="was deleted and made again") as error:
+    with pytest.raises(Invalid, match="was deleted and created again") as error:
         source.verify(planned.splits, context)
     assert error.value.reason == "TOPIC_RECREATED"
-    assert "deleted and made again" in refused(Invalid, "TOPIC_RECREATED", source, planned.end, context)
+    assert "deleted and created again" in refused(Invalid, "TOPIC_RECREATED", source, planned.end, context)
 
 
 def test_another_cluster_and_a_partition_that_went_back_are_told(

@@ -474,7 +474,7 @@ def test_marks_that_were_made_again_do_not_let_the_first_checkpoint_be_sent_agai
     kafka_broker.delete_topic(sink._marks_topic(context))
     sink.check(context)
     assert sink.head(context).last_entry is None
-    assert "made again" in refused("MARKS_GONE", target.publish, 1, batch).what
+    assert "created again" in refused("MARKS_GONE", target.publish, 1, batch).what
     assert values(kafka_broker, target) == ["1"]
     sink.set_mark(None, context)
     assert target.publish(1, batch) is not None, "since a person says that it is not there"

@@ -440,7 +440,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_fails_the_attempt(
     kafka_broker.send(topic, [(None, '{"id": 1}')] * 3)
     shop = Shop(tmp_path, spark, ReplacedInBetween(kafka_broker, topic, schema="id long"))
     id = shop.planned()
-    with pytest.raises(Invalid, match="was deleted and made again") as error:
+    with pytest.raises(Invalid, match="was deleted and created again") as error:
         shop.completed(id)
     assert error.value.reason == "TOPIC_RECREATED"
     entry = shop.ledger.entry(id)

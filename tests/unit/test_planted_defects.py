@@ -373,7 +373,7 @@ DEFECTS = {
     "a folder can never be renamed": Defect(
         _stay_where_it_was,
         "unit/connectors/files/test_files_planning.py::test_a_folder_may_be_renamed_if_that_is_said[landing]",
-        "the pattern now starts from folder",
+        "the folder of the pattern is now",
     ),
     "a hold counts only once all jobs are done": Defect(
         _hold_once_all_jobs_are_done,
