@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,7 @@ from tidegate.dag import document, run_params
 from tidegate.dag.assets import AssetEvents, inlets_of, outlets_of
 from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.gates import GateOperator, gate_task
+from tidegate.dag.tasks.notices import Event, Notifiers, checked_notifiers
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import EPOCH_START, Every
 from tidegate.dag.watching import input_asset
@@ -61,6 +63,7 @@ def build_dag(
     backfill: bool = True,
     asset_events: AssetEvents = "rows",
     asset_partitions: bool = False,
+    notify: Mapping[Event, Any] | None = None,
     **dag_kwargs: Any,
 ) -> DAG:
     """Return the DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
@@ -74,6 +77,9 @@ def build_dag(
     asset_partitions: for interval pipelines: each event is about one partition, whose key is the start of the interval,
     such as 2026-01-01T00:00:00 (UTC). Only DAGs that are scheduled on partitions, by a PartitionedAssetTimetable, then
     run on it. Needs Airflow 3.3.
+    notify: notifiers of Airflow to call when a gate holds a checkpoint ("held"), the pipeline is suspended
+    ("suspended"), rows are quarantined ("quarantined") or a checkpoint completes after aborted ones ("recovered"), such
+    as notify={"held": SmtpNotifier(to="ann@example.com", subject="{{ tidegate.summary }}")}.
     dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
     file = sys._getframe(1).f_code.co_filename
@@ -81,12 +87,13 @@ def build_dag(
     settings = load_settings(code=pipeline.settings, start=Path(folder))
     graph = pipeline.graph(settings.place(), settings.mode)
     _check_asset_arguments(graph, asset_events, asset_partitions)
+    notifiers = checked_notifiers(notify)
     own_schedule = _schedule(pipeline, graph, settings, folder, file) if schedule is None else schedule
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs), schedule=own_schedule)
     dag.fileloc = file
     outlets = outlets_of(graph.name, graph.sinks, settings.place())
     events = {"asset_events": asset_events, "by_partition": asset_partitions, "outlets": outlets}
-    _add_tasks(dag, pipeline, folder, graph, settings, events)
+    _add_tasks(dag, pipeline, folder, graph, settings, events, notifiers)
     if backfill and not graph.by_interval and not graph.at_least_once:
         build_backfill_dag(
             dag, pipeline, folder, graph, for_control(settings), outlets=outlets, asset_events=asset_events
@@ -160,9 +167,15 @@ def _catching_up(graph: Graph, schedule: Any, dag_kwargs: dict[str, Any]) -> dic
 
 
 def _add_tasks(
-    dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings, events: dict[str, Any]
+    dag: DAG,
+    pipeline: Pipeline,
+    folder: str,
+    graph: Graph,
+    settings: Settings,
+    events: dict[str, Any],
+    notifiers: Notifiers,
 ) -> None:
-    shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder}
+    shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder, "notifiers": notifiers}
     control = for_control(settings)
     card = card_of(graph, settings, folder)
     trigger = TriggerOperator(task_id=TRIGGER, doc_md=document.TRIGGER, doc_json=card, **control, **shared)

@@ -114,10 +114,10 @@ def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
     return suspension
 
 
-def notify_requested_suspension(coordinator: Coordinator) -> None:
+def notify_requested_suspension(coordinator: Coordinator) -> Suspension | None:
     """Call the hooks for a suspension that a page or a command has requested: neither runs the pipeline's code.
 
-    So the first run that the suspension keeps from planning calls them, once.
+    So the first run that the suspension keeps from planning calls them, once. Return the suspension if it was told now.
     """
     suspension = coordinator.suspended()
     ledger = coordinator.ledger
@@ -127,11 +127,13 @@ def notify_requested_suspension(coordinator: Coordinator) -> None:
         or suspension.action != "suspend"
         or ((told := ledger.hook_progress()) is not None and told.id >= suspension.entry)
     ):
-        return
-    notify_suspended(coordinator, Suspension(coordinator.graph.name, suspension.cause, suspension.why))
+        return None
+    told_now = Suspension(coordinator.graph.name, suspension.cause, suspension.why)
+    notify_suspended(coordinator, told_now)
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         settled = told.settled if told is not None else {}
         ledger.record_hook_progress(HookProgress(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
+    return told_now
 
 
 def record_failed_plan(coordinator: Coordinator, run: str) -> None:

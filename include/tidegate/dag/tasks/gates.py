@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import Param
 
 from tidegate.dag.links import LINKS
+from tidegate.dag.tasks.notices import Notice
 from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Fenced, Rejected
 from tidegate.records.records import RecordedRule, Verdict
@@ -94,6 +95,9 @@ class GateOperator(PipelineTask):
             known = task.context["ti"].try_number > 1 if self._asked is None else self._asked
             if not known:
                 self._ask(task, entry, verdict)
+                rules = ", ".join(sorted({broken.rule for broken in verdict.broken}))
+                held = f"gate {self.gate} holds checkpoint {entry.id} until somebody answers: {rules}"
+                self.notify(task, Notice("held", self.pipeline.name, entry.id, held))
             self._wait_for_answer(task, entry, verdict, look=self._asked is None and known)
         if said is not None:
             log.info("Gate %s: %s by %s. %s", self.gate, "approved" if said.approve else "rejected", said.by, said.note)

@@ -24,6 +24,7 @@ from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.following import follow, followed
+from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice
 from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
@@ -84,14 +85,15 @@ log = logging.getLogger(__name__)
 class PipelineTask(BaseOperator):
     """Base of the operators: maps errors to Airflow's, waits without a worker, and ends on request."""
 
-    shallow_copy_attrs = ("pipeline",)
+    shallow_copy_attrs = ("pipeline", "notifiers")
     operator_extra_links = LINKS[:1]
     sees_rows = True
     """Whether an unexpected exception may quote one."""
 
-    def __init__(self, *, pipeline: Pipeline, project: str, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: Pipeline, project: str, notifiers: Notifiers | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
+        self.notifiers = notifiers or {}
         self.project = project
         self._cancel: Callable[[], None] = _skip_job
         self._over: threading.Event | None = None
@@ -148,11 +150,16 @@ class PipelineTask(BaseOperator):
         """Say what is to be called if the task is told to end. None: nothing runs in Spark any more."""
         self._cancel = cancel or _skip_job
 
+    def notify(self, task: Task, notice: Notice) -> None:
+        """Tell people, through the notifiers that the DAG file lists for such an event."""
+        send_notice(self.notifiers, task.context, notice)
+
     def note(self, task: Task, error: TidegateError) -> None:
         """Let the pipeline know of the error."""
         task.note(self.task_id, error)
         if isinstance(error, Corrupt):
             _suspend(task, error)
+            self.notify(task, Notice("suspended", self.pipeline.name, None, f"it is suspended: {error.reason}"))
 
     def as_airflow(self, error: TidegateError, task: Task | None) -> AirflowException:
         """Return the exception by which Airflow is told."""
@@ -204,7 +211,9 @@ class PipelineTask(BaseOperator):
                 tolerable = task.coordinator.settings.tolerable_failed_checkpoints
                 if lift_abandoned(task.coordinator.ledger, tolerable, task.abandon_reason):
                     return self.triggered(task, only_if_new=only_if_new)
-                notify_requested_suspension(task.coordinator)
+                suspension = notify_requested_suspension(task.coordinator)
+                if suspension is not None:
+                    self.notify(task, Notice("suspended", self.pipeline.name, None, "somebody has suspended it"))
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, AlreadyCovered):
@@ -401,6 +410,10 @@ class CompleteOperator(PipelineTask):
         with self.sessions(task):
             finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=task.step)
         task.measure()
+        if finished.suspension is not None:
+            failed = ", ".join(map(str, finished.suspension.failed)) or str(id)
+            why = f"it is suspended: checkpoint {failed} was aborted ({finished.outcome.reason})"
+            self.notify(task, Notice("suspended", self.pipeline.name, id, why))
         return finished
 
     def _refuse_unpublished(self, id: int, finished: Finished) -> None:
@@ -418,6 +431,10 @@ class CompleteOperator(PipelineTask):
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
         send_events(self, task, id, self.asset_events, by_partition=self.by_partition)
+        entry = task.coordinator.ledger.entry(id)
+        if entry is not None and self.notifiers:
+            for notice in about_completed(entry, task.coordinator.ledger):
+                self.notify(task, notice)
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
 

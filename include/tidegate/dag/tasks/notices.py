@@ -1,0 +1,127 @@
+"""Tells people what has become of a pipeline, through Airflow's notifiers: `build_dag(…, notify={"held": […]})`.
+
+A notifier gets Airflow's context with `tidegate`, so its templates may say `{{ tidegate.event }}`,
+`{{ tidegate.pipeline }}`, `{{ tidegate.checkpoint }}` and `{{ tidegate.summary }}`. None of them quotes a row. A
+notifier that raises, or does not answer, is reported in the task's log and never holds up a checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from tidegate import seams
+from tidegate.errors import Invalid, name_of
+
+if TYPE_CHECKING:
+    from tidegate.ledger.ledger import Ledger
+    from tidegate.protocol.view import Entry
+
+__all__ = ["EVENTS", "Event", "Notice", "Notifiers", "about_completed", "checked_notifiers", "send_notice"]
+
+Event = Literal["held", "suspended", "quarantined", "recovered"]
+EVENTS: Final[tuple[Event, ...]] = get_args(Event)
+
+Notifiers = Mapping[Event, Sequence[Callable[[Any], Any]]]
+
+LIMIT_S: Final = 20.0
+"""How long all notifiers of one event may take together. Then the task continues without them."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a notifier is told, as `tidegate` in its context."""
+
+    event: Event
+    pipeline: str
+    checkpoint: int | None
+    summary: str
+    """In a sentence, without values of rows."""
+
+
+def checked_notifiers(given: object) -> Notifiers:
+    """Return build_dag's argument `notify`: by event, a list of notifiers. One alone may stand without a list."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not set(given) <= set(EVENTS):
+        found = f"events {', '.join(map(repr, given))}" if isinstance(given, Mapping) else repr(given)
+        raise _bad_argument(f"notify is given {found}")
+    notifiers: dict[Event, Sequence[Callable[[Any], Any]]] = {}
+    for event, listed in given.items():
+        several = list(listed) if isinstance(listed, list | tuple) else [listed]
+        for notifier in several:
+            if not callable(notifier):
+                raise _bad_argument(f"notify has {notifier!r} for {event!r}")
+        notifiers[event] = several
+    return notifiers
+
+
+def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> None:
+    """Call the notifiers of this event, one after the other. Never raises."""
+    chosen = notifiers.get(notice.event, ())
+    if not chosen:
+        return
+    # A thread: nobody else can end a call to a server that does not answer.
+    thread = threading.Thread(target=_call, args=(chosen, context, notice), daemon=True, name="notices")
+    began = seams.monotonic()
+    thread.start()
+    thread.join(LIMIT_S)
+    if thread.is_alive():
+        log.warning("Notifiers of %r have not ended within %g s: going on without them", notice.event, LIMIT_S)
+        return
+    log.info("Notifiers of %r: %d called in %.1f s", notice.event, len(chosen), seams.monotonic() - began)
+
+
+def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
+    """Return what there is to tell about a checkpoint that has just been completed."""
+    pipeline = ledger.pipeline
+    quarantined = {
+        gate: verdict.quarantined
+        for acked in entry.acks.values()
+        for gate, verdict in acked.ack.gates.items()
+        if verdict.quarantined
+    }
+    if quarantined:
+        rows = ", ".join(f"{count:,} rows at gate {gate}" for gate, count in sorted(quarantined.items()))
+        yield Notice("quarantined", pipeline, entry.id, f"checkpoint {entry.id} has quarantined {rows}")
+    failures = _failures_before(entry, ledger)
+    if failures:
+        before = "1 aborted one" if failures == 1 else f"{failures} aborted ones"
+        yield Notice("recovered", pipeline, entry.id, f"checkpoint {entry.id} is completed, after {before}")
+
+
+def _failures_before(entry: Entry, ledger: Ledger) -> int:
+    """Return how many checkpoints in a row were aborted before this one, whatever people did in between."""
+    count = 0
+    for id in reversed(ledger.ids()):
+        earlier = ledger.entry(id) if id < entry.id else None
+        if earlier is None or earlier.control is not None:
+            continue
+        if not earlier.aborted:
+            break
+        count += 1
+    return count
+
+
+def _call(notifiers: Sequence[Callable[[Any], Any]], context: Any, notice: Notice) -> None:
+    for notifier in notifiers:
+        try:
+            # A notifier fills in its own templates: the next notice needs them as they were.
+            copy.copy(notifier)({**context, "tidegate": asdict(notice)})
+        except Exception as error:
+            log.warning("A notifier of %r has failed: %s", notice.event, name_of(error))
+
+
+def _bad_argument(what: str) -> Invalid:
+    return Invalid(
+        f"build_dag: {what}",
+        expected=f"for each event ({', '.join(EVENTS)}) notifiers of Airflow, such as SmtpNotifier(…)",
+        help="correct it in the DAG file",
+        reason="BAD_ARGUMENT",
+    )

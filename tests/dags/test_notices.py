@@ -1,0 +1,164 @@
+"""Airflow's notifiers are called when a pipeline is suspended, recovers, or has quarantined rows; a held gate's too."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dags.in_process import run
+from tests.dags.project import ODD_IS_BAD, Made, Project
+from tidegate.checkpoint import control
+from tidegate.dag.tasks import notices
+from tidegate.dag.tasks.notices import Notice, checked_notifiers, send_notice
+from tidegate.errors import Invalid
+
+WRITES_DOWN = """
+import json
+from airflow.sdk import BaseNotifier
+
+class WriteDown(BaseNotifier):
+    template_fields = ("text",)
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def notify(self, context):
+        notice = context["tidegate"]
+        with (HERE / "told").open("a") as file:
+            print(json.dumps([notice["event"], notice["checkpoint"], self.text]), file=file)
+
+def raises(context):
+    raise RuntimeError("this notifier is broken")
+
+NOTIFY = {
+    event: [raises, WriteDown("{{ tidegate.pipeline }}: {{ tidegate.summary }}")]
+    for event in ("held", "suspended", "quarantined", "recovered")
+}
+"""
+FAILS_IF_TOLD = """
+if (HERE / "broken").exists():
+    raise ValueError(f"this stage is {'broken'}")
+"""
+
+
+def told(made: Made) -> list[list[Any]]:
+    path = made.folder / "told"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_suspension_and_the_recovery_from_it_are_told_once(project: Project) -> None:
+    made = project.pipeline(
+        "suspends",
+        stage=FAILS_IF_TOLD,
+        gate=WRITES_DOWN,
+        arguments="notify=NOTIFY",
+        tolerable_failed_checkpoints=0,
+    ).feed()
+    (made.folder / "broken").touch()
+    assert run(made, 1)[0] == "failed"
+    (told_of,) = told(made)
+    assert told_of[:2] == ["suspended", 1]
+    assert told_of[2] == "suspends: it is suspended: checkpoint 1 was aborted (JOB_FAILED)"
+    assert run(made, 2)[1]["trigger"] == "skipped"
+    assert len(told(made)) == 1
+
+    (made.folder / "broken").unlink()
+    control.resume(made.ledger, "ann", "mended")
+    assert run(made, 3)[0] == "success"
+    assert told(made)[1:] == [["recovered", 3, "suspends: checkpoint 3 is completed, after 1 aborted one"]]
+    assert run(made, 4)[0] == "success"
+    assert len(told(made)) == 2
+
+
+def test_a_suspension_by_somebody_is_told_by_the_next_run(project: Project) -> None:
+    made = project.pipeline("asked", gate=WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    control.suspend(made.ledger, "ann", "prices")
+    for number in (2, 3):
+        assert run(made, number)[1]["trigger"] == "skipped"
+    assert told(made) == [["suspended", None, "asked: somebody has suspended it"]]
+
+
+def test_quarantined_rows_are_told_with_their_gate_and_no_value(project: Project) -> None:
+    made = project.pipeline("odd", gate=WRITES_DOWN + ODD_IS_BAD, arguments="notify=NOTIFY").feed()
+    (made.folder / "policy").write_text("quarantine")
+    assert run(made, 1)[0] == "success"
+    assert told(made) == [["quarantined", 1, "odd: checkpoint 1 has quarantined 2 rows at gate checked"]]
+
+
+class Mailbox(socketserver.ThreadingTCPServer):
+    """As much of a mail server as is needed to receive one mail after the other."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Session)
+        self.mails: list[str] = []
+
+
+class Session(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.say("220 here")
+        while command := self.rfile.readline().decode().strip():
+            if command.upper() == "DATA":
+                self.say("354 go on")
+                lines = []
+                while (line := self.rfile.readline().decode().rstrip("\r\n")) != ".":
+                    lines.append(line)
+                assert isinstance(self.server, Mailbox)
+                self.server.mails.append("\n".join(lines))
+            if command.upper() == "QUIT":
+                self.say("221 bye")
+                return
+            self.say("250 fine")
+
+    def say(self, line: str) -> None:
+        self.wfile.write(line.encode() + b"\r\n")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with Mailbox() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_airflows_own_notifier_sends_a_mail(
+    project: Project, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, port = mailbox.server_address[:2]
+    connection = {"conn_type": "smtp", "host": host, "port": port, "extra": {"disable_ssl": True, "disable_tls": True}}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL", json.dumps(connection))
+    gate = """
+from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+MAIL = SmtpNotifier(to="ann@example.com", from_email="airflow@example.com", smtp_conn_id="mail",
+                    subject="{{ tidegate.summary }}", html_content="see {{ tidegate.pipeline }}")
+"""
+    made = project.pipeline(
+        "mails", gate=gate + ODD_IS_BAD, arguments="notify={'quarantined': MAIL}", tolerable_failed_checkpoints=0
+    ).feed()
+    (made.folder / "policy").write_text("quarantine")
+    assert run(made, 1)[0] == "success"
+    (mail,) = mailbox.mails
+    assert "Subject: checkpoint 1 has quarantined 2 rows at gate checked" in mail
+
+
+def test_a_server_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(notices, "LIMIT_S", 0.2)
+    send_notice({"held": [lambda context: never.wait()]}, {}, Notice("held", "shop", 1, "it waits"))
+    never.set()
+
+
+@pytest.mark.parametrize("given", [{"broken": []}, {"held": ["ann@example.com"]}, ["held"]])
+def test_what_is_no_event_or_no_notifier_is_refused(given: Any) -> None:
+    with pytest.raises(Invalid, match="build_dag: notify"):
+        checked_notifiers(given)
