@@ -56,10 +56,10 @@ class World:
             frame = self.spark.sql(f"SELECT /*+ coalesce(1) */ * FROM VALUES {values} AS t({names})")
             batches.append(self.sink.prepare(frame, self.context, Staging(id, f"a{place}")).committable)
         head = self.sink.head(self.context)
-        publication = Publication(id, 0, f"m{id}", head.last, tuple(batches))
+        publication = Publication(id, 0, f"m{id}", head.last_entry, tuple(batches))
         done = self.sink.publish(publication, head, context or self.context)
         if done is not None:
-            assert self.sink.head(self.context).last == id
+            assert self.sink.head(self.context).last_entry == id
             assert self.sink.publish(publication, head, self.context) in (None, done)
         return done
 
@@ -115,7 +115,7 @@ def test_a_rule_of_the_table_is_kept_and_named_without_the_row_that_breaks_it(
     assert "77" not in str(refused.value)
     assert "canary" not in str(refused.value)
     assert world.rows == [(1, "a")]
-    assert world.sink.head(world.context).last == 1
+    assert world.sink.head(world.context).last_entry == 1
 
 
 def test_without_spark_it_waits(spark, tmp_path):
