@@ -77,15 +77,15 @@ def _docstring_count(code: CodeType) -> int:
     return int(isinstance(first, str) and first.rstrip().endswith("."))
 
 
-def _codes(function: object, seen: set[int]) -> Iterator[CodeType]:
+def _codes(function: object, visited: set[int]) -> Iterator[CodeType]:
     """Yield the code of a function, of functions nested in it, and of functions in its module or closure that it
     calls."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     function = getattr(function, "func", function)  # unwraps a partial
-    if not isinstance(function, FunctionType) or id(function) in seen:
+    if not isinstance(function, FunctionType) or id(function) in visited:
         return
-    seen.add(id(function))
+    visited.add(id(function))
     nested = [function.__code__]
     while nested:
         code = nested.pop()
@@ -94,9 +94,9 @@ def _codes(function: object, seen: set[int]) -> Iterator[CodeType]:
         for name in code.co_names:
             called = function.__globals__.get(name)
             if isinstance(called, FunctionType) and called.__module__ == function.__module__:
-                yield from _codes(called, seen)
+                yield from _codes(called, visited)
     for cell in function.__closure__ or ():
         try:
-            yield from _codes(cell.cell_contents, seen)
+            yield from _codes(cell.cell_contents, visited)
         except ValueError:
             continue  # the cell is still empty

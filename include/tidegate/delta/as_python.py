@@ -87,7 +87,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 def _day_text(days: int) -> str:
-    """Return a date, given in days since 1970, in the proleptic Gregorian calendar."""
+    """Return the date of a day since 1970 as text, in the proleptic Gregorian calendar."""
     cycles, days_in_cycle = divmod(days, _CYCLE_DAYS)
     day = _DAY_ZERO + timedelta(days=days_in_cycle)
     year = day.year + _CYCLE_YEARS * cycles

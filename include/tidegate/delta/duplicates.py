@@ -68,15 +68,15 @@ def _equals_previous(rows: pa.Table, names: Sequence[str]) -> Any:
     import numpy as np
     import pyarrow.compute as pc
 
-    same = np.ones(rows.num_rows, dtype=bool)
-    same[0] = False
+    is_equal = np.ones(rows.num_rows, dtype=bool)
+    is_equal[0] = False
     for name in names:
         column = rows[name].combine_chunks()
         current, previous = column.slice(1), column.slice(0, len(column) - 1)
         equal = pc.fill_null(pc.equal(current, previous), False)
         equal = pc.or_(equal, pc.and_(pc.is_null(current), pc.is_null(previous)))
-        same[1:] &= equal.to_numpy(zero_copy_only=False)
-    return same
+        is_equal[1:] &= equal.to_numpy(zero_copy_only=False)
+    return is_equal
 
 
 def _split_by_file(sources: Sequence[InputFile], parts: Sequence[pa.Table], is_outdated: Any) -> dict[str, Any]:

@@ -112,9 +112,12 @@ class Journal:
         with contextlib.suppress(TidegateError):
             live = set(data_files(snapshot))
             spans = [_span(path) for path in live]
-            old = [path for path, _ in self.location.walk("") if _NAME.fullmatch(path) and path not in live]
-            # Numbers in the table are never added again, so the writer of such a file has lost its race.
-            self.location.remove_files(path for path in old if any(_within(_span(path), span) for span in spans))
+            unused = []
+            for path, _ in self.location.walk(""):
+                # Numbers in the table are never added again, so the writer of such a file has lost its race.
+                if path not in live and _NAME.fullmatch(path) and _is_within_any(_span(path), spans):
+                    unused.append(path)
+            self.location.remove_files(unused)
             forget_log(self.location, snapshot.version)
 
     @property
@@ -133,7 +136,9 @@ class Journal:
         import pyarrow.parquet as pq
 
         schema = arrow_schema(self.schema, self._names)
-        tables = [self._rows(part.path, schema) if isinstance(part, DataFile) else part for part in parts]
+        tables = []
+        for part in parts:
+            tables.append(self._rows(part.path, schema) if isinstance(part, DataFile) else part)
         rows = pa.concat_tables(tables).sort_by(self.number)
         low, high = rows[self.number][0].as_py(), rows[self.number][-1].as_py()
         path = f"{low:012d}-{high:012d}-{attempt}.parquet"
@@ -191,5 +196,5 @@ def _span(path: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+def _is_within_any(inner: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
+    return any(low <= inner[0] and inner[1] <= high for low, high in spans)

@@ -115,11 +115,11 @@ def newest(
 
 
 def rows_with_keys(
-    table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted: Keys
+    table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted_keys: Keys
 ) -> pa.Table:
     """Return columns of those rows of a file that have one of the wanted keys."""
     rows = key_rows(table, source, names)
-    return rows.filter(wanted.contains(rows.select(list(keys))))
+    return rows.filter(wanted_keys.contains(rows.select(list(keys))))
 
 
 def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa.Table:

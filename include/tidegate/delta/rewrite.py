@@ -122,8 +122,9 @@ def rewrite(
     Return the files that lose rows, and the files that replace them. A file that loses no row is in neither list.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        parts_by_source = pool.map(lambda source: parts_of(table, source), sources)
-        parts = [part for parts_of_source in parts_by_source for part in parts_of_source]
+        parts: list[RowGroup] = []
+        for parts_of_source in pool.map(lambda source: parts_of(table, source), sources):
+            parts += parts_of_source
         masks = dict(zip(parts, pool.map(lambda part: _mask(table, part, names, find_lost), parts), strict=True))
         losing = {source.path for source in touched(masks)}
         bundles = _bundles([part for part in parts if part.source.path in losing])

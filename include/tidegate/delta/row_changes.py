@@ -146,8 +146,11 @@ def _compare(rows: pa.Table, columns: list[str], keys: list[str], limit: int) ->
 
 def _pairs(rows: Sequence[Json]) -> Iterator[tuple[Json | None, Json | None]]:
     """Pair the removed and the added rows of a group. A row with the sign n counts n times."""
-    old = [row for row in rows for _ in range(-row[_SIGN])]
-    new = [row for row in rows for _ in range(row[_SIGN])]
+    old: list[Json] = []
+    new: list[Json] = []
+    for row in rows:
+        old += [row] * -row[_SIGN]  # empty for a positive sign
+        new += [row] * row[_SIGN]
     yield from zip_longest(old, new)
 
 

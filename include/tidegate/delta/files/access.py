@@ -210,7 +210,9 @@ class Location:
             return
         root = Path(self.url)
         files = [self.local(path) for path in paths]
-        folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root.parent)}
+        folders: set[Path] = set()
+        for file in files:
+            folders.update(parent for parent in file.parents if parent.is_relative_to(root.parent))
         try:
             _fsync_all(files, threads_from=2)
             _fsync_all(folders, threads_from=_SYNCS)
@@ -424,8 +426,10 @@ def _walk_url(location: Location, folder: str) -> list[tuple[str, int]]:
 def _listed(location: Location, folder: str) -> list[tuple[str, Any]]:
     with _in_bucket(location) as (client, prefix):
         folder_prefix = f"{prefix}{folder}/" if folder else prefix
-        batches = client.list(folder_prefix or None)
-        return [(meta["path"][len(prefix) :], meta) for batch in batches for meta in batch]
+        listed = []
+        for batch in client.list(folder_prefix or None):
+            listed += [(meta["path"][len(prefix) :], meta) for meta in batch]
+        return listed
 
 
 def _delete(location: Location, paths: Iterable[str]) -> None:

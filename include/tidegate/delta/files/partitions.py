@@ -55,8 +55,10 @@ def with_plain_partition_text(frame: DataFrame, schema: Json, partition_by: Sequ
             plain[name] = refuse_rows(text, ~F.is_valid_utf8(value), is_invalid)
     if not plain:
         return frame
-    columns_to_write = [plain[name].alias(name) if name in plain else quoted(name) for name in frame.columns]
-    return frame.select(*columns_to_write)
+    selected: list[Column | str] = []
+    for name in frame.columns:
+        selected.append(plain[name].alias(name) if name in plain else quoted(name))
+    return frame.select(*selected)
 
 
 def refuse_rows(value: Column, refused: Column, problem: str) -> Column:

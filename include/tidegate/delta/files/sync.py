@@ -20,7 +20,7 @@ class Syncing:
         self.waited = 0.0
         """The seconds for which `finish` had to wait."""
         self.span: tuple[float, float] | None = None
-        """Start and end, once it is finished. None if there was no file."""
+        """Start and end, once it is finished. None without files."""
         self._started: float | None = None
 
     def __call__(self, paths: list[str]) -> None:

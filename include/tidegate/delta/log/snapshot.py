@@ -200,7 +200,10 @@ def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
     after = replace(
         snapshot, version=commit.version, log_hash=commit.sha, known_txns=txns, listed=listed, opened=[], _facts={}
     )
-    _cache_snapshot(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
+    if after.location.is_local:
+        _cache_snapshot(_Cached(after, sizes=_sizes(after)))
+    else:
+        _cache_snapshot(_Cached(after, tag=tag))
     return after
 
 

@@ -224,7 +224,9 @@ class TableFiles(Sequence[DataFile]):
         self._rows = rows
         self._later = later
         paths = [*(row["path"] for row in rows), pa.chunked_array([[str(add["path"]) for add in later]], pa.string())]
-        chunks = [chunk for column in paths for chunk in column.chunks]
+        chunks: list[Any] = []
+        for column in paths:
+            chunks += column.chunks
         self._paths = pa.chunked_array(chunks, pa.string())
         self._order = pc.sort_indices(self._paths)
 

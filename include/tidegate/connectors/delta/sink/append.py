@@ -19,7 +19,14 @@ from tidegate.connectors.delta.sink.interval import (
     replaced_files,
 )
 from tidegate.connectors.delta.sink.not_null import checked_not_null
-from tidegate.connectors.delta.sink.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
+from tidegate.connectors.delta.sink.table import (
+    MERGED,
+    DeltaSink,
+    Evolution,
+    StagedBatch,
+    files_to_add,
+    staged_result,
+)
 from tidegate.connectors.delta.sink.through_spark import append_through_spark
 from tidegate.connectors.prestaged import PrestagedRows, can_prestage
 from tidegate.connectors.prestaged_on_object_store import prestage
@@ -186,7 +193,7 @@ class DeltaAppend(DeltaSink):
         return spark_reasons(snapshot)
 
     def first_files(self, batches: Sequence[StagedBatch], location: Location, folder: str) -> list[StagedFile]:
-        return [file for batch in batches for file in batch.files]
+        return files_to_add(batches)
 
     def publish_next(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str

@@ -110,8 +110,10 @@ class _PublishedRows:
         carriers = self._follow({file.path for file in files}, published.version)
         live = {file.path: file for file in live_files(snapshot)}
         self.carriers: list[LiveFile] = [live[path] for path in sorted(carriers)]
-        self.rows = Counter(digest for file in files for digest in self._digests_of(InputFile.of(file)))
+        self.rows: Counter[bytes] = Counter()
         """The number of rows by the digest of their values."""
+        for file in files:
+            self.rows.update(self._digests_of(InputFile.of(file)))
 
     def rewrite_without(self, folder: str) -> list[StagedFile]:
         """Rewrite the files that hold the rows, without these rows. Raise Invalid unless all of them are found."""

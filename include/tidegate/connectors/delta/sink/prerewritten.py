@@ -142,21 +142,11 @@ def prerewrite_files(
     if sum(source.size for source in candidates) < MIN_BYTES or batch.nbytes > _MAX_KEY_BYTES:
         return None
     find_keys = _KeyFinder(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
-    found_files = [file for files_of_worker in workers(find_keys, _shares(candidates)) for file in files_of_worker]
-    lost_counts: dict[str, int] = {}  # by path, the number of rows to remove
-    standing: list[str] = []
-    if not order_by:
-        lost_rows = _RowFilter(batch.distinct_keys)
-        for file in found_files:
-            lost_counts[file.source.path] = file.matching_rows
-    else:
-        newest = batch.settle([file.rows for file in found_files])
-        lost_rows = _RowFilter(newest.won, newest.late)
-        for file in found_files:
-            path = file.source.path
-            lost_counts[path] = _count_true(newest.won.contains(file.rows.select(list(keys))))
-            if not lost_counts[path]:
-                standing.append(path)
+    found_files: list[_FileWithKeys] = []
+    for files_of_worker in workers(find_keys, _shares(candidates)):
+        found_files += files_of_worker
+    lost_rows, lost_counts = _find_lost_rows(batch, found_files)
+    standing = [path for path, count in lost_counts.items() if not count]
     late = [InputFile.of(staged) for staged in files if staged.path in lost_rows.late]
     for source in late:
         lost_counts[source.path] = _count_true(lost_rows.late[source.path])
@@ -173,6 +163,19 @@ def prerewrite_files(
         standing=standing,
         late=_merged(replacements[len(groups) :]) if late else None,
     )
+
+
+def _find_lost_rows(batch: BatchRows, found_files: Sequence[_FileWithKeys]) -> tuple[_RowFilter, dict[str, int]]:
+    """Return a filter of the rows to remove, and by path the number of rows that each file of the table loses."""
+    counts: dict[str, int] = {}
+    if not batch.order:
+        for file in found_files:
+            counts[file.source.path] = file.matching_rows
+        return _RowFilter(batch.distinct_keys), counts
+    newest = batch.settle([file.rows for file in found_files])
+    for file in found_files:
+        counts[file.source.path] = _count_true(newest.won.contains(file.rows.select(list(batch.keys))))
+    return _RowFilter(newest.won, newest.late), counts
 
 
 class _FileWithKeys(NamedTuple):
@@ -270,7 +273,7 @@ def _replacements(
             refuse_difference(location.full(write.folder), expected, sum(next(lost_rows) for _ in group))
             written = [file for _ in group for file in next(checked_files)]
             replacements.append(Replacement(files=paths, written=written))
-    location.sync([file.path for replacement in replacements for file in replacement.written])
+    location.sync([file.path for file in _merged(replacements).written])
     return replacements
 
 
@@ -327,15 +330,15 @@ def still_valid(
 
     unchanged = live.keys() - added
     valid = [replacement for replacement in prerewritten.replacements if unchanged.issuperset(replacement.files)]
-    written = [file for replacement in valid for file in replacement.written]
+    merged = _merged(valid)
     late = prerewritten.late.written if prerewritten.late is not None else []
-    if missing_files(snapshot.location, [*written, *late]):
+    if missing_files(snapshot.location, [*merged.written, *late]):
         return None
-    replaced = {path for replacement in valid for path in replacement.files}
+    replaced = set(merged.files)
     unprocessed = added.union(*(replacement.files for replacement in prerewritten.replacements)) - replaced
     return StillValid(
         replaced=[live[path] for path in sorted(replaced)],
-        written=written,
+        written=merged.written,
         unprocessed=[live[path] for path in sorted(unprocessed & live.keys())],
         is_complete=len(valid) == len(prerewritten.replacements) and unchanged.issuperset(prerewritten.standing),
         late=prerewritten.late,

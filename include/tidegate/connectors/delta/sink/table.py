@@ -62,7 +62,7 @@ from tidegate.records.records import Json, PublishedTable, Struct
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "refuse_unsafe_store"]
+__all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "all_files", "files_to_add", "refuse_unsafe_store"]
 
 Evolution = Literal["refuse", "add"]
 
@@ -188,7 +188,7 @@ class DeltaSink(ExactlyOnceSink):
                 if evolved is None:
                     return None
                 committed = self.publish_next(evolved, batches, stamp, folder)
-        rows = sum(file.rows for batch in batches for file in (*batch.files, *batch.deletes))
+        rows = sum(file.rows for file in all_files(batches))
         return published(location, committed, rows)
 
     def has_skipped(self, id: int, context: SinkContext) -> bool:
@@ -197,8 +197,7 @@ class DeltaSink(ExactlyOnceSink):
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         batches = [typed.convert(committable, StagedBatch) for committable in committables]
-        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
-        return missing_files(self.delta_table(context), files)
+        return missing_files(self.delta_table(context), all_files(batches))
 
     def restore_plan(
         self, to: int | None, reported: PublishedTable | None, committables: Sequence[Json], context: SinkContext
@@ -222,8 +221,9 @@ class DeltaSink(ExactlyOnceSink):
             if evolved is None:
                 return None
             snapshot = evolved
-        added = [file for batch in batches for file in batch.files]
-        without = {path for batch in batches for path in batch.without}
+        added, without = files_to_add(batches), set[str]()
+        for batch in batches:
+            without.update(batch.without)
         return published(location, commit_restore(snapshot, publication, stamp, context, added, without), None)
 
     def shadow(self, folder: str) -> DeltaSink:
@@ -272,7 +272,7 @@ class DeltaSink(ExactlyOnceSink):
         location = self.delta_table(context)
         folder = shadow.delta_table(context).url.removeprefix(f"{location.url}/")
         batches = [typed.convert(committable, StagedBatch) for committable in promoted]
-        in_use = {file.path for batch in batches for file in batch.files}
+        in_use = {file.path for file in files_to_add(batches)}
         if in_use:
             location.remove_files([path for path, _ in location.walk(folder) if path not in in_use])
         else:
@@ -355,9 +355,10 @@ class DeltaSink(ExactlyOnceSink):
                 remedies.append("give the sink another path, whose table begins with the new types")
         if problems:
             title = f"sink {context.sink}: the output does not fit {self.delta_table(context).url}:"
+            expected = "names and types of the table" if snapshot else "columns that a Delta table can hold"
             raise Invalid(
                 "\n    ".join([title, *problems]),
-                expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
+                expected=expected,
                 help=", or ".join(remedies),
                 reason="BAD_OUTPUT",
             )
@@ -382,7 +383,10 @@ class DeltaSink(ExactlyOnceSink):
         """Commit the batches directly after `snapshot`."""
 
     def trace(self, committables: Sequence[Json]) -> Json:
-        return trace_of(file["path"] for committable in committables for file in committable["files"])
+        paths: list[str] = []
+        for committable in committables:
+            paths += [file["path"] for file in committable["files"]]
+        return trace_of(paths)
 
     def replace_interval(
         self,
@@ -407,14 +411,16 @@ class DeltaSink(ExactlyOnceSink):
 
         Return None if another commit came first. Raise Invalid if the staged rows no longer fit the table.
         """
-        schemas = [batch.columns for batch in batches]
-        changes = [change for schema in schemas for change in differences(schema, snapshot.schema)]
         allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
-        fields = {field["name"]: field for schema in schemas for field in schema["fields"]}
-        unfit = [change.text for change in changes if change.kind not in allowed]
         required = required_columns(snapshot.schema)
+        changes: list[Difference] = []
+        fields: dict[str, Json] = {}
+        nulls: list[str] = []
         for batch in batches:
-            unfit += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
+            changes += differences(batch.columns, snapshot.schema)
+            fields |= columns(batch.columns)
+            nulls += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
+        unfit = [change.text for change in changes if change.kind not in allowed] + nulls
         if unfit:
             raise Invalid(
                 "\n    ".join([f"{snapshot.location.url} was changed since the rows were staged:", *unfit]),
@@ -458,9 +464,21 @@ def refuse_unsafe_store(location: Location) -> None:
 
 def united(batches: Sequence[StagedBatch]) -> Json:
     """Return one schema with all columns of the batches."""
-    fields = {field["name"]: field for batch in reversed(batches) for field in batch.columns["fields"]}
-    names = dict.fromkeys(field["name"] for batch in batches for field in batch.columns["fields"])
-    return {"type": "struct", "fields": [fields[name] for name in names]}
+    fields: dict[str, Json] = {}
+    for batch in batches:
+        for field in batch.columns["fields"]:
+            fields.setdefault(field["name"], field)
+    return {"type": "struct", "fields": list(fields.values())}
+
+
+def files_to_add(batches: Iterable[StagedBatch]) -> list[StagedFile]:
+    """Return the files with rows to add."""
+    return [file for batch in batches for file in batch.files]
+
+
+def all_files(batches: Iterable[StagedBatch]) -> list[StagedFile]:
+    """Return all staged files, including those with rows to remove."""
+    return [file for batch in batches for file in (*batch.files, *batch.deletes)]
 
 
 def batches_of(publication: Publication, location: Location, context: SinkContext) -> list[StagedBatch]:
@@ -475,7 +493,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
             help="was the sink's kind changed while a checkpoint was pending? Change it back, and run once",
             reason="BAD_COMMITTABLE",
         ) from error
-    files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
+    files = all_files(batches)
     missing = missing_files(location, files)
     if missing:
         raise Corrupt(
@@ -491,6 +509,9 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
 def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
     """Return the metadata that a publication writes to the table's log with the rows."""
     faults = ("S5.through.before", "S5.through.after") if publication.direct else PUBLISHING
+    floor = 0
+    if publication.interval is not None:
+        floor = publication.previous or 0
     return CommitStamp(
         app_id=context.app_id,
         id=publication.id,
@@ -498,7 +519,7 @@ def stamp_of(publication: Publication, context: SinkContext) -> CommitStamp:
         generation=publication.generation,
         attempt=publication.attempt,
         owner=owner_of(context.pipeline, context.sink, context.uid),
-        floor=(publication.previous or 0) if publication.interval is not None else 0,
+        floor=floor,
         direct=publication.direct,
         faults=faults,
     )

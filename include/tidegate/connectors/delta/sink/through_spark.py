@@ -257,9 +257,11 @@ def _scan(
     partition = files[0].partition
     by_name = {field["name"]: field for field in columns["fields"]}
     micros = [name for name in partition if by_name[name]["type"] == "timestamp"]
-    stored = [field | {"type": "long"} if name in micros else field for name, field in by_name.items()]
-    if base is None:
-        stored = [field for field in stored if field["name"] not in partition]
+    stored = []
+    for name, field in by_name.items():
+        if base is None and name in partition:
+            continue
+        stored.append(field | {"type": "long"} if name in micros else field)
     reader: Any = session.read.schema(StructType.fromJson({"type": "struct", "fields": stored}))
     if base is not None:
         reader = reader.option("basePath", snapshot.location.full(base))
@@ -267,10 +269,14 @@ def _scan(
     if base is None:
         values = typed_partition(partition, arrow_schema(columns, list(partition)), 1)
         for name, text in partition.items():
-            value = values[name][0].value if name in micros and text is not None else text
-            kind = StructType.fromJson({"type": "struct", "fields": [by_name[name]]})[0].dataType
-            rows = rows.withColumn(name, f.lit(value).cast("bigint" if name in micros else kind))
-    selected = [
-        f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name
-    ]
+            if name in micros:
+                value = f.lit(None if text is None else values[name][0].value).cast("bigint")
+            else:
+                kind = StructType.fromJson({"type": "struct", "fields": [by_name[name]]})[0].dataType
+                value = f.lit(text).cast(kind)
+            rows = rows.withColumn(name, value)
+    selected = []
+    for name in by_name:
+        column = quoted(name)
+        selected.append(f"timestamp_micros({column}) AS {column}" if name in micros else column)
     return rows.selectExpr(*selected)

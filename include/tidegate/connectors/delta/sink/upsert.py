@@ -36,6 +36,8 @@ from tidegate.connectors.delta.sink.table import (
     DeltaSink,
     Evolution,
     StagedBatch,
+    all_files,
+    files_to_add,
     staged_result,
     united,
 )
@@ -356,7 +358,7 @@ class DeltaUpsert(DeltaSink):
     ) -> Committed | None:
         assert publication.interval is not None
         assert self.interval_column is not None
-        files = [file for batch in batches for file in batch.files]
+        files = files_to_add(batches)
         column, interval = self.interval_column, publication.interval
         return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)
 
@@ -449,7 +451,7 @@ class DeltaUpsert(DeltaSink):
         self, table: Table, batches: Sequence[StagedBatch], newest_rows: Newest, folder: str
     ) -> list[StagedFile]:
         """Return the batches' files to add, without rows that a newer row of their key overrides."""
-        files = [file for batch in batches for file in batch.files]
+        files = files_to_add(batches)
         touched = [InputFile.of(file) for file in files if file.path in newest_rows.late]
 
         def is_late(rows: Any, source: InputFile, start: int) -> Any:
@@ -461,9 +463,8 @@ class DeltaUpsert(DeltaSink):
     def _keys(self, table: Table, batches: Sequence[StagedBatch]) -> Keys:
         import pyarrow as pa
 
-        files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
         tables = [arrow_schema(table.schema, self.keys).empty_table()]
-        tables += [key_rows(table, InputFile.of(file), self.keys) for file in files]
+        tables += [key_rows(table, InputFile.of(file), self.keys) for file in all_files(batches)]
         return Keys(pa.concat_tables(tables))
 
     def _new_rows(self, table: Table, batches: Sequence[StagedBatch], folder: str) -> list[StagedFile]:
