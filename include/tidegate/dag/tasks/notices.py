@@ -73,7 +73,9 @@ def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> None:
     thread.start()
     thread.join(LIMIT_S)
     if thread.is_alive():
-        log.warning("Notifiers of %r have not ended within %g s: going on without them", notice.event, LIMIT_S)
+        log.warning(
+            "Notifiers of %r have not ended within %g s: the task continues without them", notice.event, LIMIT_S
+        )
         return
     log.info("Notifiers of %r: %d called in %.1f s", notice.event, len(chosen), seams.monotonic() - began)
 
