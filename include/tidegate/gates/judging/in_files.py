@@ -62,7 +62,7 @@ def note_in_files(
         ahead = stage(frame, marks.columns)
     except TidegateError:
         raise
-    except Exception as error:  # whatever it is: evaluated one by one, the rules show which is at fault
+    except Exception as error:  # evaluating the rules one by one shows which is at fault
         raise MarkingFailed from error
     if ahead is None:
         return None
@@ -86,7 +86,7 @@ class InFiles:
     # -- counting ---------------------------------------------------------------------------------------
 
     def read(self) -> dict[Leaf, int | None]:
-        """Return what the leaves count, as far as there are marks."""
+        """Return the counts of the leaves that have marks."""
         counts = [0] * len(self._marks.conditions)
         for part in self.ahead.each(self._count):
             counts = [a + b for a, b in zip(counts, part, strict=True)]

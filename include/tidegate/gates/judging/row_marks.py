@@ -93,11 +93,9 @@ class MarkedRows:
     """Rows that are persisted with their marks."""
 
     def __init__(self, frame: DataFrame, mark_columns_for: MarkColumns) -> None:
-        self._conditions, self._bits, self._rules = (
-            mark_columns_for.conditions,
-            mark_columns_for.bits,
-            mark_columns_for.rules,
-        )
+        self._conditions = mark_columns_for.conditions
+        self._bits = mark_columns_for.bits
+        self._rules = mark_columns_for.rules
         self._scanned: DataFrame | None = None
         self._repeated: dict[int, DataFrame] = {}
         self.twice: dict[Repeats, int] = {}
@@ -111,8 +109,7 @@ class MarkedRows:
     # -- counting ---------------------------------------------------------------------------------------
 
     def read(self, max_rows: int, share: float) -> dict[Leaf, int | None]:
-        """Return what the leaves count, as far as there are marks. Raise if a condition cannot be evaluated for some
-        row.
+        """Return the counts of the leaves that have marks. Raise if a condition cannot be evaluated for some row.
 
         max_rows, share: the number of repeated rows, or their share of all, up to which hashes are used to find them.
         """
@@ -139,8 +136,10 @@ class MarkedRows:
         return list(self.rows.agg(*(count.alias(f"n{n}") for n, count in enumerate(counts))).collect()[0])
 
     def _count_and_find_repeats(self) -> tuple[list[int], dict[Repeats, tuple[int, int]]]:
-        """Return the same, and for each rule of uniqueness the number of rows that share a hash with another row, and
-        the number of different hashes that these have."""
+        """Return the counts of `_count_bits`, and repeats for each rule of uniqueness.
+
+        These are the number of rows that share a hash with another row, and the number of different hashes among them.
+        """
         from pyspark.sql import functions as f
 
         spark = self.rows.sparkSession
@@ -160,19 +159,22 @@ class MarkedRows:
                 repeats[rule] = (repeats[rule][0] + rows, repeats[rule][1] + hashes)
         return counts, dict(zip(self._rules, repeats, strict=True))
 
-    # -- telling rows apart -----------------------------------------------------------------------------
+    # -- which rows a leaf counts -----------------------------------------------------------------------
 
     def marked(self, rows: DataFrame, leaf: Leaf) -> tuple[DataFrame, Column] | None:
-        """Add a column to `rows` that says whether a leaf counts each of them. None if the leaf has no mark.
+        """Return `rows`, possibly with one more column, and the condition that a leaf counts a row.
 
-        rows: some of the marked rows. Call this once for each leaf, since each call adds a column.
+        None if the leaf has no mark. rows: some of the marked rows. Call this once for each leaf, since each call may
+        add a column.
         """
         from pyspark.sql import functions as f
 
         if leaf in self._bits:
-            met = self._bits[leaf].condition
-            return rows, self._has(met) if met != EVERY_ROW else f.lit(True)
-        return self._join_repeated(rows, leaf) if isinstance(leaf, Repeats) and leaf in self.twice else None
+            bit = self._bits[leaf].condition
+            return rows, self._has(bit) if bit != EVERY_ROW else f.lit(True)
+        if isinstance(leaf, Repeats) and leaf in self.twice:
+            return self._join_repeated(rows, leaf)
+        return None
 
     def _join_repeated(self, rows: DataFrame, leaf: Repeats) -> tuple[DataFrame, Column]:
         from pyspark.sql import functions as f
@@ -214,7 +216,7 @@ def mark(
     try:
         noted = MarkedRows(frame, mark_columns_for(frame, leaves, mark_columns, "hash" if hashing else "none"))
         return noted, noted.read(max_rows, share)
-    except Exception:  # whatever it is: evaluated one by one, the rules show which is at fault
+    except Exception:  # evaluating the rules one by one shows which is at fault
         for rows in noted.persisted if noted is not None else ():
             release(rows)
         return None
