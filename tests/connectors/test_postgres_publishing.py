@@ -505,7 +505,7 @@ def test_what_came_before_rollbacks_were_allowed_stays(publishing, postgres):
 
 def test_an_unknown_connection_is_told(publishing):
     published = publishing(PostgresAppend("t", connection="other"))
-    with pytest.raises(Invalid, match="there is no connection 'other'"):
+    with pytest.raises(Invalid, match="connection 'other' does not exist"):
         published.head()
 
 

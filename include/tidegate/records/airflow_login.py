@@ -1,8 +1,7 @@
-"""Logins that are kept among Airflow's Connections, under the name `airflow:ID`.
+"""Logins that are stored among Airflow's Connections, under the name `airflow:ID`.
 
 A login is looked up where it is used: in Airflow by Airflow itself (its secrets backends, its environment, its
-database), elsewhere in the environment variables that Airflow reads, AIRFLOW_CONN_ID. Nothing of it is recorded or
-shown.
+database), elsewhere in the environment variables that Airflow reads, AIRFLOW_CONN_ID. It is never recorded or shown.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ __all__ = [
 
 PREFIX: Final = "airflow:"
 _EXTRA: Final = "__extra__"
-"""The part of a URI's query in which Airflow writes an extra that is no flat table."""
+"""The part of a URI's query in which Airflow writes an extra that is not a flat table."""
 _PROTOCOL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_OF_THE_HOOK: Final = frozenset(
+_HOOK_OPTIONS: Final = frozenset(
     {
         "aws_conn_id",
         "azure_conn_id",
@@ -50,14 +49,14 @@ _OF_THE_HOOK: Final = frozenset(
         "workgroup-name",
     }
 )
-"""What Airflow's hook of PostgreSQL takes from the extra, and libpq does not know."""
-_OTHER_WAYS: Final[Mapping[str, tuple[str, ...]]] = {
+"""Extras that only Airflow's PostgreSQL hook uses. libpq does not know them."""
+_UNSUPPORTED_LOGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws": ("role_arn", "profile_name"),
     "wasb": ("connection_string",),
     "adls": ("connection_string",),
     "google_cloud_platform": ("key_secret_name", "credential_config_file", "impersonation_chain"),
 }
-"""What logs Airflow's hooks of stores in, and tidegate cannot use: no other login may count in its place."""
+"""Extras with which Airflow's hooks log in to stores, and tidegate cannot. No other login may be used instead."""
 
 
 @dataclass(frozen=True)
@@ -75,38 +74,39 @@ class AirflowConnection:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, id: str, found: Any) -> AirflowConnection:
-        """Return what Airflow has found: an object with its names."""
+    def of(cls, id: str, connection: Any) -> AirflowConnection:
+        """Return a connection from Airflow's own object."""
         try:
-            extra = json.loads(found.extra or "{}")
+            extra = json.loads(connection.extra or "{}")
         except ValueError:
             extra = None
-        if not isinstance(extra, Mapping):  # without what it says, another login might count
+        if not isinstance(extra, Mapping):  # ignoring it might log in as another user
             raise Invalid(
                 f"the extra of Airflow's connection {id!r} cannot be read",
                 expected='a JSON object such as {"region_name": "eu-west-1"}',
-                help="correct it: Admin → Connections, or where Airflow's secrets backend keeps it",
+                help="correct it: Admin → Connections, or in Airflow's secrets backend",
                 reason="BAD_AIRFLOW_CONNECTION",
             )
         return cls(
             id,
-            _kind(found.conn_type or ""),
-            host=found.host or "",
-            port=str(found.port or ""),
-            login=found.login or "",
-            password=found.password or "",
-            schema=found.schema or "",
+            _kind(connection.conn_type or ""),
+            host=connection.host or "",
+            port=str(connection.port or ""),
+            login=connection.login or "",
+            password=connection.password or "",
+            schema=connection.schema or "",
             extra=extra,
         )
 
     @classmethod
     def parsed(cls, id: str, text: str) -> AirflowConnection:
-        """Return the connection that a variable of the environment holds, as JSON or as a URI."""
+        """Return the connection in an environment variable, as JSON or as a URI."""
         try:
-            found = cls._of_json(id, json.loads(text)) if text.lstrip().startswith("{") else cls._of_uri(id, text)
-            if not isinstance(found.extra, Mapping):
+            is_json = text.lstrip().startswith("{")
+            connection = cls._of_json(id, json.loads(text)) if is_json else cls._of_uri(id, text)
+            if not isinstance(connection.extra, Mapping):
                 raise ValueError
-            return found
+            return connection
         except (ValueError, TypeError, LookupError, AttributeError):
             raise Invalid(
                 f"the environment variable {login_variable(id)} cannot be read",
@@ -117,17 +117,19 @@ class AirflowConnection:
             ) from None  # the text is secret
 
     @classmethod
-    def _of_json(cls, id: str, given: Mapping[str, Any]) -> AirflowConnection:
-        extra = given.get("extra") or {}
-        texts = {name: str(given.get(name) or "") for name in ("host", "port", "login", "password", "schema")}
-        return cls(id, _kind(given["conn_type"]), **texts, extra=json.loads(extra) if isinstance(extra, str) else extra)
+    def _of_json(cls, id: str, document: Mapping[str, Any]) -> AirflowConnection:
+        extra = document.get("extra") or {}
+        if isinstance(extra, str):
+            extra = json.loads(extra)
+        texts = {name: str(document.get(name) or "") for name in ("host", "port", "login", "password", "schema")}
+        return cls(id, _kind(document["conn_type"]), **texts, extra=extra)
 
     @classmethod
     def _of_uri(cls, id: str, uri: str) -> AirflowConnection:
         scheme, _, rest = uri.partition("://")
-        protocol = _PROTOCOL.match(rest)  # of a host such as https://lake.blob.core.windows.net
-        if protocol is not None:
-            rest = rest[protocol.end() :]
+        match = _PROTOCOL.match(rest)  # the host may have one, such as https://lake.blob.core.windows.net
+        protocol = match[0] if match is not None else ""
+        rest = rest.removeprefix(protocol)
         parts = urlsplit(f"{scheme}://{rest}")
         if not parts.scheme:
             raise ValueError
@@ -135,7 +137,7 @@ class AirflowConnection:
         return cls(
             id,
             _kind(parts.scheme),
-            host=(protocol[0] if protocol is not None else "") + unquote(parts.hostname or ""),
+            host=protocol + unquote(parts.hostname or ""),
             port=str(parts.port or ""),
             login=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
@@ -145,70 +147,74 @@ class AirflowConnection:
 
     @property
     def as_variable(self) -> str:
-        """The value of a variable of the environment that holds it."""
+        """The value of an environment variable that holds it."""
         texts = {"conn_type": self.kind or "generic", "host": self.host, "port": self.port, "login": self.login}
         texts |= {"password": self.password, "schema": self.schema}
         return json.dumps({name: text for name, text in texts.items() if text} | {"extra": dict(self.extra)})
 
     def options(self) -> dict[str, str]:
-        """Return the options by which a connector logs in: those of libpq or librdkafka, otherwise the extra's."""
+        """Return the options with which a connector logs in: those of libpq or librdkafka, otherwise the extra's."""
         if self.kind in _STORES:
-            raise self._unfit("to log in to a store", "one of the type kafka, postgres or generic")
+            raise self._unfit("a login to a store", "one of the type kafka, postgres or generic")
         if self.kind == "postgres":
             return self._of_postgres()
         return self._of_kafka() if self.kind == "kafka" else self._extras()
 
     def storage_options(self) -> dict[str, str]:
-        """Return the options by which obstore and delta-rs log in to a store."""
+        """Return the options with which obstore and delta-rs log in to a store."""
         if self.kind in ("kafka", "postgres"):
             raise self._unfit(
-                "no login to a store", "one of the type aws, wasb, adls, google_cloud_platform or generic"
+                "not a login to a store", "one of the type aws, wasb, adls, google_cloud_platform or generic"
             )
-        for name in _OTHER_WAYS.get(self.kind, ()):
+        for name in _UNSUPPORTED_LOGINS.get(self.kind, ()):
             if self.text(name):
                 raise self._unfit(
-                    f"to log in by {name}", "a login or key of its own; or none at all: then the machine's counts"
+                    f"a login by {name}, which tidegate does not support",
+                    "a login or key; or neither, to use the machine's own login",
                 )
-        read = _STORES.get(self.kind)
-        return read(self) if read is not None else self._extras()
+        read_options = _STORES.get(self.kind)
+        return read_options(self) if read_options is not None else self._extras()
 
     def text(self, *names: str) -> str:
-        """Return the first of these that the extra has, as text."""
-        extra = self._extras()
-        return next((extra[name] for name in names if extra.get(name)), "")
+        """Return the first of these extras that is set, as text, or ""."""
+        extras = self._extras()
+        for name in names:
+            if extras.get(name):
+                return extras[name]
+        return ""
 
     def _extras(self) -> dict[str, str]:
         """Return the extra as texts. Forms of older providers prefix its names."""
-        old = f"extra__{self.kind}__"
+        old_prefix = f"extra__{self.kind}__"
         texts = {}
         for name, value in self.extra.items():
             if isinstance(value, bool):
-                texts[name.removeprefix(old)] = str(value).lower()
+                texts[name.removeprefix(old_prefix)] = str(value).lower()
             elif isinstance(value, Mapping | list):
-                texts[name.removeprefix(old)] = json.dumps(value)
+                texts[name.removeprefix(old_prefix)] = json.dumps(value)
             elif value is not None:
-                texts[name.removeprefix(old)] = str(value)
+                texts[name.removeprefix(old_prefix)] = str(value)
         return texts
 
     def _of_postgres(self) -> dict[str, str]:
         if self.extra.get("iam"):
-            raise self._unfit("to log in by IAM, for which tidegate has no token", "one with a password or certificate")
-        own = {"host": self.host, "port": self.port, "user": self.login, "password": self.password}
-        own["dbname"] = self.schema
-        extra = {name: text for name, text in self._extras().items() if name not in _OF_THE_HOOK}
-        return {name: text for name, text in own.items() if text} | extra
+            raise self._unfit("a login by IAM, which tidegate does not support", "one with a password or certificate")
+        options = _without_empty(
+            host=self.host, port=self.port, user=self.login, password=self.password, dbname=self.schema
+        )
+        return options | {name: text for name, text in self._extras().items() if name not in _HOOK_OPTIONS}
 
     def _of_kafka(self) -> dict[str, str]:
         hosts = [host.strip() for host in self.host.split(",") if host.strip()]
         servers = [host if ":" in host else f"{host}:{self.port or 9092}" for host in hosts]
-        own = {"bootstrap.servers": ",".join(servers), "sasl.username": self.login, "sasl.password": self.password}
-        extra = {name: text for name, text in self._extras().items() if not name.endswith("_cb")}
-        return {name: text for name, text in own.items() if text} | extra
+        options = {"bootstrap.servers": ",".join(servers), "sasl.username": self.login, "sasl.password": self.password}
+        extras = {name: text for name, text in self._extras().items() if not name.endswith("_cb")}
+        return _without_empty(**options) | extras
 
     def _of_aws(self) -> dict[str, str]:
         services = self.extra.get("service_config")
-        of_s3 = services.get("s3") if isinstance(services, Mapping) else None
-        endpoint = str((of_s3 or {}).get("endpoint_url") or "") or self.text("endpoint_url", "host")
+        s3_config = services.get("s3") if isinstance(services, Mapping) else None
+        endpoint = str((s3_config or {}).get("endpoint_url") or "") or self.text("endpoint_url", "host")
         return _without_empty(
             aws_access_key_id=self.login or self.text("aws_access_key_id"),
             aws_secret_access_key=self.password or self.text("aws_secret_access_key"),
@@ -265,14 +271,15 @@ def _kind(conn_type: str) -> str:
     return "postgres" if kind == "postgresql" else kind
 
 
-# -- where it is looked up -------------------------------------------------------------------------------
+# -- lookups ---------------------------------------------------------------------------------------------
 
 
 _ask: Callable[[str], Any] | None = None
 
 
 def ask_airflow_by(ask: Callable[[str], Any]) -> None:
-    """Have this process ask Airflow, of which it is a part. `ask` returns None for a connection that is not there."""
+    """Let this process, which is a part of Airflow, look up connections with `ask`. It returns None for an unknown
+    one."""
     global _ask
     _ask = ask
 
@@ -288,39 +295,39 @@ def connection_id(name: str) -> str:
 
 
 def where_login_is(name: str) -> str:
-    """Return where the options of a connection are kept, for texts that ask to correct them."""
+    """Return the place of a connection's options, for error messages."""
     if is_airflow_login(name):
         return f"Airflow's connection {connection_id(name)!r}"
     return f"the setting connections.{name}"
 
 
 def login_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a login in Airflow; None: nothing."""
+    """Return the problem with the name of a login in Airflow, or None."""
     id = connection_id(name)
     if not id or len(id) > 250 or id != id.strip() or not id.isprintable():
-        return f"{name!r} names no connection of Airflow; write airflow:ID"
+        return f"{name!r} is not the name of an Airflow connection; write airflow:ID"
     return None
 
 
 def login_variable(id: str) -> str:
-    """Return the variable of the environment in which Airflow looks for a connection."""
+    """Return the environment variable in which Airflow looks for a connection."""
     return f"AIRFLOW_CONN_{id.upper()}"
 
 
 def look_up(name: str) -> AirflowConnection:
     """Return the connection of Airflow that `airflow:ID` names. Raise Unavailable if Airflow does not find it, Invalid
-    if it cannot be asked here."""
+    if this process is not a part of Airflow and the environment does not have it."""
     id = connection_id(name)
     if _ask is not None:
-        found = _ask(id)
-        if found is None:
+        connection = _ask(id)
+        if connection is None:
             raise no_connection(id)
-        return AirflowConnection.of(id, found)
+        return AirflowConnection.of(id, connection)
     text = os.environ.get(login_variable(id))
     if text is None:
         raise Invalid(
-            f"the login {name!r} cannot be looked up: this process is no part of Airflow, and the environment variable "
-            f"{login_variable(id)} is not set",
+            f"the login {name!r} cannot be looked up: this process is not a part of Airflow, and the environment "
+            f"variable {login_variable(id)} is not set",
             expected=f"{login_variable(id)} as Airflow reads it: a JSON object or a URI",
             help=_how_to_set(login_variable(id)),
             reason="NO_AIRFLOW_CONNECTION",
@@ -329,16 +336,16 @@ def look_up(name: str) -> AirflowConnection:
 
 
 def _how_to_set(variable: str) -> str:
-    """Return the help about a variable that is not set. Shells export no name with a - or a dot in it."""
+    """Return the help about a variable that is not set. Shells cannot export a name with a - or a dot."""
     assignment = f'{variable}=\'{{"conn_type": "…", "host": "…", "login": "…", "password": "…"}}\''
     if not (variable.isascii() and variable.isidentifier()):
         assignment = f"`env {assignment} tidegate …`, as no shell exports this name"
-    return f"set it, such as {assignment}; or let a task of Airflow do this: it asks Airflow"
+    return f"set it, such as {assignment}; or run this in a task of Airflow, which asks Airflow"
 
 
 def no_connection(id: str) -> Unavailable:
-    """Return the error for one that Airflow does not find. It finds none either while its server does not answer, so
-    that it is worth trying again."""
+    """Return the error for a connection that Airflow does not find. It may pass, because Airflow finds no connection
+    while its server does not answer."""
     return Unavailable(
         f"Airflow has no connection {id!r}",
         expected="a connection of this name in its database, its environment or its secrets backend",
@@ -354,27 +361,27 @@ def connector_options(name: str) -> dict[str, str]:
 
 
 def login_variables(names: list[str]) -> dict[str, str]:
-    """Return the environment of a process that is no part of Airflow and is to log in by these names."""
+    """Return the environment with which a process outside of Airflow can log in by these names."""
     variables: dict[str, str] = {}
-    for found in map(look_up, names):
-        variable = login_variable(found.id)
-        if variables.setdefault(variable, found.as_variable) != found.as_variable:
+    for connection in map(look_up, names):
+        variable = login_variable(connection.id)
+        if variables.setdefault(variable, connection.as_variable) != connection.as_variable:
             raise Invalid(
                 f"two connections of Airflow are both {variable} outside of it: their names differ in case only",
                 expected="names that differ in more than upper and lower case",
-                help=f"rename {found.id!r} or the other one in Airflow and in the pipeline",
+                help=f"rename {connection.id!r} or the other one in Airflow and in the pipeline",
                 reason="BAD_AIRFLOW_CONNECTION",
             )
     return variables
 
 
 class StorageLogin(Mapping[str, str]):
-    """Storage options whose login is in Airflow: it is looked up once, when one of them is asked for."""
+    """Storage options whose login is in Airflow. The login is looked up once, when an option is first read."""
 
     def __init__(self, name: str, given: Mapping[str, str]) -> None:
         self.name = name
         self.given = given
-        """The options that the settings have beside the login; they override what it says."""
+        """The options in the settings, which override those of the login."""
 
     @cached_property
     def _all(self) -> dict[str, str]:
@@ -404,4 +411,4 @@ class StorageLogin(Mapping[str, str]):
         return f"StorageLogin({self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self._all,)  # for workers, which cannot ask
+        return dict, (self._all,)  # for workers, which cannot look it up

@@ -1,4 +1,4 @@
-"""Encode records as bytes and decode them: strict, versioned, bounded, readable with `cat`."""
+"""Encode records as bytes and decode them: strict, versioned, bounded, and readable with `cat`."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from tidegate.records import typed
 from tidegate.records.records import FORMAT, Json, Record
 
 RECORD_LIMIT = 4 << 20
-"""The maximum size of a record. Longer content goes to a file of its own, named by hash (Payload). With names and URLs
-as long as they may be, a table takes up to 1 KB of a record (tests/unit/records/test_record_sizes.py)."""
+"""The maximum size of a record. Longer content goes to a side file, named by its hash (Payload). With the longest
+possible names and URLs, a table takes up to 1 KB of a record (tests/unit/records/test_record_sizes.py)."""
 
 INLINE_LIMIT = 32 << 10
-"""A payload above this size goes to a file of its own."""
+"""A payload above this size goes to a side file."""
 
 INLINE_ALL = 128 << 10
 """The inline budget that the payloads of one kind share across all parts of a pipeline.
 
-It keeps a record below its limit, however many parts there are and however long each payload is. Indentation can double
-the size."""
+It keeps a record below its limit for any number of parts and any length of payloads. Indentation can double the
+size."""
 
 R = TypeVar("R", bound=Record)
 
 
 class _Format(msgspec.Struct):
-    """Only the field that says how to read the other ones."""
+    """Only the field that determines how to read the others."""
 
     format: int
 
 
 def encode(record: Record) -> bytes:
-    """Encode the record as indented JSON. Raise Invalid if it could not be read back: the damage would be permanent."""
+    """Encode the record as indented JSON. Raise Invalid if it could not be read back, because the damage would be
+    permanent."""
     plain = _json(record, record.title)
     try:
         flaw = typed.decode(plain, type(record)).flaw()
@@ -88,7 +89,7 @@ def decode(data: bytes, kind: type[R], path: str) -> R:
 
 
 def encode_json(value: Json) -> bytes:
-    """Encode a payload: equal values give equal bytes."""
+    """Encode a payload. Equal values have equal bytes."""
     return _json(value, "a payload", order="sorted")
 
 
@@ -115,11 +116,11 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with a duplicate field: it is not clear which of the two would count."""
+    """Refuse an object with a duplicate field, which would be ambiguous."""
     names: set[str] = set()
     for name, _ in pairs:
         if name in names:
-            raise ValueError(f"field {name!r} is there twice")
+            raise ValueError(f"field {name!r} is duplicated")
         names.add(name)
 
 
@@ -136,19 +137,19 @@ def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> 
         raise Invalid(
             f"{title} cannot be written as JSON: {error}",
             expected="text in Unicode, finite numbers, true, false, null, lists, and dicts with texts as keys",
-            help="look at the names, settings and files that the source or sink was given",
+            help="check the names, settings and files that the source or sink uses",
             reason="NOT_JSON",
         ) from None
 
 
 def _not_json(value: object) -> str:
-    """Describe the first NaN, infinity or key that is not a string in `value`; empty if there is none."""
+    """Describe the first NaN, infinity or key that is not a string in `value`, or return ""."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value!r} is not finite"
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                return f"key {key!r} is no text"
+                return f"key {key!r} is not text"
     if isinstance(value, dict | list | tuple):
         members = value.values() if isinstance(value, dict) else value
         return next(filter(None, map(_not_json, members)), "")

@@ -15,7 +15,7 @@ _KEY = "%Y%m%dT%H%M%S"
 
 @dataclass(frozen=True, order=True)
 class Interval:
-    """Two moments. The time zones that they were given in make no difference to equality."""
+    """Two moments, compared regardless of their time zones."""
 
     start: datetime
     end: datetime
@@ -27,11 +27,10 @@ class Interval:
             raise _bad(f"{start!r} to {end!r}", "two moments (datetime)")
         if start.utcoffset() is None or end.utcoffset() is None:
             raise _bad(f"{start.isoformat()} to {end.isoformat()}", "moments with a time zone")
-        # Convert through text: an instance of a subclass, such as pendulum's, would stay one.
-        begin, finish = (datetime.fromisoformat(moment.isoformat()).astimezone(UTC) for moment in (start, end))
-        if finish < begin:
+        interval = Interval(_in_utc(start), _in_utc(end))
+        if interval.end < interval.start:
             raise _bad(f"{start.isoformat()} to {end.isoformat()}", "a start that is not after the end")
-        return Interval(begin, finish)
+        return interval
 
     @staticmethod
     def of_record(texts: tuple[str, str]) -> Interval:
@@ -54,12 +53,12 @@ class Interval:
 
     @staticmethod
     def of_key(key: str) -> Interval | None:
-        """Return the interval that a folder name stands for; None if it stands for none."""
+        """Return the interval of a folder name, or None if it is not one of an interval."""
         try:
-            start, end = (datetime.strptime(part, f"{_KEY}.%fZ").replace(tzinfo=UTC) for part in key.split("_"))
+            start, end = key.split("_")
+            return Interval(_parse_key(start), _parse_key(end))
         except ValueError:
             return None
-        return Interval(start, end)
 
     @property
     def key(self) -> str:
@@ -72,7 +71,7 @@ class Interval:
         return self.start == self.end
 
     def overlaps(self, other: Interval) -> bool:
-        """Return whether some moment lies in both."""
+        """Return whether some moment is in both."""
         return self.start < other.end and other.start < self.end
 
     def __str__(self) -> str:
@@ -84,11 +83,23 @@ def moment_key(moment: datetime) -> str:
     return f"{moment:{_KEY}}.{moment.microsecond:06d}Z"
 
 
+def _parse_key(text: str) -> datetime:
+    return datetime.strptime(text, f"{_KEY}.%fZ").replace(tzinfo=UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Return a plain datetime in UTC. Through text, because an instance of a subclass, such as pendulum's, would stay
+    one."""
+    return datetime.fromisoformat(moment.isoformat()).astimezone(UTC)
+
+
 def _short(moment: datetime) -> str:
     """Format a moment as `tidegate run --interval` reads it: UTC, without trailing zeros."""
     text = f"{moment:%Y-%m-%dT%H:%M}"
     if moment.second or moment.microsecond:
-        text += f":{moment:%S}" + (f".{moment:%f}".rstrip("0") if moment.microsecond else "")
+        text += f":{moment:%S}"
+    if moment.microsecond:
+        text += f".{moment:%f}".rstrip("0")
     return text
 
 
@@ -96,6 +107,6 @@ def _bad(text: str, expected: str) -> Invalid:
     return Invalid(
         f"the interval {text} is not allowed",
         expected=expected,
-        help="give the run's data interval, such as 2026-01-01T00:00/2026-01-02T00:00 (UTC unless it says otherwise)",
+        help="pass the run's data interval, such as 2026-01-01T00:00/2026-01-02T00:00 (UTC unless it says otherwise)",
         reason="BAD_INTERVAL",
     )

@@ -1,4 +1,4 @@
-"""Mask secrets in settings and texts. Everybody who may view a DAG can read its plans, its pages and its docs.
+"""Mask secrets in settings and texts, because every user who may view a DAG can read its plans, pages and docs.
 
 A value is shown only if its key is known to be harmless, never because its key does not sound like a secret: no list of
 secret names is complete. Logins inside texts (addresses, quotes in errors) are masked before a text is recorded.
@@ -71,7 +71,7 @@ _HARMLESS = (
     "spark.ui.enabled",
     "spark.ui.port",
 )
-"""Settings of Spark whose values reveal only how it runs. A trailing dot: all settings with this prefix."""
+"""Spark settings whose values reveal only how it runs. A trailing dot includes all settings with this prefix."""
 _EXACT = frozenset(name for name in _HARMLESS if not name.endswith("."))
 _GROUPS = tuple(name for name in _HARMLESS if name.endswith("."))
 
@@ -111,7 +111,7 @@ def _mask_address(match: re.Match[str]) -> str:
         return f"{scheme}://{_ADDRESS.sub(_mask_address, target)}"
     at_sign = target.rfind("@")
     login = target[: at_sign + 1]
-    container = _STORE.fullmatch(scheme) and ":" not in login  # container@account: no login, but a place
+    container = _STORE.fullmatch(scheme) and ":" not in login  # container@account is a place, not a login
     if at_sign >= 0 and "/" not in login.split(":")[0] and not container:
         target = f"{MASK}@{target[at_sign + 1 :]}"
     return f"{scheme}://{_PART.sub(_mask_parameter, target)}"

@@ -11,9 +11,10 @@ __all__ = ["AFTER_ALL_TIMES", "END_OF_TIME", "EPOCH", "at_micros", "micros_of", 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
-"""The event time of a finished pipeline. Not the very last moment: it is added to, and shown in other zones."""
+"""The event time of a finished pipeline. Not the very last moment, because durations are added to it, and other time
+zones show it."""
 AFTER_ALL_TIMES: Final = 1 << 62
-"""Microseconds since 1970 that no time in a row reaches, however long a duration is added to or taken from them."""
+"""Microseconds since 1970 that no time in a row reaches, even with durations added to or subtracted from either."""
 _MICRO = timedelta(microseconds=1)
 _MIN_MICROS = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
 _MAX_MICROS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
@@ -30,7 +31,7 @@ def at_micros(micros: int) -> datetime:
 
 
 def moment_of(text: str | None) -> datetime | None:
-    """Parse the time of a record; None if it is not one."""
+    """Parse the time of a record. None if the text is not a time."""
     try:
         moment = parse_time(text or "")
     except ValueError:

@@ -31,7 +31,7 @@ def check_name(kind: str, name: object) -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name for a column of our own, with as many underscores as it takes to differ from those of a frame."""
+    """Return a name for a column of tidegate's own, with enough underscores to differ from a frame's columns."""
     names = {column.casefold() for column in taken}
     while name.casefold() in names:
         name += "_"
@@ -44,30 +44,34 @@ def entry_name(id: int) -> str:
 
 
 def entry_id(name: str) -> int | None:
-    """Return the id that a folder name stands for, or None if it is not the folder of an entry."""
-    return int(name) if _ENTRY.fullmatch(name) and entry_name(int(name)) == name else None
+    """Return the id of a folder name, or None if it is not the folder of an entry."""
+    if not _ENTRY.fullmatch(name):
+        return None
+    id = int(name)
+    return id if entry_name(id) == name else None
 
 
 def airflow_run(dag_id: str, run_id: str, cleared: int = 0) -> str:
     """Return the ledger's name for a run of a DAG: the same one for all its tasks, tries and clears.
 
-    cleared: how often the run was cleared, if each time counts as a run of its own. That is the case in interval
+    cleared: how often the run was cleared, if each time counts as a separate run. That is the case in interval
     pipelines, where clearing means to process the interval again.
     """
-    return f"{AIRFLOW}:{dag_id}:{run_id}" + (f" (cleared {cleared})" if cleared else "")
+    name = f"{AIRFLOW}:{dag_id}:{run_id}"
+    return f"{name} (cleared {cleared})" if cleared else name
 
 
 BACKFILL = "__backfill"
-"""What the id of the DAG for backfills has, beyond that of the pipeline's own DAG."""
+"""Suffix of the backfill DAG's id."""
 
 
 def backfill_dag(dag_id: str) -> str:
-    """Return the id of the DAG for backfills, beside that of the pipeline."""
+    """Return the id of the pipeline's backfill DAG."""
     return f"{dag_id}{BACKFILL}"
 
 
 def part_of_run(run: str, part: str) -> str:
-    """Return the ledger's name for one of several checkpoints of a line that one run makes."""
+    """Return the ledger's name for one of several backfill checkpoints that one run makes."""
     return f"{run} (part {part})"
 
 
@@ -83,7 +87,7 @@ def check_run(run: object) -> str:
         raise Invalid(
             f"run id {excerpt} is not allowed",
             expected=f"1 to {RUN_LIMIT} characters of Unicode text",
-            help="give each run an id of its own, such as Airflow's run_id",
+            help="use a different id for each run, such as Airflow's run_id",
             reason="BAD_RUN",
         )
     return run
@@ -104,13 +108,16 @@ def quoted(name: str) -> str:
 
 
 def field_of(value: str, name: str) -> str:
-    """Return a field of a struct as Spark SQL. Just `o`.`id` would be the column id where the frame is called o."""
+    """Return a field of a struct as Spark SQL. Plain `o`.`id` would be column id if the frame has the alias o."""
     return f"coalesce({value}).{quoted(name)}"
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as Spark SQL. What a letter behind a backslash means depends on a setting of the session."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"
+    """Return a text as Spark SQL. Quotes and backslashes are written in hex, because a session setting determines how
+    they are escaped."""
+    if "'" in text or "\\" in text:
+        return f"CAST(X'{text.encode().hex()}' AS STRING)"
+    return f"'{text}'"
 
 
 def listed(names: str | Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ _FILE = re.compile(r"^file://", re.IGNORECASE)
 _S3 = re.compile(r"^s3[an]?://", re.IGNORECASE)
 
 LOCAL_WRITES = "spark.tidegate.localWrites"
-"""A session's setting: the Hadoop class that writes local files there, if it has a better one than Hadoop's own."""
+"""A session setting: the Hadoop class with which the session writes local files, if not Hadoop's default."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,22 @@ class Place:
     base: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     project: str | None = None
-    """The project's folder, for files that belong to the code, such as suites. None: the same folder."""
+    """The project's folder, for files that belong to the code, such as suites. None: the base folder."""
     connections: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The setting `connections`: options by "NAME.option"."""
 
     def connection(self, name: str) -> dict[str, str]:
         """Return the options of a connection: one of the settings, or of Airflow's if the name begins with `airflow:`.
-        Raise Invalid if there is none of this name; Unavailable if Airflow does not find it."""
+        Raise Invalid if it does not exist in the settings, Unavailable if Airflow does not find it."""
         if is_airflow_login(name):
             return connector_options(name)
-        options = {key[len(name) + 1 :]: text for key, text in self.connections.items() if key.startswith(f"{name}.")}
+        prefix = f"{name}."
+        options = {key.removeprefix(prefix): text for key, text in self.connections.items() if key.startswith(prefix)}
         if not options:
-            known = sorted({key.partition(".")[0] for key in self.connections})
+            names = sorted({key.partition(".")[0] for key in self.connections})
             raise Invalid(
-                f"there is no connection {name!r}",
-                expected=f"one of {', '.join(known)}" if known else "the setting `connections` to have it",
+                f"connection {name!r} does not exist",
+                expected=f"one of {', '.join(names)}" if names else "the setting `connections` to have it",
                 help=f"add a table [connections.{name}] to tidegate.toml, or set TIDEGATE_CONNECTIONS to a JSON object "
                 f'like {{"{name}": {{"password": "…"}}}}',
                 reason="NO_CONNECTION",
@@ -58,7 +59,7 @@ class Place:
             return path.rstrip("/")
         if is_url(self.base) and not path.startswith("/") and not _FILE.match(path):
             return f"{self.base.rstrip('/')}/{path.rstrip('/')}"
-        # Without "..", so that one table has one name: by it, a second sink on the same target is refused.
+        # Without "..", so that each table has one name. By that name, a second sink on the same target is refused.
         return os.path.abspath(os.path.join(self.base, local_path(path)))
 
     def of_project(self, path: str) -> str:
@@ -94,7 +95,7 @@ def is_url(path: str) -> bool:
 
 
 def shared_uri(url: str) -> str:
-    """Return an absolute path or URL as others write it: file:///tables/revenue, and s3:// for each of its names."""
+    """Return an absolute path or URL in the usual form: file:///tables/revenue, and s3:// for all its variants."""
     return _S3.sub("s3://", url) if is_url(url) else f"file://{url}"
 
 

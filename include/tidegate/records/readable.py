@@ -1,7 +1,7 @@
-"""Bytes that should be text, as text that everybody can read: none is lost, and none stops a reader.
+"""Converts bytes that should be text into readable text, without losing any.
 
-Each byte that is no text is written as \\xE8, the four characters. A backslash in front of an x is then written as
-\\x5C, so that it is not taken for one.
+Each byte that is not text is written as an escape of four characters, such as \\xE8. A backslash before an x is then
+written as \\x5C, so that it is not taken for an escape.
 """
 
 from __future__ import annotations

@@ -1,39 +1,39 @@
 """Every record of the ledger, written once and never changed (docs/protocol.md, section 1).
 
     pipeline.json            PipelineRecord   uid of the pipeline, generated at its first start
-    forking.json             PipelineRecord   the same, while the pipeline is being forked from another one
+    forking.json             PipelineRecord   the same, while the pipeline is being forked
     checkpoints/<id>/
       plan.json              Plan             fixes the input of checkpoint <id>
       acks/<job>.json        Ack              a job's only effect: names everything that it staged
-      overtaken/<job>.json   Overtaken        the checkpoint went past the job, which was still busy with another
-      manifest-<sha>.json    Manifest         all that the decision will make true, self-contained
+      overtaken/<job>.json   Overtaken        the checkpoint overtook the job, which was busy with an earlier one
+      manifest-<sha>.json    Manifest         everything that the decision will make true, self-contained
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
-      holds/<gate>.json      Answer           the answer of a person, or of the time limit, to a verdict that holds
+      holds/<gate>.json      Answer           a person's answer to a verdict that holds, or the time limit's
       samples/<job>.json     Samples          a hint: a few rows of each stream of the job, for people to look at
     asked/<gate>/<number>.json Request        a person's request about rows in the gate's quarantine
-    pins/<owner>.json        Pin              spares a checkpoint that somebody refers to from retention
+    pins/<owner>.json        Pin              spares a checkpoint from retention while something refers to it
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
-    beginnings/<source>/<id>.json Beginning where a "from now on" source begins, whatever becomes of <id>
+    beginnings/<source>/<id>.json Beginning where a "from now on" source begins, even if <id> is aborted
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              LatestHint       a hint: an entry up to which everything is decided and published
     kept.json                RetainedCount    a hint: the number of completed entries in a range of ids
-    audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
+    audit/<time>-<attempt>.json Act           an action requested on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
-    progress/<job>.json      JobNote          a hint: what an attempt at a job is doing
-    told.json                Told             a hint: what the pipeline's hooks were notified of
+    progress/<job>.json      JobNote          a hint: the progress of an attempt at a job
+    told.json                HookProgress     a hint: which events hooks have been notified of
     waiting/<sha of run>.json WaitingRun      a hint: a run waits for a checkpoint, and how urgent it is
-    tried.json               Tried            a hint: the stores that were shown to keep conditional puts
+    tried.json               Tried            a hint: the stores that passed the test of conditional puts
     declined.json            Declined         a hint: why the code cannot make a checkpoint, found by a job
-    tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
-    lines/<name>/line.json   BackfillRecord   a backfill; its own ledger is in a folder beside it
+    tables.json              SeenTables       a hint: the logs of tables on object stores, as last seen
+    lines/<name>/line.json   BackfillRecord   a backfill; its own ledger is in a folder next to it
     lines/<name>/discarded.json BackfillDiscarded its tombstone
-    lines/<name>/compared.json BackfillCompared a hint: what a swap would have changed when somebody last looked
+    lines/<name>/compared.json BackfillCompared a hint: the changes that a swap would have made, as last computed
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
-`format` comes first. An unknown field is an error and not ignored: it may matter to a newer tidegate.
+`format` comes first. An unknown field is an error rather than ignored: it may matter to a newer tidegate.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ FORMAT = 1
 """The record format that this version writes, and the only one that it reads."""
 
 Json = dict[str, Any]
-"""A JSON object that belongs to a source or a sink: opaque to everyone else."""
+"""A JSON object that only the source or sink that wrote it interprets."""
 
 Id = Annotated[int, msgspec.Meta(ge=1)]
-"""A checkpoint: its position in the log."""
+"""A checkpoint's number: its position in the log."""
 
 Sha = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-"""A sha256 in hex. Checked, because some are parts of file names."""
+"""A sha256 in hex. The pattern is checked because some hashes become parts of file names."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,27 +118,26 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     format: int = FORMAT
     attempt: str
-    """Fresh random id of the writer: distinguishes its own write from another one's after an unclear answer."""
+    """Fresh random id of the writer, which recognizes its own write by it after an unclear answer."""
     created: str
     """Wall-clock time in UTC, for display. No decision depends on it."""
 
     def flaw(self) -> str | None:
-        """Return a contradiction between fields that are valid one by one; None if there is none. Called after
-        decoding."""
+        """Return a contradiction between fields that are each valid, or None. Called after decoding."""
         return None
 
 
 class Blob(Struct, frozen=True, kw_only=True):
-    """A long list in a file next to its record: where it is, and its expected hash."""
+    """Refers to a side file, which holds a long list of a record."""
 
     path: Annotated[str, msgspec.Meta(pattern="^blobs/[^/]+$")]
-    """Below the ledger. Retention deletes by this path, so it can name nothing but a side file."""
+    """Relative to the ledger. Retention deletes by this path, so it can name nothing but a side file."""
     sha: Sha
     size: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Payload(Struct, frozen=True, kw_only=True):
-    """A JSON object of a source or sink: inline if it is short, else in a file that is named by hash."""
+    """A JSON object of a source or sink: inline if it is short, otherwise in a side file named by its hash."""
 
     data: Json | None = None
     blob: Blob | None = None
@@ -163,21 +162,21 @@ State: TypeAlias = Literal[
 ]
 Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
 ShownKind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "swap", "fork"]
-"""A swap is a restart in its plan, and is shown as what it is."""
+"""As displayed. In a plan, a swap has the kind "restart"."""
 
 STATES: Final[tuple[str, ...]] = get_args(State)
 KINDS: Final[tuple[str, ...]] = get_args(ShownKind)
 
 
 class Handle(Struct, frozen=True, kw_only=True):
-    """Names one ack: the entry that it lies in and the hash of its bytes."""
+    """Names one ack by its entry and the hash of its bytes."""
 
     entry: Id
     sha: Sha
 
 
 class Overtaking(Struct, frozen=True, kw_only=True):
-    """The jobs that the checkpoint may go past while they are busy with an earlier one."""
+    """The jobs that the checkpoint may overtake while they are busy with an earlier one."""
 
     jobs: list[str]
     after_s: float
@@ -185,29 +184,28 @@ class Overtaking(Struct, frozen=True, kw_only=True):
 
 
 class InFlight(Struct, frozen=True, kw_only=True):
-    """Rows that one job has sent and another one has not read yet."""
+    """Rows that one job has sent and another has not read yet."""
 
     job: str
     """The sender."""
     ack: Handle
     channels: dict[str, Payload]
-    """Those of its channels that the other job reads."""
+    """The sender's channels that the other job reads."""
 
 
 class Overtaken(Record, frozen=True, kw_only=True):
-    """Checkpoint `id` does not wait for `job`: the job's last ack counts, and the input that it has not read is in
-    flight."""
+    """Checkpoint `id` does not wait for `job`: the job's last ack counts, and its unread input is in flight."""
 
     title: ClassVar[str] = "overtaken"
 
     id: Id
     job: str
     busy_with: Id | None
-    """The checkpoint that it was working on. None: a job upstream of it was overtaken."""
+    """The checkpoint that it was working on. None if a job upstream of it was overtaken."""
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """The checkpoint that a pipeline was forked from. Its own log begins with it, under the same number."""
+    """The checkpoint that a pipeline was forked from. The fork's own log begins with it, under the same number."""
 
     pipeline: str
     uid: str
@@ -227,7 +225,7 @@ class Copy(Record, frozen=True, kw_only=True):
     files: Payload
     """The size and sha256 of every other file: {"files": {path: [size, sha256]}}."""
     states: dict[str, Payload] = {}
-    """States that the folder holds as one file, instead of the files that the checkpoint's own records name."""
+    """States that the folder holds as one file, in place of the files that the checkpoint's own records name."""
 
 
 class Claimed(Record, frozen=True, kw_only=True):
@@ -239,7 +237,7 @@ class Claimed(Record, frozen=True, kw_only=True):
 
 
 class PipelineRecord(Record, frozen=True, kw_only=True):
-    """Identity of a pipeline, generated at its first start. To every table, a new uid is a new pipeline."""
+    """Identity of a pipeline, generated at its first start. A table takes a new uid for a new pipeline."""
 
     title: ClassVar[str] = "pipeline.json"
 
@@ -249,26 +247,26 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
 
 
 LINE_RUN: Final = "line:"
-"""Begins the run under which a line is swapped in."""
+"""Prefix of the run under which a backfill is swapped in."""
 
 
 class BackfillRecord(Record, frozen=True, kw_only=True):
-    """lines/<name>/line.json: a line, which recomputes what the pipeline has made (docs/protocol.md, section 14)."""
+    """lines/<name>/line.json: a backfill. docs/protocol.md, section 14, calls it a line."""
 
     title: ClassVar[str] = "line.json"
 
     name: str
     uid: str
-    """Names the one run under which the line is swapped in, whoever does that and however often."""
+    """Names the one run under which the backfill is swapped in. Every process that tries uses the same run."""
     origin: Annotated[int, msgspec.Meta(ge=0)]
-    """The checkpoint that it was forked from; 0: the beginning."""
+    """The checkpoint that it was forked from, or 0 for the beginning."""
     manifest: Sha | None
     """The manifest of that checkpoint."""
     cuts: Literal["own", "recorded"] = "own"
     """recorded: one checkpoint for each live one, with exactly its ranges. own: as large as the sources' bounds
     allow."""
     in_place: dict[str, list[int]] = {}
-    """By gate, the requests whose rows it lets out where they were held back."""
+    """By gate, the requests whose rows it releases in the checkpoints that quarantined them."""
     by: str
     note: str = ""
 
@@ -281,7 +279,7 @@ class BackfillRecord(Record, frozen=True, kw_only=True):
 
 
 class BackfillDiscarded(Record, frozen=True, kw_only=True):
-    """lines/<name>/discarded.json: the line's tombstone. It stays, since no other line may have the name."""
+    """lines/<name>/discarded.json: the backfill's tombstone. It is never deleted, so the name is never reused."""
 
     title: ClassVar[str] = "discarded.json"
 
@@ -300,26 +298,26 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
 
 
 class BackfillCompared(Record, frozen=True, kw_only=True):
-    """lines/<name>/compared.json: what a swap of the line would have changed, as somebody has looked.
+    """lines/<name>/compared.json: the changes that a swap would have made at the last comparison.
 
-    A hint for people: the next one replaces it, and losing it does no harm.
+    A hint for people: the next comparison replaces it, and losing it does no harm.
     """
 
     title: ClassVar[str] = "compared.json"
 
     head: Annotated[int, msgspec.Meta(ge=0)]
-    """The line's last completed checkpoint by then. If there is a later one, this is out of date."""
+    """The backfill's last completed checkpoint at the time. A later one makes this record out of date."""
     tables: dict[str, ComparedTable]
     unchanged_sinks: list[str] = msgspec.field(default_factory=list, name="left_out")
-    """Sinks that stay as they are."""
+    """Sinks that the swap leaves unchanged."""
     tables_with_other_writers: list[str] = msgspec.field(default_factory=list, name="shared")
-    """Tables that others have written to since: whoever swaps says what becomes of that."""
+    """Tables with commits by other writers since the origin. The swap needs a choice for each of them."""
     problems: list[str] = []
-    """Why a swap would have been refused."""
+    """The reasons for which a swap would have been refused."""
 
 
 class Timed(Struct, frozen=True, kw_only=True):
-    """A completed checkpoint: the amount that it read of the source, and its duration by its writers' clocks."""
+    """A completed checkpoint: the amount it read from the source, and its duration by its writers' clocks."""
 
     id: Id
     amount: int
@@ -332,13 +330,13 @@ class Pace(Struct, frozen=True, kw_only=True):
     unit: str
     """The unit of amounts: bytes or rows."""
     at_most: int | None
-    """None: nothing is known yet, so only the source's own bounds apply."""
+    """None if nothing is known yet: only the source's own bounds apply."""
     planned: int = msgspec.field(name="taken")
     """The amount that the plan reads."""
     target_s: float
     """How long a checkpoint should take."""
     fixed_s: float = 0.0
-    """How long it takes regardless of its input, as far as that was ever observed."""
+    """The part of its duration that does not depend on its input, as far as observed."""
     based_on: list[Timed] = msgspec.field(default_factory=list, name="seen")
     """The checkpoints on which the pace is based, oldest first."""
     why: str
@@ -346,7 +344,7 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """An amount of data. None: not known."""
+    """An amount of data. None means unknown."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -354,7 +352,7 @@ class Amount(Struct, frozen=True, kw_only=True):
 
 
 def sum_of(amounts: Iterable[Amount]) -> Amount:
-    """Return the total. A figure that one amount does not know is not known of the total."""
+    """Return the total. A figure that is unknown in one amount is unknown in the total."""
     parts = list(amounts)
     return Amount(
         rows=_sum(part.rows for part in parts),
@@ -373,42 +371,47 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 class SparkWork(Struct, frozen=True, kw_only=True):
-    """What Spark did for a part of a job (spark/work.py). None: not known, because of how Spark is reached."""
+    """Spark's work for a part of a job (spark/work.py). A figure is None if the connection to Spark does not show
+    it."""
 
     queries: int | None = None
     """Requests to compute something, each of which Spark plans: a write, a count, a frame that is computed once."""
     query_s: float | None = None
-    """How long they took. Those that run at the same time count each; so it is with all durations here."""
+    """Their total duration. Like all durations here, it counts concurrent work several times."""
     analyses: int | None = None
-    """Requests to look at a plan without computing it, such as for the columns of a frame: round trips to a server."""
+    """Requests to analyze a plan without computing it, such as for a frame's columns: round trips to a server."""
     analysis_s: float | None = None
     planning_s: float | None = None
-    """The part of `query_s` in which Spark analysed, optimized and planned."""
+    """The part of `query_s` in which Spark analyzed, optimized and planned."""
     jobs: int | None = None
     stages: int | None = None
     tasks: int | None = None
     running_s: float | None = None
-    """The part of `query_s` in which a Spark job of the query ran: its tasks at work, and scheduling."""
+    """The part of `query_s` in which a Spark job of the query ran, scheduling included."""
     task_s: float | None = None
-    """The duration of all tasks together."""
+    """The total duration of all tasks."""
     slowest_task_s: float | None = None
-    """That of the slowest one: many times the average means that the rows are unevenly spread."""
+    """The duration of the slowest task. Many times the average means that rows are skewed."""
     spilled_bytes: int | None = None
-    """Written to disks by tasks whose memory was too small."""
+    """Bytes that tasks spilled to disk for lack of memory."""
     read_bytes: int | None = None
-    """From files and shuffles; so is what was written."""
+    """Bytes read from files and shuffles."""
     written_bytes: int | None = None
+    """Bytes written to files and shuffles."""
 
 
 def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
-    """Return the total. A figure that one part does not know is not known of the total, nor is that of no parts."""
-    known = [part or SparkWork() for part in parts]
-    if not known:
+    """Return the total. A figure that is unknown in one part is unknown in the total, as all are if there are no
+    parts."""
+    works = [part or SparkWork() for part in parts]
+    if not works:
         return SparkWork()
     totals: dict[str, Any] = {}
     for field in SparkWork.__struct_fields__:
-        figures = [getattr(part, field) for part in known]
-        total = None if None in figures else max(figures) if field == "slowest_task_s" else sum(figures)
+        figures = [getattr(work, field) for work in works]
+        if None in figures:
+            continue
+        total = max(figures) if field == "slowest_task_s" else sum(figures)
         totals[field] = round(total, 3) if isinstance(total, float) else total
     return SparkWork(**totals)
 
@@ -417,52 +420,54 @@ class Computed(Struct, frozen=True, kw_only=True):
     """How an operator was computed."""
 
     workers: bool = False
-    """By its kernel, in workers: in one query if they read and write its state's files themselves."""
+    """True if its kernel ran in workers: in one query, if they read and write the state's files themselves."""
     spark: bool = False
-    """By Spark: it brings rows to the workers and takes them, or computes all of it, in several queries, each planned
-    and started after the other."""
+    """True if Spark moved rows to the workers and back, or computed all of it, in several queries one after another."""
     why: list[str] = []
-    """Why not by workers alone, as far as there is a reason beside the kind of the operator."""
+    """Why workers alone could not, unless the kind of operator says so."""
     spilled: int = 0
-    """The bytes that workers have written to local disk, because memory could not hold them."""
+    """Bytes that workers spilled to local disk for lack of memory."""
     row_groups_read: int = 0
-    """The row groups of its state's files in which workers looked for rows."""
+    """The row groups of the state's files that workers searched."""
     row_groups: int = 0
-    """All row groups of these files: the statistics of the others say that nothing in them is looked for. One that
-    several workers came upon counts for each."""
+    """All row groups of these files. Statistics ruled out the rest. One that several workers reached counts for
+    each."""
 
     @property
     def text(self) -> str:
         """The same for people."""
-        ways = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
-        read = f", read {self.row_groups_read:,} of {self.row_groups:,} row groups" if self.row_groups else ""
-        spilled = f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk" if self.spilled else ""
-        return f"{ways}{read}{spilled}: {'; '.join(self.why)}" if self.why else f"{ways}{read}{spilled}"
+        text = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
+        if self.row_groups:
+            text += f", read {self.row_groups_read:,} of {self.row_groups:,} row groups"
+        if self.spilled:
+            text += f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk"
+        return f"{text}: {'; '.join(self.why)}" if self.why else text
 
 
 class StepStats(Struct, frozen=True, kw_only=True):
-    """A step of a job, in the order in which they were taken. A step that was taken twice is there twice."""
+    """One step of a job. A job's steps are listed in the order in which they ran; one that ran twice is listed
+    twice."""
 
     name: str
     after_s: float
-    """When it began, from the start of the attempt."""
+    """When it began, in seconds since the start of the attempt."""
     seconds: float
     spark: SparkWork | None = None
     computed: Computed | None = None
-    """For the step of an operator that had something to do."""
+    """For the step of an operator that had work to do."""
 
 
 class JobStats(Struct, frozen=True, kw_only=True):
-    """Measurements that a job took of itself. They are shown, and no decision depends on them."""
+    """A job's measurements of itself, for display. No decision depends on them."""
 
     started: str = ""
-    """The start of the attempt, by the clock of its machine. Empty: written by a version that did not record it."""
+    """The start of the attempt, by its machine's clock. Empty if a version wrote it that did not record this."""
     seconds: dict[str, float] = {}
     """The duration of each step, by name."""
     steps: list[StepStats] = []
-    """Each step by itself. Empty: written by a version that did not record them."""
+    """Each step by itself. Empty if a version wrote it that did not record them."""
     between_steps: SparkWork | None = msgspec.field(default=None, name="between")
-    """What Spark did outside of all steps."""
+    """Spark's work outside of all steps."""
     aligned_s: float | None = None
     sync_s: float | None = None
     async_s: float | None = None
@@ -473,7 +478,7 @@ class JobStats(Struct, frozen=True, kw_only=True):
     sent: dict[str, Amount] = {}
     """The amount written to channels for other jobs, by stream."""
     processed: Amount | None = None
-    """The part of `received` that was in flight: sent in older checkpoints."""
+    """The part of `received` that was in flight, that is, sent in earlier checkpoints."""
     rows: dict[str, int] = {}
     """The number of rows staged, by sink; bytes and files likewise."""
     bytes: dict[str, int] = {}
@@ -487,53 +492,55 @@ class JobStats(Struct, frozen=True, kw_only=True):
 
     @property
     def spark(self) -> SparkWork:
-        """What Spark did in all."""
-        return work_of([*(step.spark for step in self.steps), self.between_steps]) if self.steps else SparkWork()
+        """All of Spark's work for the job."""
+        if not self.steps:
+            return SparkWork()
+        return work_of([*(step.spark for step in self.steps), self.between_steps])
 
     def spark_of(self, *prefixes: str) -> SparkWork:
-        """Return what Spark did in the steps whose names begin with one of these prefixes, such as `state totals`."""
+        """Return Spark's work in the steps whose names begin with one of these prefixes, such as `state totals`."""
         return work_of(step.spark for step in self.steps if step.name.startswith(prefixes))
 
 
 class RecordedRule(Struct, frozen=True, kw_only=True):
-    """A rule of a gate that failed, and the consequence."""
+    """A gate's rule that failed, and the consequence."""
 
     rule: str
     policy: Literal["abort", "hold", "quarantine", "warn"]
     severity: str
     rows: int | None
-    """The number of rows that broke it; None if the rule is not about rows."""
+    """The number of rows that broke it, or None if the rule is not about rows."""
     why: str
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """The time that a verdict waits for a person, and the answer that counts if nobody gives one."""
+    """How long a verdict waits for a person, and the answer that counts if none arrives."""
 
     limit_s: float | None
     default: Literal["approve", "reject"]
 
 
 class LateBehind(Struct, frozen=True, kw_only=True):
-    """An operator behind a gate that takes no row that comes too late, or has no time: see `Lateness`."""
+    """An operator downstream of a gate that drops rows that are late or have no event time: see `Lateness`."""
 
     operator: str
     what: str
-    """What it is called."""
+    """The operator's display name."""
     column: str | None = None
-    """Where its rows have their time; None: nothing says so."""
+    """The event-time column of its rows, or None if undeclared."""
     lasts: int = 1
     slide: int = 0
     allowed: int = 0
     stream: str = ""
-    """The stream that it takes; "": recorded before this was."""
+    """The stream that it reads. Empty if a version wrote it that did not record this."""
     stages: list[str] = []
-    """The stages between the gate and that stream: they may make the time anew."""
+    """The stages between the gate and that stream, which may compute a new event time."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """A gate's judgement of exactly the rows that the ack names.
 
-    With outcome `abort` the checkpoint cannot complete; with `hold` it cannot complete before somebody approves.
+    With outcome `abort` the checkpoint cannot complete; with `hold` it cannot complete until it is approved.
     """
 
     outcome: Literal["pass", "warn", "quarantine", "hold", "abort"]
@@ -542,51 +549,51 @@ class Verdict(Struct, frozen=True, kw_only=True):
     released: int = 0
     """Rows released from quarantine that continued with those that passed."""
     stays: dict[str, int] = {}
-    """Rows that were to be released and stay in quarantine, by the reason: an operator behind would have lost them."""
+    """By reason, rows that stay in quarantine despite a release: an operator downstream would have dropped them."""
     behind: list[LateBehind] = []
-    """The operators behind that take no row which comes too late."""
+    """The downstream operators that drop late rows."""
     hold: Hold | None = None
     why: str = ""
-    """The cause of the outcome other than its rules."""
+    """The cause of the outcome, if it is not a rule."""
     broken: list[RecordedRule]
     policy: Json
     results: Payload
     """The full findings, for display: for expectations, the result of Great Expectations itself."""
     rows_hash: str = ""
-    """Of one that holds: a hash of the judged rows as a multiset. Empty: it is not known."""
+    """For a verdict that holds: a hash of the judged rows as a multiset, or empty if unknown."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """The point up to which a source has been read. Only the source interprets `at`; None is the beginning."""
+    """How far a source has been read. Only the source interprets `at`; None is the beginning."""
 
     kind: str
     at: Json | None
 
 
 class Unread(Struct, frozen=True, kw_only=True):
-    """Input that exists at a source, and that no run will ever read by itself."""
+    """Input at a source that no run will ever read by itself."""
 
     count: int
     what: str
-    """The number, the reason, and a few names."""
+    """A text with the number, the reason, and a few names."""
     help: str
     """How to have it read after all, or how to get rid of it."""
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """How much input waits at a source after a plan's range, as far as the source can tell without reading it. None: it
-    cannot tell. What it does not count one by one, it estimates from a part."""
+    """The input waiting at a source after a plan's range, as far as the source knows it without reading. A figure may
+    be an estimate; None means unknown."""
 
     rows: int | None = None
-    """At most: a source may count what turns out to be no rows."""
+    """An upper bound: a source may count entries that turn out to be no rows."""
     bytes: int | None = None
     files: int | None = None
     seconds: float | None = None
-    """The age of the first of them, by the source's own times. None: unknown, or there are none."""
+    """The age of the oldest waiting input, by the source's own times. None if unknown, or if nothing waits."""
 
     @property
     def waits(self) -> bool:
-        """True: there is some."""
+        """True if any input waits."""
         return bool(self.rows or self.bytes or self.files)
 
 
@@ -600,26 +607,26 @@ class Range(Struct, frozen=True, kw_only=True):
     """The input to read, with fingerprints: enough to read the same rows again, or to notice that this is
     impossible."""
     empty: bool
-    """True: there is nothing new; a checkpoint may still be planned."""
+    """True if the source has nothing new; a checkpoint may still be planned."""
     more: bool = False
-    """True: a bound cut this range short, and more input is already waiting."""
+    """True if a bound cut this range short, and more input is already waiting."""
     summary: str = ""
     """For display: "3 of 9 files, 1.2 MB"."""
     unread: Unread | None = None
     """The input that the source has skipped for good, as of this plan."""
     lag: Lag | None = None
-    """How much input waits after this range. None: the source cannot tell at all."""
+    """The input waiting after this range, or None if the source cannot measure it."""
     pace: Pace | None = None
     """For a source whose bound follows from the duration of checkpoints."""
 
     @property
     def is_exhausted(self) -> bool:
-        """True: the source was asked, and had nothing new."""
+        """True if the source was queried, and had nothing new."""
         return self.empty and not self.more
 
     @property
     def stands(self) -> bool:
-        """True: nothing is read of the source, whatever it has. It stays where it was."""
+        """True if nothing is read from the source, even if it has input: its position does not move."""
         return self.empty and self.more and self.splits.data == {}
 
 
@@ -630,39 +637,39 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
     version: int
     """The version that readers can ask for. In a target without versions: the number of the checkpoint."""
     log_hash: str
-    """The hash of that version's commit. Empty: the target is no Delta table, so nobody can read it as of then."""
+    """The hash of that version's commit. Empty if the target is not a Delta table, and so has no time travel."""
     rows: int | None = None
 
     @property
     def is_delta(self) -> bool:
-        """True: it is a version of a Delta table."""
+        """True if it is a version of a Delta table."""
         return bool(self.log_hash)
 
     @property
     def shown_version(self) -> str:
-        """What the table shows, in a word: its version, or the last checkpoint that the target was given."""
+        """The table's version, or the target's last checkpoint, for display."""
         return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
 
 
 class SourceChange(Struct, frozen=True, kw_only=True):
-    """From here on the position of source `name` belongs to source `to`; None: to nobody any more."""
+    """From here on the position of source `name` belongs to source `to`, or to no source if that is None."""
 
     name: str
     to: str | None
     position: Json | None = None
-    """For a source that is read on from another system by right, and is called as before: its position there."""
+    """For an accepted source, which keeps its name and continues on another system: its position there."""
 
 
 class Control(Struct, frozen=True, kw_only=True):
-    """An action of a person, or of a rule, with a place of its own among the checkpoints."""
+    """An action of a person, or of a rule, that has its own entry in the log."""
 
     action: Literal["suspend", "resume", "stop", "cancel", "move source", "drop source", "accept source"]
     by: str
     reason: str = ""
     source: SourceChange | None = None
-    """For a source that is moved, dropped, or read on from another system."""
+    """For a source that is moved, dropped or accepted."""
     final: bool = False
-    """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
+    """True for a final cancellation: no entry follows it, and every checkpoint without a name is removed."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
     """For resume: the next checkpoint quarantines rows that a gate would hold again."""
 
@@ -671,14 +678,14 @@ class Restored(Struct, frozen=True, kw_only=True):
     """The effect of a rollback on one table."""
 
     how: Literal["restore", "discard", "retract", "keep"]
-    """restore: back to the version, unless others have committed since. discard: back to it, whatever others have
-    committed. retract: take back only this pipeline's own rows. keep: leave the rows as they are."""
+    """restore: return to the version, unless another writer has committed since. discard: return to it, and discard
+    such commits. retract: remove only this pipeline's own rows. keep: leave the rows as they are."""
     to: PublishedTable | None
-    """The state of the table as of the target. None: the table was created later, and becomes empty."""
+    """The state of the table as of the target. None if the table was created later, and becomes empty."""
 
 
 class SwappedBackfill(Struct, frozen=True, kw_only=True):
-    """The line that a swap brings in (docs/protocol.md, section 14).
+    """The backfill that a swap brings in (docs/protocol.md, section 14).
 
     It has replayed all input from the rollback's target to the plan's base, the pipeline's last checkpoint until then.
     """
@@ -686,47 +693,48 @@ class SwappedBackfill(Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     head: Id
-    """The line's last checkpoint, whose content the swap brings in: a number of the line's own log."""
+    """The backfill's last checkpoint, whose content the swap brings in: a number in the backfill's own log."""
     manifest: Sha
     """The manifest of that checkpoint."""
     swapped_by: str = ""
-    """The process or run that swaps. The entry's own run is the line's, whoever tries."""
+    """The process or run that swaps. The entry's own run is always the backfill's."""
 
 
 class Rollback(Struct, frozen=True, kw_only=True):
     """A rollback: positions, state and outputs return to checkpoint `target`. Entries in between no longer count.
 
-    A swap is a rollback that brings the content of a line: its positions are the line's, its jobs continue from the
-    copies of the line's acks in its own folder, and its tables are those as of the target with the line's changes.
+    A swap is a rollback that brings in a backfill's content. Its positions are the backfill's. Its jobs continue from
+    copies of the backfill's acks in the entry's folder. Its tables are those as of the target, with the backfill's
+    changes.
     """
 
     target: Annotated[int, msgspec.Meta(ge=0)]
-    """0: the beginning, before the first checkpoint. Only a swap goes back to there."""
+    """0 is the beginning, before the first checkpoint. Only a swap returns to it."""
     manifest: Sha | None
-    """None: the target is the beginning."""
+    """None if the target is the beginning."""
     line: SwappedBackfill | None = None
-    """The line that it brings in, if it is a swap."""
+    """The backfill that it brings in, if it is a swap."""
     by: str
     reason: str = ""
     tables: dict[str, Restored]
     left: list[str] = []
-    """Tables that somebody has let go of: nothing pending for them is ever published, and they are not restored."""
+    """Tables that a person chose to abandon: their pending commits are never published, and they are not restored."""
     dropped: dict[str, list[Id]] = {}
-    """By job, the checkpoints whose rows were in flight to it as of the target, and are let go of: no job ever reads
-    them, and no source reads them again."""
+    """By job, the checkpoints whose rows were in flight to it as of the target and are dropped: no job ever reads them,
+    and no source reads them again."""
     suspended: Control | None = None
-    """The suspension that was in force. It stays in force after the rollback, until somebody resumes."""
+    """The suspension in force. It stays in force after the rollback, until the pipeline is resumed."""
 
 
 class Drain(Struct, frozen=True, kw_only=True):
-    """The last checkpoint: event time ends with it, so nothing waits for event time any more."""
+    """Marks the last checkpoint: event time ends with it, so nothing waits for event time any more."""
 
     by: str
     reason: str = ""
 
 
 class ChangeByHand(Struct, frozen=True, kw_only=True):
-    """What a person has done to an operator's state: `edit` its rows, or `bootstrap` it with history."""
+    """A person's change to an operator's state: `edit` changes rows, `bootstrap` loads history."""
 
     operator: str
     action: Literal["edit", "bootstrap"]
@@ -744,42 +752,42 @@ class Plan(Record, frozen=True, kw_only=True):
     generation: int = 0
     base: Id | None
     clock: str | None = None
-    """The time that counts in this checkpoint, whenever it is computed: see `time`. None: written by a version that did
-    not record it, or an entry without rows."""
+    """The checkpoint's logical time, the same in every attempt: see `time`. None for an entry without rows, or if a
+    version wrote it that did not record this."""
     control: Control | None = None
     """The action that the entry records, if it is not a checkpoint."""
     rollback: Rollback | None = msgspec.field(default=None, name="restart")
-    """The rollback that the entry is, if it is one; it reads no input."""
+    """The rollback that the entry records, if it is one. It reads no input."""
     drain: Drain | None = None
     """For the last checkpoint: event time ends with it. For a rollback: its target is such a checkpoint."""
     draining: Drain | None = None
-    """A drain was requested, and more input waits than this checkpoint reads. Later ones read on; the one that leaves
-    no input is the last."""
+    """A drain was requested, and more input waits than this checkpoint reads. Later ones continue reading; the one that
+    leaves no input is the last."""
     interval: tuple[str, str] | None = None
     """The run's data interval, in UTC."""
     by_interval: bool = False
-    """True: the plan of an interval pipeline. It rests on nothing, and replaces the rows of its interval in the
+    """True for the plan of an interval pipeline. It has no base, and replaces the rows of its interval in the
     tables."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
-    """True: rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
+    """True if rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     by_hand: ChangeByHand | None = None
-    """For a checkpoint that a person makes: the change. It reads no input. See `is_by_hand`."""
+    """The change, for a checkpoint that a person makes by hand. It reads no input. See `is_by_hand`."""
     replays: list[Id] = []
-    """For a checkpoint of a line: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
+    """For a backfill's checkpoint: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
     drops: list[Id] = []
-    """For a checkpoint of a line: the live entries up to there, made by hand, whose changes a person has chosen to
+    """For a backfill's checkpoint: the live entries made by hand, up to this point, whose changes a person chose to
     lose."""
     sources: dict[str, Range]
     source_changes: list[SourceChange] = []
-    """The sources that were moved, dropped or accepted since the base: it has them as they were before."""
+    """The sources that were moved, dropped or accepted since the base, which still has them as they were before."""
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
-    """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
-    attempts."""
+    """By uid, inputs that operators read in addition to their streams, such as a table at a version. They are the same
+    for all attempts."""
     hooks: dict[str, Json] = {}
-    """Data that the pipeline's hooks store with the checkpoint, by name; for a rollback, the data of its target; for a
-    swap, what they get back after it."""
+    """By name, data that the pipeline's hooks store with the checkpoint. For a rollback, the data of its target; for a
+    swap, the data that the hooks get back after it."""
     triggers: list[str]
     acks: list[str]
     takes: dict[str, dict[str, str]] = {}
@@ -787,7 +795,7 @@ class Plan(Record, frozen=True, kw_only=True):
     overtaking: Overtaking | None = None
     commits: list[str]
     notifies: list[str] = []
-    """The hooks that are to be told whether it was completed or aborted."""
+    """The hooks to notify of its outcome."""
     through: list[str] | None = None
     """At least once: the sinks to whose tables jobs commit before the decision. None: exactly once."""
     timeout_s: float
@@ -795,40 +803,42 @@ class Plan(Record, frozen=True, kw_only=True):
     config_fingerprint: str
     code_fingerprint: str
     planning_s: float | None = None
-    """How long the trigger took, until it wrote this. None: written by a version that did not record it."""
+    """How long the trigger took until it wrote this. None if a version wrote it that did not record this."""
     quotes_rows: bool = True
-    """False: no text in the entry's records quotes the value of a row. Versions that quoted some did not record it."""
+    """False if no text in the entry's records quotes the value of a row. Versions that quoted some did not record
+    it."""
 
     @property
     def time(self) -> str:
-        """The time by which operators, gates and idle sources go in this checkpoint (docs/protocol.md, section 9)."""
+        """The clock of operators, gates and idle sources in this checkpoint (docs/protocol.md, section 9)."""
         return self.clock or self.created
 
     @property
     def is_by_hand(self) -> bool:
-        """True: a person has changed an operator's state with it. An earlier version recorded only that no source is
-        read."""
-        ordinary = self.control is None and self.rollback is None and self.kind != "fork"
-        stand = bool(self.sources) and all(part.stands for part in self.sources.values())
-        return self.by_hand is not None or (ordinary and stand and not self.replays)
+        """True if a person changed an operator's state with it."""
+        if self.by_hand is not None:
+            return True
+        # Earlier versions recorded only that no source is read.
+        if self.control is not None or self.rollback is not None or self.kind == "fork" or self.replays:
+            return False
+        return bool(self.sources) and all(part.stands for part in self.sources.values())
 
     @property
     def made_by(self) -> str:
-        """The run, or of a swap the process or run, whose end means that nobody decides the entry any more."""
-        line = self.rollback.line if self.rollback is not None else None
-        return (line.swapped_by if line is not None else "") or self.run
+        """The run that has to decide the entry; for a swap, the process or run that swaps. If it has ended, the entry
+        is abandoned."""
+        swapped = self.rollback.line if self.rollback is not None else None
+        if swapped is not None and swapped.swapped_by:
+            return swapped.swapped_by
+        return self.run
 
     def flaw(self) -> str | None:
         if self.base is not None and self.base >= self.id:
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
             return "a control entry names its action, a checkpoint does not"
-        if self.control is not None and (self.control.source is not None) != self.control.action.endswith(" source"):
-            return "an entry that moves, drops or accepts a source names it, others do not"
-        if self.control is not None and self.control.source is not None:
-            accepts, change = self.control.action == "accept source", self.control.source
-            if accepts != (change.position is not None) or (accepts and change.to != change.name):
-                return "an entry that accepts a source has its position, under its own name; others have none"
+        if self.control is not None and (flaw := self._flaw_of_control(self.control)) is not None:
+            return flaw
         if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
         if self.rollback is not None and (flaw := self._flaw_of_rollback(self.rollback)) is not None:
@@ -836,24 +846,36 @@ class Plan(Record, frozen=True, kw_only=True):
         if self.replays != sorted(set(self.replays)):
             return f"{self.replays} are not different checkpoints in ascending order"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
-            return f"{self.interval} or {self.reach} is no interval"
+            return f"{self.interval} or {self.reach} is not an interval"
         if self.by_interval and (self.interval is None or self.base is not None):
-            return "a checkpoint of an interval pipeline has an interval and rests on nothing"
+            return "a checkpoint of an interval pipeline has an interval and no base"
+        return None
+
+    def _flaw_of_control(self, control: Control) -> str | None:
+        change = control.source
+        if (change is not None) != control.action.endswith(" source"):
+            return "an entry that moves, drops or accepts a source names it, other entries do not"
+        if change is None:
+            return None
+        accepts = control.action == "accept source"
+        if accepts != (change.position is not None) or (accepts and change.to != change.name):
+            return "an entry that accepts a source has its position, under its own name; other entries have none"
         return None
 
     def _flaw_of_rollback(self, rollback: Rollback) -> str | None:
         if rollback.target >= self.id or (rollback.target == 0 and rollback.line is None):
-            return f"entry {self.id} cannot go back to {rollback.target}"
+            return f"entry {self.id} cannot return to {rollback.target}"
         if (rollback.target == 0) != (rollback.manifest is None):
             return "a target has a manifest, the beginning has none"
         if rollback.line is not None and rollback.line.head >= self.id:
-            return f"entry {self.id} cannot bring in checkpoint {rollback.line.head} of a line: its number is too high"
+            return (
+                f"entry {self.id} cannot bring in checkpoint {rollback.line.head} of a backfill: its number is too high"
+            )
         return None
 
 
 class Ack(Record, frozen=True, kw_only=True):
-    """ "Everything that `job` did for checkpoint `id` is durable, and this is all of it." The first ack counts,
-    whole."""
+    """States that everything `job` did for checkpoint `id` is durable, and lists all of it. The first ack counts."""
 
     title: ClassVar[str] = "ack"
 
@@ -873,7 +895,7 @@ class Ack(Record, frozen=True, kw_only=True):
     channels: dict[str, Payload] = {}
     """The rows that it has sent to other jobs, by stream (connectors/channel.py)."""
     through: dict[str, PublishedTable] = {}
-    """At least once: the state of each table after it had written there."""
+    """At least once: the state of each table after the job had written to it."""
     stats: JobStats
 
 
@@ -894,8 +916,7 @@ class Answer(Record, frozen=True, kw_only=True):
 class Request(Record, frozen=True, kw_only=True):
     """A person's request about rows in quarantine. The next plan takes up all requests that exist, in order.
 
-    It applies to rows that wait there, were quarantined by checkpoint `seen` or before, and match every condition
-    given.
+    It applies to rows that wait there, were quarantined by checkpoint `seen` or before, and match every condition.
     """
 
     title: ClassVar[str] = "request"
@@ -903,7 +924,7 @@ class Request(Record, frozen=True, kw_only=True):
     number: Id
     gate: str
     action: Literal["release", "discard", "withdraw"]
-    """release: let them continue from the gate. discard: keep them out for good. withdraw: cancel an earlier
+    """release: the rows continue from the gate. discard: they stay out for good. withdraw: cancel an earlier
     request."""
     seen: int = 0
     ids: list[str] = []
@@ -912,8 +933,8 @@ class Request(Record, frozen=True, kw_only=True):
     correct: dict[str, str | None] = {}
     """Values, as text, for columns to be corrected on release."""
     in_place: bool = False
-    """Of a release: no checkpoint of the pipeline takes it up. A line with recorded cuts lets the rows out where they
-    were held back."""
+    """For a release that no checkpoint of the pipeline takes up: a backfill with recorded cuts releases the rows in the
+    checkpoints that quarantined them."""
     withdraws: Id | None = None
     by: str
     note: str = ""
@@ -921,7 +942,9 @@ class Request(Record, frozen=True, kw_only=True):
     def flaw(self) -> str | None:
         if (self.action == "withdraw") != (self.withdraws is not None):
             return "a withdrawal names a request, other actions name none"
-        return "only rows that are released have a place" if self.in_place and self.action != "release" else None
+        if self.in_place and self.action != "release":
+            return "only rows that are released have a place"
+        return None
 
 
 class TablePart(Struct, frozen=True, kw_only=True):
@@ -930,7 +953,7 @@ class TablePart(Struct, frozen=True, kw_only=True):
     after: Id | None
     committables: list[Payload]
     restore: Restored | None = None
-    """For a rollback. It follows whatever the table holds, and always makes a commit: that fences the undone
+    """For a rollback. It is applied to any content of the table, and always makes a commit, which fences the undone
     entries."""
     through: PublishedTable | None = None
     """At least once: the state of the table after jobs had written to it, up to this checkpoint."""
@@ -950,11 +973,11 @@ class Manifest(Record, frozen=True, kw_only=True):
     in_flight: dict[str, list[InFlight]] = {}
     """For each job that was overtaken, the input that it has not read yet, in the order of reading."""
     let_go: dict[str, Id] = {}
-    """For a job that is behind, the entry up to which a rollback has let go of the input that it had not read."""
+    """For a lagging job, the entry up to which a rollback has dropped its unread input."""
 
 
 class Decision(Record, frozen=True, kw_only=True):
-    """The commit point. Created once; every reader obeys it."""
+    """The commit point. It is created once, and every reader obeys it."""
 
     title: ClassVar[str] = "decision.json"
 
@@ -964,7 +987,7 @@ class Decision(Record, frozen=True, kw_only=True):
     reason: str = ""
     detail: str = ""
     counts: bool = False
-    """True: the abort counts towards the tolerable failures."""
+    """True if the abort counts towards the tolerable failures."""
 
     def flaw(self) -> str | None:
         if (self.outcome == "completed") != (self.manifest is not None):
@@ -973,16 +996,17 @@ class Decision(Record, frozen=True, kw_only=True):
 
 
 class Published(Record, frozen=True, kw_only=True):
-    """All tables of `id` are published. A hint for readers; a publisher asks the tables themselves."""
+    """All tables of `id` are published. A hint for readers; a publisher queries the tables themselves."""
 
     title: ClassVar[str] = "published.json"
 
     id: Id
     tables: dict[str, PublishedTable]
     home: str | None = None
-    """The pipeline's own folder when this was written. If it is elsewhere now, the project was moved or copied."""
+    """The pipeline's own folder when this was written. A different one now means that the project was moved or
+    copied."""
     paths: dict[str, str] = {}
-    """By sink, the path of its table, if it is relative to the setting `data`: it moves with the project."""
+    """By sink, the path of its table if it is relative to the setting `data`, and so moves with the project."""
 
 
 class Retired(Record, frozen=True, kw_only=True):
@@ -994,7 +1018,7 @@ class Retired(Record, frozen=True, kw_only=True):
 
 
 class Discarded(Record, frozen=True, kw_only=True):
-    """The files of the last checkpoint, `id`, are removed: entry `control` has cancelled the pipeline for good."""
+    """The files of the last checkpoint, `id`, are removed, since entry `control` cancelled the pipeline for good."""
 
     title: ClassVar[str] = "discarded.json"
 
@@ -1003,17 +1027,18 @@ class Discarded(Record, frozen=True, kw_only=True):
 
 
 class Pin(Record, frozen=True, kw_only=True):
-    """Somebody refers to checkpoint `entry`: retention spares it until the pin is gone."""
+    """Spares checkpoint `entry` from retention until the pin is deleted."""
 
     title: ClassVar[str] = "pin"
 
     owner: str
     kind: Literal["rollback", "savepoint", "fork", "copy", "day", "line"]
-    """line: a line was forked from `entry`. It spares every entry above, too, for the line has yet to replay them."""
+    """line: a backfill was forked from `entry`. The pin also spares every entry above it, for the backfill has yet to
+    replay them."""
     entry: Id
     manifest: Sha
     rollback: Id | None = msgspec.field(default=None, name="restart")
-    """For a rollback: its planned entry. If that is retired, or belongs to somebody else, the pin is of no use."""
+    """For a rollback: its planned entry. If that is retired, or another process took its number, the pin is useless."""
     by: str = ""
     note: str = ""
 
@@ -1024,7 +1049,8 @@ class Pin(Record, frozen=True, kw_only=True):
 
 
 class Filled(Record, frozen=True, kw_only=True):
-    """Checkpoint `id` completed an interval. Never deleted: a later one finds here what it replaces."""
+    """Checkpoint `id` completed an interval. It is never deleted: a later checkpoint of the interval looks up here the
+    rows that it replaces."""
 
     title: ClassVar[str] = "interval"
 
@@ -1034,13 +1060,13 @@ class Filled(Record, frozen=True, kw_only=True):
     """For each sink, the data by which the checkpoint's rows can be found in its target."""
 
     def flaw(self) -> str | None:
-        return None if Interval.is_record(self.interval) else f"{self.interval} is no interval"
+        return None if Interval.is_record(self.interval) else f"{self.interval} is not an interval"
 
 
 class Beginning(Record, frozen=True, kw_only=True):
-    """The beginning of a source, if it depends on the moment of the first look.
+    """Where a source begins, if that depends on when it is first planned.
 
-    It is decided once, for checkpoint `id` or any that takes its place. Never deleted.
+    It is decided once, for checkpoint `id` or any that replaces it, and never deleted.
     """
 
     title: ClassVar[str] = "beginning"
@@ -1051,7 +1077,7 @@ class Beginning(Record, frozen=True, kw_only=True):
 
 
 class LatestHint(Record, frozen=True, kw_only=True):
-    """All entries up to `id` are decided, and published if completed. Any old value is right, only slower."""
+    """All entries up to `id` are decided, and published if completed. An old value is correct, only slower."""
 
     title: ClassVar[str] = "latest.json"
 
@@ -1059,8 +1085,7 @@ class LatestHint(Record, frozen=True, kw_only=True):
 
 
 class Tried(Record, frozen=True, kw_only=True):
-    """Object stores that passed the test of creating an object only once. If the hint is lost, they are tested
-    again."""
+    """Object stores that passed the test of conditional puts. If the hint is lost, they are tested again."""
 
     title: ClassVar[str] = "tried.json"
 
@@ -1068,7 +1093,7 @@ class Tried(Record, frozen=True, kw_only=True):
 
 
 class SeenTable(Struct, frozen=True, kw_only=True):
-    """A table's log as a publisher has seen it. It is used only while the store has the same commit at this version."""
+    """A table's log as a publisher saw it. It is used only while the store has the same commit at this version."""
 
     url: str
     version: Annotated[int, msgspec.Meta(ge=0)]
@@ -1082,7 +1107,7 @@ class SeenTable(Struct, frozen=True, kw_only=True):
     writer: int
     features: list[str] = []
     since: Annotated[int, msgspec.Meta(ge=0)]
-    """The version of the log's own last checkpoint."""
+    """The version of the last Delta log checkpoint."""
     transactions: dict[str, int | None] = {}
 
 
@@ -1095,8 +1120,8 @@ class SeenTables(Record, frozen=True, kw_only=True):
 
 
 class RetainedCount(Record, frozen=True, kw_only=True):
-    """The number of entries from `low` to `upto`, all decided, that are completed and not rolled back. Any old value is
-    right, only slower."""
+    """The number of entries from `low` to `upto`, all decided, that are completed and not rolled back. An old value is
+    correct, only slower."""
 
     title: ClassVar[str] = "kept.json"
 
@@ -1104,9 +1129,9 @@ class RetainedCount(Record, frozen=True, kw_only=True):
     upto: Id
     completed: Annotated[int, msgspec.Meta(ge=0)]
     rollback: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The last rollback then known: the entries that it had undone are not counted."""
+    """The last rollback at the time. The entries that it undid are not counted."""
     reached: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The highest `low` before a rollback took it down again: below it there may be holes."""
+    """The highest `low` before a rollback lowered it. Below it, ids may be missing."""
 
     def flaw(self) -> str | None:
         if not 0 <= self.completed <= self.upto - self.low + 1:
@@ -1115,7 +1140,7 @@ class RetainedCount(Record, frozen=True, kw_only=True):
 
 
 class Trouble(Record, frozen=True, kw_only=True):
-    """The last error of a run: it could not plan, its job is being retried, or it could not publish.
+    """The last error of a run that could not plan or publish, or whose job is being retried.
 
     A hint, like latest.json: the next one replaces it, and losing it does no harm.
     """
@@ -1126,22 +1151,22 @@ class Trouble(Record, frozen=True, kw_only=True):
     step: str
     """The step that failed: a task's id, or a step of `tidegate run`."""
     entry: Id | None
-    """The run's checkpoint, if it had one by then."""
+    """The run's checkpoint, if it had one."""
     after: int
-    """The last entry of the log by then: any later entry knows more."""
+    """The last entry of the log at the time. A later entry supersedes this error."""
     kind: str
     reason: str
     what: str
     expected: str
     help: str
     unplanned: int = 0
-    """The number of runs in a row that ended and could not plan a checkpoint."""
+    """The number of consecutive runs that ended without planning a checkpoint."""
     quotes_rows: bool = True
-    """False: no text quotes the value of a row. Versions that quoted some did not record it."""
+    """False if no text quotes the value of a row. Versions that quoted some did not record it."""
 
 
 class Declined(Record, frozen=True, kw_only=True):
-    """An error of the pipeline's declaration that a job has found: no run makes a checkpoint until something changes.
+    """An error in the pipeline's declaration that a job has found. No run makes a checkpoint until something changes.
 
     A hint: if it is lost, the next checkpoint's job finds the error again.
     """
@@ -1149,21 +1174,21 @@ class Declined(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "declined.json"
 
     id: Id
-    """The checkpoint whose job found it, and that is aborted for it."""
+    """The checkpoint whose job found the error, and that is aborted for it."""
     declaration: str
-    """Says everything that the error may depend on, and that a run can see without Spark."""
+    """Identifies everything that the error may depend on and that a run can see without Spark."""
     reason: str
     what: str
     expected: str
     help: str
     notified: bool = False
-    """Whether the pipeline's hooks were called for it."""
+    """True if the pipeline's hooks were notified of it."""
 
 
 class JobNote(Record, frozen=True, kw_only=True):
-    """What an attempt at a job is doing. `created` is when it was so.
+    """The progress of an attempt at a job, as of `created`.
 
-    A hint, for whoever watches: the next one replaces it, and losing it does no harm.
+    A hint for display: the next one replaces it, and losing it does no harm.
     """
 
     title: ClassVar[str] = "progress"
@@ -1172,39 +1197,41 @@ class JobNote(Record, frozen=True, kw_only=True):
     job: str
     started: str
     step: str
-    """The step that it is at; "": between two of them."""
+    """The current step, or "" between steps."""
     current_step_seconds: float = msgspec.field(name="step_s")
-    """For how long by then."""
+    """How long the current step had taken."""
     step_seconds: dict[str, float] = msgspec.field(name="seconds")
     """How long each finished step took."""
     read: dict[str, Amount] = msgspec.field(name="taken")
-    """By source, what it reads."""
+    """The amount it reads, by source."""
     tasks_done: int | None = None
-    """Of the query that Spark works at, the tasks that are over, how many it has by now, and what they have read. Null:
-    Spark does not tell, or works at none."""
+    """Finished tasks of the running Spark query. Like the next two, None if no query runs or Spark does not report
+    it."""
     tasks: int | None = None
+    """All tasks of that query so far."""
     bytes_read: int | None = None
+    """Bytes that they have read."""
 
 
 class SampledRows(Struct, frozen=True, kw_only=True):
-    """A few rows of a stream, as text. Not the first ones nor the last: those that were at hand."""
+    """A few rows of a stream, as text. They are arbitrary ones, not the first or last."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
-    """The values of each, in the order of `columns`; null is none. Long ones are cut."""
+    """The values of each row, in the order of `columns`. Long values are cut."""
     hidden: list[str] = []
-    """Columns of which the settings say that nobody takes samples."""
+    """Columns that the settings exclude from samples."""
     left_out: int = 0
-    """How many further columns the stream has."""
+    """The number of further columns of the stream."""
     problem: str = ""
-    """Why there is no sample."""
+    """Why the sample is missing."""
 
 
 class Samples(Record, frozen=True, kw_only=True):
-    """checkpoints/<id>/samples/<job>.json: samples of what a job's stages, gates and operators let through.
+    """checkpoints/<id>/samples/<job>.json: samples of the output of a job's stages, gates and operators.
 
-    A hint, for people: the attempt whose ack counts writes it after its ack, and no record names it. It lies in the
-    entry's folder, so it goes when the entry goes.
+    A hint for people: the attempt whose ack counts writes it after its ack, and no record names it. It is in the
+    entry's folder, and is deleted with it.
     """
 
     title: ClassVar[str] = "samples"
@@ -1215,13 +1242,13 @@ class Samples(Record, frozen=True, kw_only=True):
 
 
 Rank: TypeAlias = Literal["savepoint", "manual", "periodic"]
-"""How urgent a checkpoint is: the first of these comes first."""
+"""How urgent a checkpoint is, the most urgent first."""
 
 
 class WaitingRun(Record, frozen=True, kw_only=True):
-    """A run could not plan its checkpoint yet, and asks again. The file's age tells when it has last asked.
+    """A run could not plan its checkpoint yet, and retries. The file's age says when it last did.
 
-    A hint: if it is lost, or its run is dead, another run comes first, or waits a little (protocol/turns.py).
+    A hint: if it is lost, or its run is dead, another run goes first, or waits a little (protocol/turns.py).
     """
 
     title: ClassVar[str] = "waiting"
@@ -1231,18 +1258,18 @@ class WaitingRun(Record, frozen=True, kw_only=True):
 
 
 class HookProgress(Record, frozen=True, kw_only=True):
-    """What the pipeline's hooks were notified of. If lost, they are notified again."""
+    """The last events of which the pipeline's hooks were notified. If it is lost, they are notified again."""
 
     title: ClassVar[str] = "told.json"
 
     id: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """The entry of the last suspension; 0: there was none."""
+    """The entry of the last suspension, or 0."""
     settled: dict[str, Id] = {}
-    """By hook, the last checkpoint of whose outcome it was notified."""
+    """By hook, the last checkpoint whose outcome it was notified of."""
 
 
 REQUEST = "request"
-"""The key in a run's conf that names the act which the run is to perform."""
+"""The key in a run's conf that names the act for the run to perform."""
 
 
 RENAMED_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -1257,7 +1284,7 @@ RENAMED_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "swap": {"keep": "keep_rows_of", "drop_by_hand": "drop_manual_edits"},
 }
-"""By action: what parameters of requests were called until 0.2, and are called now. Older acts have the old names."""
+"""By action, the names of request parameters until 0.2, and their names now. Older acts have the old names."""
 
 
 class Act(Record, frozen=True, kw_only=True):
@@ -1270,7 +1297,7 @@ class Act(Record, frozen=True, kw_only=True):
     request: Json = msgspec.field(name="asked")
     """The parameters of the request, as they were sent."""
     run: str = ""
-    """The ledger's name of the only DAG run that may perform it; empty: it is performed at once."""
+    """The ledger's name of the only DAG run that may perform it, or empty if it is performed at once."""
 
     @property
     def parameters(self) -> Json:
@@ -1280,12 +1307,12 @@ class Act(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its name in the ledger, by which a run is told what to do."""
+        """Its name in the ledger, which a run's conf refers to."""
         return f"{self.created[:23].replace(':', '').replace('.', '')}-{self.attempt}"
 
 
 class Acted(Record, frozen=True, kw_only=True):
-    """audit/<time>-<attempt>.done.json: the outcome. If it is missing, nobody lived to write it down."""
+    """audit/<time>-<attempt>.done.json: the outcome. It is missing if the process died before it could write it."""
 
     title: ClassVar[str] = "acted"
 

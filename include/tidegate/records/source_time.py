@@ -1,4 +1,4 @@
-"""How far event time has come in a source, as acks remember it."""
+"""The event time of a source, as stored in acks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Partition(Struct, frozen=True, kw_only=True):
     """Event time of one partition of a source."""
 
     active: datetime
-    """The planning time of the last checkpoint with rows of it; otherwise of the first one that looked."""
+    """The planning time of the last checkpoint with rows of it, or else of the first checkpoint."""
     highest: datetime | None = None
     watermark: datetime | None = None
 
 
 class SourceTime(Struct, frozen=True, kw_only=True):
-    """The event time of a source in the ack's memory. Every source has one partition today, without a name."""
+    """The event time of a source in the ack's memory. Every source has one partition today, named ""."""
 
     partitions: dict[str, Partition]
 

@@ -1,8 +1,7 @@
 """Decode values into types, from any number of threads, and structs into plain values.
 
-msgspec analyses a type when it is used for the first time. If a second thread uses the type meanwhile, it reads an
-analysis that is half done, and the process dies of a segmentation fault. So each type is analysed once, under a lock,
-before anybody decodes into it.
+msgspec analyzes a type on its first use. If a second thread uses the type at the same time, it reads a half-done
+analysis, and the process dies of a segmentation fault. So each type is analyzed once, under a lock, before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ T = TypeVar("T")
 
 _analysed: set[Any] = set()
 _lock = threading.Lock()
-# A forked process must not inherit an analysis that is half done, nor a lock that nobody releases.
+# A forked process must not inherit a half-done analysis, nor a lock that no thread releases.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
@@ -37,13 +36,13 @@ def convert(value: Any, kind: type[T]) -> T:
 
 
 def document_of(value: Any) -> Any:
-    """Return a value as plain JSON for users: fields have the names of their attributes, whatever they are on disk."""
+    """Return a value as plain JSON for users: fields have the names of their attributes, not those on disk."""
     if isinstance(value, msgspec.Struct):
         return {name: document_of(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
-        return {key: document_of(each) for key, each in value.items()}
+        return {key: document_of(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [document_of(each) for each in value]
+        return [document_of(member) for member in value]
     return value
 
 

@@ -152,21 +152,21 @@ def test_a_store_is_reached_by_storage_options(connection: AirflowConnection, op
 @pytest.mark.parametrize(
     ("connection", "use", "told"),
     [
-        (given(conn_type="aws"), "options", "'aws', is to log in to a store"),
-        (given(conn_type="kafka"), "storage_options", "'kafka', is no login to a store"),
-        (given(conn_type="aws", extra={"role_arn": "arn:x"}), "storage_options", "to log in by role_arn"),
-        (given(conn_type="aws", extra={"profile_name": "sales"}), "storage_options", "to log in by profile_name"),
+        (given(conn_type="aws"), "options", "'aws', is a login to a store"),
+        (given(conn_type="kafka"), "storage_options", "'kafka', is not a login to a store"),
+        (given(conn_type="aws", extra={"role_arn": "arn:x"}), "storage_options", "a login by role_arn"),
+        (given(conn_type="aws", extra={"profile_name": "sales"}), "storage_options", "a login by profile_name"),
         (
             given(conn_type="wasb", extra={"extra__wasb__connection_string": "AccountKey=k"}),
             "storage_options",
-            "to log in by connection_string",
+            "a login by connection_string",
         ),
         (
             given(conn_type="google_cloud_platform", extra={"impersonation_chain": ["a@b"]}),
             "storage_options",
-            "to log in by impersonation_chain",
+            "a login by impersonation_chain",
         ),
-        (given(conn_type="postgres", extra={"iam": True}), "options", "to log in by IAM"),
+        (given(conn_type="postgres", extra={"iam": True}), "options", "a login by IAM"),
     ],
 )
 def test_what_a_connection_cannot_do_is_refused(connection: AirflowConnection, use: str, told: str):

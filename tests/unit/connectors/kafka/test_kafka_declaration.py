@@ -192,7 +192,7 @@ def test_a_connection_without_brokers_is_refused() -> None:
     place = Place("/data", connections={"events.sasl.username": "me"})
     with pytest.raises(Invalid, match="connection 'events' names no brokers"):
         KafkaLogin.of(None, "events", place)
-    with pytest.raises(Invalid, match="there is no connection 'evens'"):
+    with pytest.raises(Invalid, match="connection 'evens' does not exist"):
         KafkaLogin.of(None, "evens", place)
 
 
