@@ -1,8 +1,8 @@
 """The rules of lines (docs/protocol.md, section 14), as pure functions like those in rules.py.
 
-A line recomputes what a pipeline has made: it is a ledger of its own, forked from a checkpoint of the live log, that
-replays the recorded input of later live checkpoints through today's code. One entry of the live log, the swap, brings
-its result in. A swap is a rollback: it goes back to the checkpoint that the line was forked from, and brings content.
+A line is a backfill. It is a ledger forked from a checkpoint of the live log, which replays the recorded input of later
+live checkpoints through today's code. One entry of the live log, the swap, brings in its result. A swap is a rollback
+to the checkpoint that the line was forked from, plus the line's content.
 
 The invariants, and the rules that they follow from:
 
@@ -10,8 +10,9 @@ The invariants, and the rules that they follow from:
     the line cannot be swapped in. A swap does not: the same input counts after it.             (L2, L4)
   - The swap is the last entry of the log, all lower ones are decided, and the line has replayed all input that counts.
     So the rows of every input are in the tables once, before the swap and after it.            (L4)
-  - A line is swapped in once, or discarded, or both in this order. What a decided swap names is never deleted. (L5, L8)
-  - While a line lives, nothing of the live log is retired from its origin on.                  (L1)
+  - A line is swapped in once, or discarded, or both in this order. Files that a decided swap names are never deleted.
+                                                                                                (L5, L8)
+  - While a line exists, no live entry from its origin on is retired.                           (L1)
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ LINE_DISCARDED = "LINE_DISCARDED"
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """How far a line has come."""
+    """How far a line has replayed."""
 
     run: str
-    """The run under which it is swapped in. It belongs to the line alone, whoever swaps and however often."""
+    """The run under which it is swapped in. It belongs to this line alone, and every attempt at the swap uses it."""
     origin: int
     """The live checkpoint that it was forked from; 0 for the beginning."""
     head: int
-    """The highest number in its own log; its origin, or 0, while that is empty."""
+    """The highest number in the line's log. While that is empty: its origin, or 0."""
     replayed: tuple[int, ...] = ()
     """The live checkpoints whose input it has replayed, ascending."""
     lowest: int = 1
-    """For a line that begins at the beginning: the live entry that its pin is on, above all that was retired. Plans
-    below may be gone, so the first entry that it replays, be it a rollback, stands for all input from the beginning."""
+    """For a line that begins at the beginning: the live entry that its pin is on, above all retired entries. Plans
+    below may be deleted, so the first replayed entry, even a rollback, covers all input from the beginning."""
 
     @property
     def rests_on(self) -> int:
@@ -107,7 +108,7 @@ class ReplayCut:
 
 @dataclass(frozen=True)
 class ChangedByHand:
-    """A person has changed states in these live checkpoints. No replay does that again: somebody has to choose."""
+    """A person changed states in these live checkpoints. A replay cannot repeat that, so a person has to choose."""
 
     ids: tuple[int, ...]
 
@@ -122,14 +123,14 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Swapped:
-    """The line was swapped in by entry `id`. That is done, whatever has become of the entry since."""
+    """The line was swapped in by entry `id`. That is final, even if the entry was rolled back since."""
 
     id: int
 
 
 @dataclass(frozen=True)
 class FillGap:
-    """Create entry `id` as a control entry, so that ids go past those of the line; then call again."""
+    """Create entry `id` as a control entry, to raise the live ids above the line's; then call again."""
 
     id: int
 
@@ -147,40 +148,46 @@ class RemoveBackfill:
 def on_replay(
     view: View, line: BackfillProgress, rollbacks: Iterable[tuple[int, int]] = (), swaps: Collection[int] = ()
 ) -> Replay | CaughtUp | Refuse | Swapped:
-    """Decide what a line does next. `line` was read *before* the view was read from the live log.
+    """Decide the next step of a line. `line` was read *before* the view was read from the live log.
 
-    view: of the line's run; reaches down to the live entry that the line has reached. rollbacks: all completed ones
-    above the line's origin, as (entry, its target), and of these the swaps, as far as the view does not reach down.
+    view: of the line's run; it includes the live entry that the line has reached. rollbacks: all completed ones above
+    the line's origin, as (entry, its target). swaps: those of them that are swaps. Both may omit entries of the view.
     """
-    own = own_entry(view, line.run)
-    if own is not None and not _is_open(view, own):
-        return Swapped(own)
-    known = {*rollbacks, *((id, target) for id, target, _ in _rollbacks_in(view))}
-    swaps = {*swaps, *(id for id, _, is_swap in _rollbacks_in(view) if is_swap)}
-    # A swap makes the same input count as before, with other rows: so as to input it is no rollback.
-    of_input = sorted((id, target) for id, target in known if id not in swaps)
-    if line.origin and rolled_back_by(line.origin, sorted(known)) is not None:
+    swap_id = own_entry(view, line.run)
+    if swap_id is not None and not _is_open(view, swap_id):
+        return Swapped(swap_id)
+    all_rollbacks, all_swaps = set(rollbacks), set(swaps)
+    for id, target, is_swap in _rollbacks_in(view):
+        all_rollbacks.add((id, target))
+        if is_swap:
+            all_swaps.add(id)
+    # After a swap the same input counts as before, with other rows: for input it is not a rollback.
+    input_rollbacks = sorted((id, target) for id, target in all_rollbacks if id not in all_swaps)
+    if line.origin and rolled_back_by(line.origin, sorted(all_rollbacks)) is not None:
         return Refuse("the checkpoint that it was forked from does not count any more", (line.origin,))
-    undone = tuple(id for id in line.replayed if rolled_back_by(id, of_input) is not None)
+    undone = tuple(id for id in line.replayed if rolled_back_by(id, input_rollbacks) is not None)
     if undone:
         return Refuse("what it has replayed was rolled back since", undone)
     if line.rests_on and view.get(line.rests_on) is None:
         return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.rests_on,))
     above = [entry for entry in view.entries if entry.id > line.reached and entry.completed]
-    counting = [entry for entry in above if rolled_back_by(entry.id, of_input) is None]
-    first = () if line.rests_on else tuple(entry.id for entry in counting[:1])
-    if not line.rests_on and not first:
+    counting = [entry for entry in above if rolled_back_by(entry.id, input_rollbacks) is None]
+    if not line.rests_on and not counting:
         return Refuse("there is no completed checkpoint whose input it could replay", ())
-    ids = first + tuple(entry.id for entry in counting[len(first) :] if entry.rollback is None)
-    return Replay(ids) if ids else CaughtUp()
+    ids = []
+    for index, entry in enumerate(counting):
+        covers_all_below = index == 0 and not line.rests_on  # see BackfillProgress.lowest
+        if covers_all_below or entry.rollback is None:
+            ids.append(entry.id)
+    return Replay(tuple(ids)) if ids else CaughtUp()
 
 
 def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> ReplayCut | ChangedByHand:
-    """Decide which of the live checkpoints that are left to replay the line's next one covers.
+    """Decide which of the remaining live checkpoints the line's next checkpoint covers.
 
-    plans: those of the checkpoints that are left, in order; at least one. base: the plan that the line's checkpoint
-    rests on. recorded: it covers one live checkpoint, with that one's ranges;
-    else as many as the sources' bounds allow. drops: a person has chosen that changes by hand are lost.
+    plans: those of the remaining checkpoints, in order; at least one. base: the plan of the base of the line's
+    checkpoint. recorded: it covers one live checkpoint, with that one's ranges; otherwise as many as the sources'
+    bounds allow. drops: a person chose to lose the changes by hand.
     """
     by_hand = tuple(plan.id for plan in plans if plan.is_by_hand)
     covered = list(plans)
@@ -188,9 +195,20 @@ def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: b
         covered = [plan for plan in plans if plan.id < by_hand[0]]
         if not covered:
             return ChangedByHand(by_hand)
-    if recorded:  # what is dropped leaves no checkpoint behind: it goes with the next one
-        covered = covered[: next((place for place, plan in enumerate(covered, 1) if not plan.is_by_hand), len(covered))]
+    if recorded:
+        covered = _up_to_first_ordinary(covered)
     return ReplayCut(tuple(plan.id for plan in covered), clock_of_replay(covered[-1].time, base))
+
+
+def _up_to_first_ordinary(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the first plan that was not made by hand, and those before it: dropped changes get no checkpoint, but are
+    covered together with the next one."""
+    covered = []
+    for plan in plans:
+        covered.append(plan)
+        if not plan.is_by_hand:
+            break
+    return covered
 
 
 # -- holds (L9) ----------------------------------------------------------------------------------------
@@ -198,36 +216,39 @@ def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: b
 
 @dataclass(frozen=True)
 class JudgedHold:
-    """What a person is asked about: what one gate has found in one checkpoint's rows."""
+    """The subject of an approval: one gate's findings in one checkpoint's rows."""
 
     declaration: str
-    """The gate's, as its fingerprint."""
+    """The fingerprint of the gate's declaration."""
     ranges: str
-    """What was read, as the fingerprint of all ranges."""
+    """The fingerprint of all ranges read."""
     rules: str
     """The verdict per rule."""
     rows: str
-    """The judged rows, as a hash of their multiset; empty: it is not known."""
+    """A hash of the judged rows as a multiset, or empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Approved:
-    """What a live checkpoint was approved for."""
+    """The approval of a live checkpoint."""
 
     judged: JudgedHold
     by_person: bool
-    """False: by the time limit, which has looked at nothing."""
+    """False if the time limit approved it, which examined nothing."""
 
 
 def decide_shared_approval(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> int | None:
-    """Decide whether an approval of a live checkpoint is also one of a line's checkpoint that a gate holds. Return that
-    live checkpoint; None: somebody has to look at it.
+    """Return the live checkpoint whose approval also holds for a line's checkpoint that a gate holds. None if a person
+    has to decide.
 
     replays: the live checkpoints that it covers. live: those among them that were approved at the same gate.
     """
-    approved = live.get(replays[0]) if len(replays) == 1 else None
-    carries = approved is not None and approved.by_person and held.rows != "" and approved.judged == held
-    return replays[0] if carries else None
+    if len(replays) != 1 or held.rows == "":
+        return None
+    approved = live.get(replays[0])
+    if approved is None or not approved.by_person or approved.judged != held:
+        return None
+    return replays[0]
 
 
 def _is_open(view: View, id: int) -> bool:
@@ -237,8 +258,11 @@ def _is_open(view: View, id: int) -> bool:
 
 def _rollbacks_in(view: View) -> list[tuple[int, int, bool]]:
     """Return the completed rollbacks: entry, target, and whether it is a swap."""
-    found = [(entry.id, entry.rollback) for entry in view.entries if entry.rollback is not None and entry.completed]
-    return [(id, rollback.target, rollback.line is not None) for id, rollback in found]
+    rollbacks = []
+    for entry in view.entries:
+        if entry.rollback is not None and entry.completed:
+            rollbacks.append((entry.id, entry.rollback.target, entry.rollback.line is not None))
+    return rollbacks
 
 
 # -- swap (L4) -----------------------------------------------------------------------------------------
@@ -255,12 +279,12 @@ def on_swap(
 ) -> Swapping:
     """Decide the next step of a swap. The first arguments are those of `on_replay`.
 
-    give_up: open entries that somebody has reason to end, as for a trigger. All others are waited for. The answer's
-    `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
+    give_up: open entries that there is a reason to abort, as for a trigger. The swap waits for all other open ones. The
+    answer's `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
     """
-    own = own_entry(view, line.run)
-    if own is not None and _is_open(view, own):
-        return Abort(own, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
+    swap_id = own_entry(view, line.run)
+    if swap_id is not None and _is_open(view, swap_id):
+        return Abort(swap_id, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
     next_step = on_replay(view, line, rollbacks, swaps)
     if not isinstance(next_step, CaughtUp):
         return next_step
@@ -283,12 +307,12 @@ def on_swap(
 def on_discard(view: View, run: str) -> Abort | RemoveBackfill:
     """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
     created: a swap that is created later sees the tombstone and ends without a decision."""
-    own = own_entry(view, run)
-    if own is not None and _is_open(view, own):
-        return Abort(own, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
-    return RemoveBackfill(named_by=own)
+    swap_id = own_entry(view, run)
+    if swap_id is not None and _is_open(view, swap_id):
+        return Abort(swap_id, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
+    return RemoveBackfill(named_by=swap_id)
 
 
 def spared_for_lines(pins: Sequence[Pin]) -> int | None:
-    """Return the lowest live entry that lines need: it and all above it must stay. None: there is no line."""
+    """Return the lowest live entry that lines need: it and all above it must stay. None if no line is pinned."""
     return min((pin.entry for pin in pins if pin.kind == "line"), default=None)

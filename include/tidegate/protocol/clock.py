@@ -1,7 +1,7 @@
-"""The time that counts in a checkpoint (docs/protocol.md, section 9), as pure functions.
+"""A checkpoint's logical time (docs/protocol.md, section 9), as pure functions.
 
-Operators, gates and idle sources go by the clock of the plan and by nothing else. So each attempt computes the same,
-and so does a backfill, whenever it runs. From a checkpoint to the one that continues from it the clock never goes back.
+Operators, gates and idle sources read the plan's clock and no other. So every attempt computes the same result, and so
+does a later backfill. From a base to the checkpoint that continues from it, the clock never goes back.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ __all__ = ["clock_of_plan", "clock_of_replay", "clock_of_swap", "later_time"]
 
 
 def later_time(first: str, second: str) -> str:
-    """Return the later of two times of records. One that is none counts as the earlier."""
-    times = moment_of(first), moment_of(second)
-    if times[0] is None or times[1] is None:
-        return first if times[1] is None else second
-    return first if times[0] >= times[1] else second
+    """Return the later of two times of records. Text that is not a time counts as the earlier one."""
+    first_moment, second_moment = moment_of(first), moment_of(second)
+    if second_moment is None:
+        return first
+    if first_moment is None or first_moment < second_moment:
+        return second
+    return first
 
 
 def clock_of_plan(now: str, base: Plan | None, *, by_hand: bool = False) -> str:
-    """Return the clock of a pipeline's own checkpoint: now, but never before its base. One that a person makes by hand
-    is of the time of its base: no time passes in it."""
+    """Return the clock of a pipeline's own checkpoint: now, but never before its base. A checkpoint made by hand has
+    the time of its base: no time passes in it."""
     if base is None:
         return now
     return base.time if by_hand else later_time(now, base.time)
 
 
 def clock_of_replay(replayed: str, base: Plan | None) -> str:
-    """Return the clock of a line's checkpoint. replayed: that of the last live plan that it replays; now, if it reads
-    what no live plan has read."""
+    """Return the clock of a line's checkpoint. replayed: the clock of the last live plan that it replays, or now if it
+    reads input that no live plan has read."""
     return later_time(replayed, base.time) if base is not None else replayed
 
 
 def clock_of_swap(head: Plan, base: Plan | None) -> str:
-    """Return the clock of a swap: what comes next continues from the line's head, and from what readers saw before."""
+    """Return the clock of a swap. The next checkpoint continues from the line's head, and from what readers last
+    saw."""
     return later_time(head.time, base.time) if base is not None else head.time

@@ -3,11 +3,11 @@
 A job reads all input that exists, not only the input of its own checkpoint:
 
     own      the channels of its own checkpoint, unless it read them earlier, in a lower checkpoint
-    ahead    the channels of later checkpoints that rest on this one, as far as each producer has come
+    ahead    the channels of later checkpoints that rest on this one, up to each producer's last ack
 
-The job's ack names the acks whose channels it read ahead, so these are not read again when their checkpoint comes. If
-that later checkpoint is aborted, its input returns under another ack and is read again: its rows exist twice. Nothing
-is lost either way: the job has not read anything that its ack does not name.
+The job's ack names the acks whose channels it read ahead, so these are not read again in their own checkpoint. If that
+checkpoint is aborted, its input returns under another ack and is read again: its rows exist twice. Nothing is lost
+either way, because the job's ack names everything that the job has read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InputSelection:
     now: tuple[InFlight, ...]
     """In the order of reading."""
     ahead: tuple[Handle, ...]
-    """For its ack: all acks of later checkpoints that it has read by then."""
+    """For its ack: all acks of later checkpoints that it has read so far."""
 
 
 def select_input(
@@ -39,13 +39,16 @@ def select_input(
     above: the entries after it, in order. before: the acks that the job's previous ack has read ahead.
     streams: the streams that the job reads, and the job that produces each.
     """
-    makers = list(dict.fromkeys(streams.values()))
-    available = [sent for sent in (_sent_in(maker, entry, streams) for maker in makers) if sent is not None]
-    active = makers
+    producers = list(dict.fromkeys(streams.values()))
+    available = [sent for producer in producers if (sent := _sent_in(producer, entry, streams)) is not None]
     for later in _entries_on(entry, above):
-        by_maker = {maker: _sent_in(maker, later, streams) for maker in active}
-        active = [maker for maker, sent in by_maker.items() if sent is not None]
-        available += [sent for sent in by_maker.values() if sent is not None]
+        still_sending = []
+        for producer in producers:
+            sent = _sent_in(producer, later, streams)
+            if sent is not None:
+                available.append(sent)
+                still_sending.append(producer)
+        producers = still_sending
     now = tuple(sent for sent in available if sent.ack not in before)
     read = {*before, *(sent.ack for sent in now)}
     ahead = sorted((ack for ack in read if ack.entry > entry.id), key=lambda ack: (ack.entry, ack.sha))
@@ -57,17 +60,19 @@ def _entries_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:
     descendants: list[Entry] = []
     tip = entry
     for later in above:
-        same = later.plan.code_fingerprint == entry.plan.code_fingerprint and later.plan.through is not None
-        if later.plan.base == tip.id and same and not later.aborted and later.rollback is None:
+        same_code = later.plan.code_fingerprint == entry.plan.code_fingerprint
+        at_least_once = later.plan.through is not None
+        counts = not later.aborted and later.rollback is None
+        if later.plan.base == tip.id and same_code and at_least_once and counts:
             descendants.append(later)
             tip = later
     return descendants
 
 
-def _sent_in(maker: str, entry: Entry, streams: Mapping[str, str]) -> InFlight | None:
-    """Return what a job has sent in an entry; None if it has sent nothing yet, or not all of these streams."""
-    names = [stream for stream, producer in streams.items() if producer == maker]
-    acked = entry.acks.get(maker)
+def _sent_in(job: str, entry: Entry, streams: Mapping[str, str]) -> InFlight | None:
+    """Return the rows that a job has sent in an entry. None if it has not sent all of these streams yet."""
+    names = [stream for stream, producer in streams.items() if producer == job]
+    acked = entry.acks.get(job)
     if acked is None or any(name not in acked.ack.channels for name in names):
         return None
-    return InFlight(job=maker, ack=acked.handle, channels={name: acked.ack.channels[name] for name in names})
+    return InFlight(job=job, ack=acked.handle, channels={name: acked.ack.channels[name] for name in names})

@@ -1,10 +1,9 @@
-"""Sources that were moved to another name, dropped, or accepted in another system: acts of people, which are entries
-of the log. Pure.
+"""Sources that a person moved to another name, dropped, or accepted in another system. Pure.
 
-Like a suspension, a change is derived from the end of the log: it concerns a plan if its entry lies above the plan's
-base. The planner has seen it, because it has seen every lower entry; and the plan has its position under the new name,
-so that the change has no more meaning for plans that rest on that one. If the plan is aborted, the next one rests on
-the old base, and finds the change again.
+Each such act is an entry of the log. Like a suspension, it is derived from the end of the log: it applies to a plan if
+its entry is above the plan's base. The planner has seen it, because it has seen every lower entry, and the plan records
+the position under the new name, so later plans on that base ignore the act. If the plan is aborted, the next one rests
+on the old base and applies the act again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 
 def source_changes(view: View, base: Entry | None) -> tuple[SourceChange, ...]:
-    """Return the changes that a plan on `base` has to take up, in order."""
+    """Return the changes that a plan on `base` has to apply, in order."""
     if base is None:
         return ()
     acts = (entry.control for entry in view.entries if entry.id > base.id)
@@ -31,8 +30,8 @@ def source_changes(view: View, base: Entry | None) -> tuple[SourceChange, ...]:
 
 
 def accepted_beginning(view: View, first: int, name: str) -> Json | None:
-    """Return where a source that was never read begins in the system that it leads to now, if a person has accepted
-    that in entry `first` or later."""
+    """Return where a source that was never read begins in its present system, if a person has accepted that system in
+    entry `first` or later."""
     for entry in reversed(view.entries):
         change = entry.control.source if entry.control is not None else None
         if entry.id >= first and change is not None and change.name == name == change.to:
@@ -41,8 +40,8 @@ def accepted_beginning(view: View, first: int, name: str) -> Json | None:
 
 
 def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange]) -> dict[str, T]:
-    """Return what belongs to sources by their present names. A change that has lost its meaning, because a rollback
-    came before it, changes nothing: no position ever replaces another one."""
+    """Return the mapping by the sources' present names. A change that a rollback has made meaningless is ignored: a
+    position never replaces another one."""
     present = dict(by_source)
     for change in changes:
         if change.name not in present or change.to in present:
@@ -54,7 +53,7 @@ def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange])
 
 
 def ranges_after(ranges: Mapping[str, Range], changes: Sequence[SourceChange]) -> dict[str, Range]:
-    """Return the ranges of sources by their present names, each up to where the source is read on."""
+    """Return the ranges by the sources' present names, each up to where reading continues."""
     present = dict(ranges)
     for change in changes:
         present = under_new_names(present, [change])

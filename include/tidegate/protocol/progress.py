@@ -1,14 +1,14 @@
-"""Find how far each job is, where a checkpoint may go past a busy one (docs/protocol.md, section 7). Pure.
+"""Find how far each job is, where a checkpoint may overtake a busy one (docs/protocol.md, section 7). Pure.
 
-    line        an entry and the entries that it rests on, down to where a job's last ack may lie
-    held        the state in the line's last completed manifest: each job's ack, and the input it had not read by then
+    lineage     an entry and the entries that it rests on, down to where a job's last ack may be
+    held        the state in the lineage's last completed manifest: each job's ack, and the input it had not read
     chain       acks of a job, each the `prev` of the next; the first one follows the held ack
-    eligible    an ack at the end of a chain that lies on the line and has read exactly what was sent, in order
+    eligible    an ack at the end of a chain within the lineage that has read exactly what was sent, in order
     void        every other ack: two attempts continued from the same ack, or an entry between them was aborted
 
-A manifest takes each job's farthest eligible ack, with all that its chain has staged; what jobs have sent since then
-is in flight. So it does not matter whether a job that was taken to be busy is running or gone: its work counts once or
-not at all.
+A manifest takes each job's farthest eligible ack, with everything that its chain has staged; rows that jobs have sent
+since then are in flight. So it does not matter whether a job that seemed busy is running or dead: its work counts once
+or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["JobProgress", "allows_overtaking", "job_progress", "missing", "not_w
 
 @dataclass(frozen=True)
 class JobProgress:
-    """The progress of each job as of the first entry of a line."""
+    """The progress of each job as of the first entry of a lineage."""
 
     chosen: Mapping[str, Handle]
     """For each job, its farthest eligible ack."""
@@ -40,25 +40,25 @@ class JobProgress:
         return handle is not None and handle.entry == id
 
 
-def allows_overtaking(line: Sequence[Entry]) -> bool:
+def allows_overtaking(lineage: Sequence[Entry]) -> bool:
     """Return whether jobs may be at different entries here.
 
-    If no job may be overtaken and none is behind, every ack counts.
+    If no job may be overtaken and none lags, every ack counts.
     """
-    if any(entry.plan.overtaking is not None for entry in line):
+    if any(entry.plan.overtaking is not None for entry in lineage):
         return True
-    floor = _floor(line)
+    floor = _floor(lineage)
     return floor is not None and floor.manifest is not None and bool(floor.manifest.in_flight)
 
 
-def job_progress(line: Sequence[Entry]) -> JobProgress:
-    """O1, O2: compute the progress of each job. `line` goes from the entry down to at least the last completed one."""
-    entry, floor = line[0], _floor(line)
+def job_progress(lineage: Sequence[Entry]) -> JobProgress:
+    """O1, O2: compute the progress of each job. `lineage` reaches down to at least the last completed entry."""
+    entry, floor = lineage[0], _floor(lineage)
     held_acks: Mapping[str, Handle] = {}
     held_input: Mapping[str, Sequence[InFlight]] = {}
     if floor is not None and floor.manifest is not None:
         held_acks, held_input = floor.manifest.jobs, floor.manifest.in_flight
-    counting = _counting(line, floor)
+    counting = _counting(lineage)
     chains: dict[str, tuple[Acked, ...]] = {}
     in_flight: dict[str, tuple[InFlight, ...]] = {}
     chosen: dict[str, Handle] = {}
@@ -78,25 +78,29 @@ def job_progress(line: Sequence[Entry]) -> JobProgress:
 def _farthest_chain(
     job: str, held_ack: Handle | None, counting: Sequence[Entry], sent: Sequence[InFlight]
 ) -> tuple[tuple[Acked, ...], Sequence[InFlight]]:
-    """Return the chain to the job's farthest eligible ack (empty: it has none), and the input that it left unread."""
+    """Return the chain to the job's farthest eligible ack, empty if it has none, and the input that it left unread."""
     for entry in counting:
         last = entry.acks.get(job)
-        chain = _chain(job, last, held_ack, counting) if last is not None else None
-        unread = _unread_after(chain, sent) if chain is not None else None
-        if chain is not None and unread is not None:
+        if last is None:
+            continue
+        chain = _chain(job, last, held_ack, counting)
+        if chain is None:
+            continue
+        unread = _unread_after(chain, sent)
+        if unread is not None:
             return chain, unread
     return (), sent
 
 
-def _floor(line: Sequence[Entry]) -> Entry | None:
+def _floor(lineage: Sequence[Entry]) -> Entry | None:
     """Return the last completed entry below the first one. Its manifest covers everything below."""
-    return next((entry for entry in line[1:] if entry.manifest is not None), None)
+    return next((entry for entry in lineage[1:] if entry.manifest is not None), None)
 
 
-def _counting(line: Sequence[Entry], floor: Entry | None) -> list[Entry]:
+def _counting(lineage: Sequence[Entry]) -> list[Entry]:
     """Return the entries whose acks may count, highest first. Below a rollback only acks in its manifest count (R4)."""
     counting = []
-    for entry in line:
+    for entry in lineage:
         if entry.rollback is not None:
             break
         counting.append(entry)
@@ -104,7 +108,7 @@ def _counting(line: Sequence[Entry], floor: Entry | None) -> list[Entry]:
 
 
 def _chain(job: str, last: Acked, held_ack: Handle | None, counting: Sequence[Entry]) -> tuple[Acked, ...] | None:
-    """Return the acks from the held one to `last`, in order; None if `last` does not continue the held one."""
+    """Return the acks from the held one to `last`, in order. None if `last` does not continue the held one."""
     acks = {acked.handle: acked for entry in counting if (acked := entry.acks.get(job)) is not None}
     chain = [last]
     while (prev := chain[-1].ack.prev) != held_ack:
@@ -114,23 +118,26 @@ def _chain(job: str, last: Acked, held_ack: Handle | None, counting: Sequence[En
     return tuple(reversed(chain))
 
 
-def _sent_since(makers: Mapping[str, str], chains: Mapping[str, Sequence[Acked]]) -> list[InFlight]:
-    """Return what the upstream jobs of a job have sent since the manifest, in the order of reading."""
+def _sent_since(producers: Mapping[str, str], chains: Mapping[str, Sequence[Acked]]) -> list[InFlight]:
+    """Return the rows that upstream jobs have sent since the manifest, in the order of reading.
+
+    producers: the streams that the job reads, and the upstream job that sends each.
+    """
     sent = []
-    for maker in dict.fromkeys(makers.values()):
-        streams = [stream for stream, producer in makers.items() if producer == maker]
-        for acked in chains.get(maker, ()):
+    for job in dict.fromkeys(producers.values()):
+        streams = [stream for stream, producer in producers.items() if producer == job]
+        for acked in chains.get(job, ()):
             channels = {stream: acked.ack.channels[stream] for stream in streams if stream in acked.ack.channels}
-            sent.append(InFlight(job=maker, ack=acked.handle, channels=channels))
+            sent.append(InFlight(job=job, ack=acked.handle, channels=channels))
     return sorted(sent, key=lambda part: part.ack.entry)
 
 
 def _unread_after(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFlight] | None:
-    """Return the input that the chain has not read; None if it has read something else than was sent, in order."""
+    """Return the input that the chain has not read. None if it has not read exactly what was sent, in order."""
     unread = list(sent)
     for acked in chain:
-        for maker, handles in acked.ack.inputs.items():
-            read = [part for part in unread if part.job == maker][: len(handles)]
+        for upstream, handles in acked.ack.inputs.items():
+            read = [part for part in unread if part.job == upstream][: len(handles)]
             if [part.ack for part in read] != handles:
                 return None
             unread = [part for part in unread if part not in read]
@@ -138,8 +145,8 @@ def _unread_after(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFl
 
 
 def overtaken_jobs(entry: Entry) -> dict[str, dict[str, Any]]:
-    """Return, for display, the jobs that a completed checkpoint went past: how far each was (None: nowhere), and the
-    checkpoints whose rows it had not read yet."""
+    """Return, for display, the jobs that a completed checkpoint overtook: the checkpoint of each one's last ack, or
+    None, and the checkpoints whose rows it had not read yet."""
     if entry.manifest is None or entry.rollback is not None:
         return {}
     jobs = {}
@@ -156,15 +163,15 @@ def overtaken_jobs(entry: Entry) -> dict[str, dict[str, Any]]:
 def not_waited_for(entry: Entry, passed: Collection[str] = ()) -> frozenset[str]:
     """Return the jobs without an ack that the entry may be completed without.
 
-    passed: the jobs that later entries have found busy. A job that is busy there is busy here; and if the entry does
-    not wait for a job, it cannot wait for the jobs downstream of it.
+    passed: the jobs that later entries found busy. A job that is busy there is busy here too; and if the entry does not
+    wait for a job, it cannot wait for the jobs downstream of it.
     """
     skipped: set[str] = set()
     for job in entry.plan.acks:
         if job in entry.acks or job not in entry.overtakable:
             continue
-        makers = set(entry.plan.takes.get(job, {}).values())
-        if job in entry.overtaken or job in passed or makers & skipped:
+        upstream = set(entry.plan.takes.get(job, {}).values())
+        if job in entry.overtaken or job in passed or upstream & skipped:
             skipped.add(job)
     return frozenset(skipped)
 

@@ -8,8 +8,8 @@ The invariants, and the rules that they follow from:
 
   - Ids are positions in one log. An entry is created at last + 1, so its creator has seen every lower entry; ids are
     never reused, not even after an abort.                                                      (T5, T6)
-  - A view may be old. So an answer is only ever "create this if absent", and after each create that
-    may have lost against another, the log is read again.                                       (T3, W3)
+  - A view may be old. So an answer is only ever "create this if absent", and after each create that may have lost
+    a race, the log is read again.                                                              (T3, W3)
   - A checkpoint completes only on a completed base. Aborting is always safe, for anyone.       (D1, D2)
   - A table takes the completed checkpoints in order, each once, by compare-and-swap.           (P1 to P3)
   - A rollback to c is an ordinary entry at the end of the log, created when all lower entries are decided. Once it is
@@ -20,7 +20,7 @@ In an interval pipeline (section 8) entries rest on nothing and complete in any 
 
   - The intervals of all entries that are not aborted are equal or disjoint, and each interval has at most one open
     entry.
-  - For each interval a table shows the rows of its highest completed entry, in whatever order they arrived.
+  - For each interval a table shows the rows of its highest completed entry, in whatever order entries completed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Covered:
-    """The run's interval is already done, by checkpoint `id` (None: by one below the view): plan nothing."""
+    """The run's interval is already done, by checkpoint `id` (None if that is below the view): plan nothing."""
 
     id: int | None
 
@@ -107,7 +107,7 @@ class Misfit:
 
     other: Interval
     early: bool = False
-    """True: it begins before the first interval that the pipeline was ever given."""
+    """True if it begins before the first interval of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class SkipJob:
 
     id: int
     busy_with: int | None
-    """The checkpoint that the job is working on. None: recorded before, or a job upstream of it was overtaken."""
+    """The checkpoint that the job is working on. None if already recorded, or if a job upstream was overtaken."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,12 @@ class WantedInterval:
 
     interval: Interval
     independent: bool
-    """True: the pipeline is an interval pipeline, so its intervals do not rest on each other."""
+    """True for an interval pipeline, whose intervals do not rest on each other."""
     reprocess: bool = False
-    """True: process the interval again, even if it is done."""
+    """True to process the interval again, even if it is done."""
     indexed: Collection[Interval] = ()
-    """All overlapping intervals that were completed below the view. To be read after the view: an entry that drops
-    out of the view is indexed by then."""
+    """All overlapping intervals that were completed below the view. Read these after the view: an entry is indexed
+    before it drops out of the view."""
 
 
 Triggering: TypeAlias = Adopt | Abort | Covered | Misfit | Wait | CreateEntry
@@ -204,8 +204,8 @@ def on_trigger(
 ) -> Triggering:
     """Decide the next step of a run that requests a checkpoint.
 
-    give_up: open entries that somebody has reason to end (expired, their process is gone, a person says so), with the
-    reason. Such hints may be wrong: an abort loses against a completion, and costs only time if it wins.
+    give_up: open entries to abort, each with the reason (it expired, its process died, a person chose it). Such hints
+    may be wrong: an abort loses against a completion, and costs only time if it wins.
     """
     own_id = own_entry(view, run)
     if own_id is not None:
@@ -231,16 +231,16 @@ def own_entry(view: View, run: str) -> int | None:
     for entry in reversed(view.entries):
         if entry.plan.run == run and not entry.aborted:
             return entry.id
-    for elsewhere in reversed(view.own_outside_view):
-        if isinstance(elsewhere, int):
-            return elsewhere  # retired: it was decided, and its effects remain
-        if not elsewhere.aborted:
-            return elsewhere.id
+    for outside in reversed(view.own_outside_view):
+        if isinstance(outside, int):
+            return outside  # retired: it was decided, and its effects remain
+        if not outside.aborted:
+            return outside.id
     return None
 
 
 def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
-    """T3: abort the lowest open entry that is dead: its base is aborted, or there is a reason to give it up."""
+    """T3: abort the lowest open entry that is dead: its base is aborted, or it is to be given up."""
     for entry in view.entries:
         if entry.control is not None and entry.decision is None:
             return Abort(entry.id, CONTROL, "", counts=False)  # its creator stopped before deciding it
@@ -256,7 +256,7 @@ def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
 def on_rollback(view: View) -> Abort | CreateEntry:
     """R2: decide the next step of a rollback.
 
-    Every lower entry is decided before the rollback's entry is created, so nothing between can be completed later, and
+    Every lower entry is decided before the rollback's entry is created. So no entry in between can complete later, and
     every completed entry has a lower id.
     """
     for entry in view.entries:
@@ -294,7 +294,7 @@ def _conflict(view: View, wanted: WantedInterval) -> Covered | Misfit | Wait | N
 
 
 def _covered(view: View, wanted: WantedInterval) -> Covered | Misfit | None:
-    """Find whether a continuous pipeline has already gone past the interval, or starts after it."""
+    """Find whether a continuous pipeline has already passed the interval, or starts after it."""
     last = view.last_completed
     if last is None or last.plan.reach is None:
         return None
@@ -311,14 +311,14 @@ ROLLED_BACK = "ROLLED_BACK"
 """The reason of an abort by a rollback, which does not wait for open entries."""
 
 VOID = "ACK_VOID"
-"""The reason for aborting an entry that rests on an attempt that does not count, and that waits for no other one."""
+"""The reason for aborting an entry with an ack of an attempt that does not count, and that cannot get another ack."""
 
 ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
 """The reason of an abort that is not the pipeline's fault: no Spark was available."""
 
 BAD_DECLARATION = "BAD_DECLARATION"
-"""The reason of an abort for what is wrong in the code, the settings, a suite, or how these fit a table. The same code
-plans nothing more, so that nothing need be suspended."""
+"""The reason of an abort for an error in the code, the settings, a suite, or how these fit a table. The same code plans
+nothing more, so the pipeline need not be suspended."""
 
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
@@ -349,42 +349,46 @@ def on_job(
     time_up: bool = True,
     beyond: bool = False,
 ) -> Stop | DoneAlready | SkipJob | Wait | RunJob:
-    """Decide the next step of a job of `entry`. To be called before the job touches anything, and again before it acks.
+    """Decide the next step of a job of `entry`. Call it before the job touches anything, and again before it acks.
 
     after: the jobs whose channels it reads. An answer to wait for `entry` itself means to wait for one of these.
-    below: what the base rests on. It and the remaining arguments matter only where a checkpoint may go past a busy job
-    (on_job_behind).
+    below: the entries that the base rests on. They and the remaining arguments matter only where a checkpoint may
+    overtake a busy job (on_job_behind).
     """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")
     if entry.control is not None:
-        return Stop(f"entry {entry.id} is no checkpoint: it was made to {entry.control.action}")
+        return Stop(f"entry {entry.id} is not a checkpoint: it was made to {entry.control.action}")
     if entry.rollback is not None:
         return Stop(f"entry {entry.id} is a rollback: it has no jobs")
     if job in entry.acks:
         return DoneAlready()
-    line = [entry, *([base] if base is not None else ()), *below]
-    loose = bool(after) and allows_overtaking(line)
-    if entry.decision is not None and not (loose and entry.completed):
+    lineage = _lineage(entry, base, below)
+    may_overtake = bool(after) and allows_overtaking(lineage)
+    if entry.decision is not None and not (may_overtake and entry.completed):
         return Stop(f"checkpoint {entry.id} was {entry.decision.outcome} without job {job!r}")
-    dead = next((below_entry for below_entry in line[1:] if below_entry.aborted), None)
+    dead = next((ancestor for ancestor in lineage[1:] if ancestor.aborted), None)
     if dead is not None:
         relation = "the base of" if dead is base else "an ancestor of"
         return Stop(f"checkpoint {dead.id}, {relation} {entry.id}, was aborted")
     if after and (refused := gate_failure(entry)):
         return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
     waits_for_rollback = base is not None and base.rollback is not None and base.open
-    if loose and not waits_for_rollback:
-        return on_job_behind(line, job, after, gone, time_up=time_up, beyond=beyond)
-    if any(maker not in entry.acks for maker in after):
+    if may_overtake and not waits_for_rollback:
+        return on_job_behind(lineage, job, after, gone, time_up=time_up, beyond=beyond)
+    if any(upstream not in entry.acks for upstream in after):
         return Wait((entry.id,))
     if base is None:
         return RunJob(prev=None)
     prev = last_ack(base, job)
-    new = base.completed if base.rollback is not None else job not in base.plan.acks
-    if prev is None and new:
-        return RunJob(prev=None)  # the job is new since then
-    return RunJob(prev) if prev else Wait((base.id,))
+    if prev is not None:
+        return RunJob(prev)
+    is_new = base.completed if base.rollback is not None else job not in base.plan.acks
+    return RunJob(prev=None) if is_new else Wait((base.id,))
+
+
+def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
+    return [entry, *below] if base is None else [entry, base, *below]
 
 
 def last_ack(base: Entry, job: str) -> Handle | None:
@@ -395,34 +399,33 @@ def last_ack(base: Entry, job: str) -> Handle | None:
     return acked.handle if acked else None
 
 
-# -- a job that may be behind: start, wait, or let the checkpoint go past (for on_job) --------------------
+# -- a job that may lag: start, wait, or be overtaken (for on_job) -----------------------------------------
 
 
 def on_job_behind(
-    line: Sequence[Entry], job: str, after: Sequence[str], gone: Collection[int], *, time_up: bool, beyond: bool
+    lineage: Sequence[Entry], job: str, after: Sequence[str], gone: Collection[int], *, time_up: bool, beyond: bool
 ) -> SkipJob | RunJob | Stop | Wait:
-    """Decide the next step of a job in the line's first entry, in which it has no ack yet.
+    """Decide the next step of a job in the lineage's first entry, in which it has no ack yet.
 
-    gone: entries in which nobody works on this job any more; a hint. time_up: alignment has lasted long enough.
+    gone: entries in which no process works on this job any more; a hint. time_up: alignment has lasted long enough.
     beyond: a later completed entry holds an ack of the job.
     """
-    entry, progress = line[0], job_progress(line)
+    entry, progress = lineage[0], job_progress(lineage)
     passed = entry.overtaken & {job, *after}
     if passed:
         return SkipJob(entry.id, None)
     if entry.decision is not None and (beyond or job not in entry.overtakable):
         return Stop(f"checkpoint {entry.id} was completed without job {job!r}, which is further now")
     chosen = progress.chosen.get(job)
-    earlier = unfinished(line, job, chosen)
-    must_finish = next(
-        (candidate for candidate in earlier if candidate.open and job not in candidate.overtakable), None
-    )
-    if must_finish is not None:
-        return Wait((must_finish.id,))
-    busy = min((below.id for below in earlier if below.id not in gone), default=None)
-    lacking = [maker for maker in after if not progress.is_at(maker, entry.id)]
-    if lacking and len(line) > 1 and line[1].completed and all(maker in entry.acks for maker in lacking):
-        # They have acked here, but from elsewhere than the base's manifest says, which is final: that never counts.
+    earlier = unfinished(lineage, job, chosen)
+    for candidate in earlier:
+        if candidate.open and job not in candidate.overtakable:
+            return Wait((candidate.id,))
+    busy = min((candidate.id for candidate in earlier if candidate.id not in gone), default=None)
+    lacking = [upstream for upstream in after if not progress.is_at(upstream, entry.id)]
+    base_is_final = len(lineage) > 1 and lineage[1].completed
+    if lacking and base_is_final and all(upstream in entry.acks for upstream in lacking):
+        # They acked here, but did not continue from the acks in the base's manifest, which is final: they never count.
         if job in entry.overtakable:
             return SkipJob(entry.id, None)
         return Stop(f"what job {job!r} would take in checkpoint {entry.id} does not count: another attempt does")
@@ -436,15 +439,15 @@ def on_job_behind(
     return Wait((busy,))
 
 
-def unfinished(line: Sequence[Entry], job: str, last_ack: Handle | None) -> list[Entry]:
+def unfinished(lineage: Sequence[Entry], job: str, last_ack: Handle | None) -> list[Entry]:
     """Return the entries below the first in which the job may be running: no ack there, and not overtaken."""
     entries = []
-    for entry in line[1:]:
+    for entry in lineage[1:]:
         if entry.rollback is not None or (last_ack is not None and entry.id <= last_ack.entry):
             break
-        makers = set(entry.plan.takes.get(job, {}).values())
-        may_run = makers <= set(entry.acks) or job not in entry.overtakable
-        overtaken = entry.overtaken & {job, *makers}
+        upstream = set(entry.plan.takes.get(job, {}).values())
+        may_run = upstream <= set(entry.acks) or job not in entry.overtakable
+        overtaken = entry.overtaken & {job, *upstream}
         if job in entry.plan.acks and job not in entry.acks and not overtaken and may_run:
             entries.append(entry)
     return entries
@@ -462,13 +465,12 @@ def on_completion(
 ) -> Abort | Complete | DoneAlready | Undecided | Wait:
     """Decide whether `entry` can be completed or must be aborted.
 
-    failure: (reason, detail) if one of its jobs failed for good. below: what the base rests on, where jobs may be
-    behind. passed: jobs that later entries have found busy. Every fact used here is write-once, so no check can go
-    stale.
+    failure: (reason, detail) if one of its jobs failed for good. below: the entries that the base rests on, where jobs
+    may lag. passed: jobs that later entries found busy. Every fact used here is write-once, so no check can go stale.
     """
     if entry is None or not entry.open:
         return DoneAlready()
-    if entry.rollback is not None:  # the rollback decides it at once; others can only abort it
+    if entry.rollback is not None:  # only the process that rolls back completes it; any process may abort it
         return Abort(entry.id, *failure, counts=False) if failure is not None else Wait((entry.id,))
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
@@ -485,10 +487,10 @@ def on_completion(
         return Wait((entry.id,))
     if base is not None and not base.completed:
         return Wait((base.id,))
-    line = [entry, *([base] if base is not None else ()), *below]
-    if not allows_overtaking(line):
+    lineage = _lineage(entry, base, below)
+    if not allows_overtaking(lineage):
         return Complete(entry.id, base, {job: acked.handle for job, acked in entry.acks.items()})
-    chosen = job_progress(line).chosen
+    chosen = job_progress(lineage).chosen
     for job, acked in entry.acks.items():
         if chosen.get(job) != acked.handle and job not in entry.overtakable:
             why = f"two attempts at job {job!r} continued from the same checkpoint, and the other attempt counts"
@@ -523,7 +525,8 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | NothingToP
 
 
 def last_abandoning_rollback(view: View, table: str) -> int:
-    """Return the last rollback that let go of the table; 0 if none did. Earlier entries owe it nothing any more."""
+    """Return the last rollback that abandoned the table, or 0. Nothing of earlier entries is pending for it any
+    more."""
     for entry in reversed(view.entries):
         if entry.rollback is not None and entry.completed and table in entry.rollback.left:
             return entry.id
@@ -531,7 +534,7 @@ def last_abandoning_rollback(view: View, table: str) -> int:
 
 
 def pending_checkpoints(view: View, table: str) -> list[int]:
-    """Return the completed entries of the view that owe the table a commit, as far as the log shows."""
+    """Return the completed entries of the view whose commits are pending on the table, as far as the log shows."""
     floor = max(last_abandoning_rollback(view, table), view.settled)
     ids = []
     for entry in view.entries:
@@ -550,8 +553,8 @@ def on_publish_interval(
 
     last: the highest entry that was ever published on the table. has_commit: whether the table has the commit of an
     entry. Both are as of a version that was read *before* the view. The answer's `after` is the entry of the interval
-    that the table shows now; None: it is not in this view. blocked: entries that the table does not accept as it is;
-    the others do not wait for them.
+    that the table shows now, or None if that is not in this view. blocked: entries that the table refuses in its
+    present state; other entries do not wait for them.
     """
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
@@ -563,8 +566,9 @@ def on_publish_interval(
                 return Damaged(f"the table should hold checkpoint {entry.id}, the last one that it holds is {last}")
     for ids in parts.values():
         visible = next((id for id in reversed(ids) if id <= view.settled or has_commit(id)), None)
-        if visible != ids[-1] and ids[-1] not in blocked:
-            return Publish(ids[-1], visible)
+        highest = ids[-1]
+        if visible != highest and highest not in blocked:
+            return Publish(highest, visible)
     return NothingToPublish()
 
 

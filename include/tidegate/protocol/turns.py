@@ -1,13 +1,11 @@
-"""Whose turn it is, when several runs wait for the next checkpoint: a savepoint, then a checkpoint that somebody has
-asked for, then a periodic one.
+"""The order in which several runs that wait get the next checkpoint: savepoints, then manual ones, then periodic ones.
 
-A run that has to wait leaves a note, and renews it whenever it asks again. A run that could plan looks at the notes of
-others first, and lets those of a higher rank go before it. Nobody waits for long for somebody who does not come: if a
-run was given way to for `GRACE_S` seconds in which nothing else was in the way, it has lost its turn, and its note is
-removed. If it comes after all, it leaves another one.
+A run that has to wait writes a note, and renews it on every retry. A run that could plan first reads the notes, and
+yields to runs of a higher rank. It does not yield for long: a run that could have planned for `GRACE_S` seconds, and
+did not, loses its turn, and its note is removed. If it retries later, it writes another one.
 
-Only the order rests on this: which checkpoint is planned, and on what, is decided by the log alone. So a note may be
-lost, too old, or about a run that is long dead.
+Notes decide only the order. Which checkpoint is planned, and on which base, is decided by the log alone. So a note may
+be lost, outdated, or about a run that died long ago.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from tidegate.records.records import Rank
 __all__ = ["GRACE_S", "RANKS", "Turn", "Waiter", "whose_turn"]
 
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
-"""Who comes first comes first."""
+"""The most urgent one first."""
 
 GRACE_S = 30.0
-"""How long a run is given way to: Airflow needs some seconds to wake up a task that waits."""
+"""How long other runs yield to a run: Airflow needs some seconds to wake up a waiting task."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Waiter:
     run: str
     rank: Rank
     age_s: float
-    """Since it has last asked, by the store's clock. Negative: that clock went back, so nobody can tell."""
+    """Seconds since its last try, by the store's clock. Negative, and so unknown, if that clock went back."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,24 @@ class Turn:
     """The answer to a run that could plan now."""
 
     first: Waiter | None
-    """Who comes before it. None: it is its turn."""
+    """The run that goes before it. None if it may plan."""
     lapsed: tuple[str, ...]
-    """The runs that have not come when it was their turn."""
+    """The runs that have lost their turn."""
 
 
 def whose_turn(waiters: Iterable[Waiter], run: str, rank: Rank, free_s: float) -> Turn:
-    """Decide whether a run may plan, or another one comes first.
+    """Decide whether a run may plan, or another one goes first.
 
-    free_s: the seconds since the last entry was decided, by the store's clock: since then nothing was in the way.
+    free_s: the seconds since the last entry was decided, by the store's clock. Since then any run could have planned.
     """
-    before = [other for other in waiters if other.run != run and RANKS.index(other.rank) < RANKS.index(rank)]
-    coming = [other for other in before if 0 <= min(other.age_s, free_s) < GRACE_S]
-    lapsed = tuple(sorted(other.run for other in before if other not in coming))
-    return Turn(min(coming, key=lambda other: (RANKS.index(other.rank), -other.age_s), default=None), lapsed)
+    eligible: list[Waiter] = []
+    lapsed: list[str] = []
+    for waiter in waiters:
+        if waiter.run == run or RANKS.index(waiter.rank) >= RANKS.index(rank):
+            continue
+        if 0 <= min(waiter.age_s, free_s) < GRACE_S:
+            eligible.append(waiter)
+        else:
+            lapsed.append(waiter.run)
+    first = min(eligible, key=lambda waiter: (RANKS.index(waiter.rank), -waiter.age_s), default=None)
+    return Turn(first, tuple(sorted(lapsed)))

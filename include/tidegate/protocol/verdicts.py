@@ -10,12 +10,12 @@ from tidegate.records.records import Answer, Handle, Verdict
 __all__ = ["REJECTED", "Holding", "Undecided", "gate_failure", "rejection", "unanswered"]
 
 REJECTED = "GATE_REJECTED"
-"""The reason of an abort that a person has chosen, or the time limit in their place."""
+"""The reason of an abort that a person chose, or the time limit in their place."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """A verdict that nobody has answered."""
+    """A verdict that holds a checkpoint."""
 
     gate: str
     job: str
@@ -49,11 +49,12 @@ def unanswered(entry: Entry) -> tuple[Holding, ...]:
 
 
 def rejection(entry: Entry) -> str:
-    """Return who rejected the entry, and why; "" if nobody did."""
+    """Return who rejected the entry, and why; "" if it was not rejected."""
     for holding in _holding(entry):
         answer = _answer(entry, holding)
         if answer is not None and not answer.approve:
-            return f"gate {holding.gate!r}: rejected by {answer.by}" + (f": {answer.note}" if answer.note else "")
+            text = f"gate {holding.gate!r}: rejected by {answer.by}"
+            return f"{text}: {answer.note}" if answer.note else text
     return ""
 
 
@@ -67,6 +68,6 @@ def _holding(entry: Entry) -> list[Holding]:
 
 
 def _answer(entry: Entry, holding: Holding) -> Answer | None:
-    """Return the answer to exactly this verdict. Under a reused id there may be an answer to another one."""
+    """Return the answer to exactly this verdict. A reused id may have an answer to an earlier verdict."""
     answer = entry.answers.get(holding.gate)
     return answer if answer is not None and answer.ack == holding.ack else None

@@ -25,7 +25,7 @@ class Acked:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the log: its plan, and the other records of it so far."""
+    """One entry of the log: its plan, and its other records so far."""
 
     plan: Plan
     acks: Mapping[str, Acked] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Entry:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     """The answers to the gates that hold it, by gate."""
     overtaken: frozenset[str] = frozenset()
-    """The jobs that the checkpoint went past."""
+    """The jobs that the checkpoint overtook."""
 
     @property
     def id(self) -> int:
@@ -48,8 +48,8 @@ class Entry:
     def owns(self, attempt: str) -> bool:
         """Return whether an attempt at a job was made for this plan.
 
-        A retired entry with the same id may have had another plan (see PipelineContext.counts), and the files that its
-        attempts staged may be live in a table.
+        A retired entry with the same id may have had another plan (see PipelineContext.counts), and a table may still
+        contain the files that its attempts staged.
         """
         return attempt.startswith(f"{self.plan.attempt}-")
 
@@ -57,12 +57,11 @@ class Entry:
     def acks_agree(self) -> bool:
         """True if the manifest was made from these acks.
 
-        A process that was paused while the id was retired may have completed the new entry with the manifest of the old
-        one.
+        A process that was paused while the id was retired may have completed the new entry with the old one's manifest.
         """
-        made_from = self.manifest.jobs if self.manifest is not None else {}
+        handles = self.manifest.jobs if self.manifest is not None else {}
         # The manifest of a rollback names no acks of its own entry, unless it is a swap: then it names all of them.
-        named = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
+        named = {job: handle for job, handle in handles.items() if handle.entry == self.id}
         late = set(self.overtakable)  # such a job may ack after the decision, or not at all
         existing = {job: acked.handle for job, acked in self.acks.items() if job in named or job not in late}
         return named == existing and named.keys() >= set(self.plan.acks) - late
@@ -74,12 +73,12 @@ class Entry:
 
     @property
     def control(self) -> Control | None:
-        """The act that the entry records, if it is not a checkpoint."""
+        """The action that the entry records, if it is not a checkpoint."""
         return self.plan.control
 
     @property
     def rollback(self) -> Rollback | None:
-        """The target of the entry, if it is a rollback."""
+        """The rollback that the entry records, if it is one."""
         return self.plan.rollback
 
     @property
@@ -99,7 +98,7 @@ class Entry:
 
 
 def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
-    """Return the rollback that undid entry `id`; None: the entry counts.
+    """Return the rollback that undid entry `id`. None if the entry counts.
 
     rollbacks: all completed ones, as (entry, its target), ascending.
     A rollback may itself be undone: then the entries that it had undone, up to the new target, count again.
@@ -117,26 +116,26 @@ def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
 class View:
     """The entries from the last settled one on, ascending. The first is the oldest that matters.
 
-    There are no holes, except where a view reaches down to a checkpoint that was spared when others were retired.
+    No id is missing, except where a view reaches down to a checkpoint that was spared when its neighbours were retired.
     """
 
     entries: tuple[Entry, ...]
     settled: int = 0
     """The hint from which the view starts: everything up to this id is decided and published."""
     own_outside_view: tuple[Entry | int, ...] = ()
-    """Entries of the calling run below the view; for a retired one only its id."""
+    """Entries of the calling run below the view; of a retired one only the id."""
 
     def get(self, id: int | None) -> Entry | None:
         """Return the entry with this id, if it is in the view."""
         if id is None or not self.entries or not self.entries[0].id <= id <= self.entries[-1].id:
             return None
         index = id - self.entries[0].id
-        if index >= len(self.entries) or self.entries[index].id != id:  # retention has left a hole
+        if index >= len(self.entries) or self.entries[index].id != id:  # retention has removed an id in between
             index = bisect_left(self.entries, id, key=lambda entry: entry.id)
         return self.entries[index] if self.entries[index].id == id else None
 
     def rolled_back_by(self, id: int) -> int | None:
-        """Return the rollback that undid entry `id`; None: the entry counts, as far as this view shows."""
+        """Return the rollback that undid entry `id`. None if the entry counts, as far as this view shows."""
         rollbacks = [(e.id, e.rollback.target) for e in self.entries if e.rollback is not None and e.completed]
         return rolled_back_by(id, rollbacks)
 
