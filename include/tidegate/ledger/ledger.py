@@ -72,7 +72,7 @@ def open_ledger(root: str, pipeline: str, options: Mapping[str, str] | None = No
     """Open the ledger of `pipeline` below `root`: a local folder or the URL of an object store."""
     check_name("pipeline", pipeline)
     parent = root.rstrip("/") if is_url(check_path(root)) else local_path(root)
-    # Not `options or {}`: to be told whether there are any, a login would be looked up, which a folder needs none of.
+    # Not `options or {}`: testing whether options are empty would look up a login, which a folder does not need.
     return folder_ledger(f"{parent}/{pipeline}", pipeline, {} if options is None else options)
 
 
@@ -86,13 +86,13 @@ def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Led
 
 
 class Ledger(EntryLog):
-    """The source of truth about a pipeline's checkpoints. Every call reads the store: nothing is remembered but what
-    cannot change, and even that counts only while it is there."""
+    """The source of truth about a pipeline's checkpoints. Every call reads the store: only records that cannot change
+    are cached, and they count only while they exist."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
         super().__init__(store, pipeline)
         self._indexed = ""
-        """The last path of the index of runs that was made durable here: nobody ever deletes it."""
+        """The last path in the index of runs that this process made durable. Such paths are never deleted."""
 
     @property
     def home(self) -> str:
@@ -102,18 +102,18 @@ class Ledger(EntryLog):
     # -- identity ------------------------------------------------------------------------------------
 
     def identity(self) -> PipelineRecord | None:
-        """Return pipeline.json; None if this pipeline was never started. Never takes a loss for a fresh start."""
+        """Return pipeline.json. None if this pipeline was never started. Raise Corrupt if the file was lost."""
         record = self._read("pipeline.json", PipelineRecord)
         other_names = self._names() if record is None else []
         if other_names:
-            # Somebody else may have created it in between: it is always the first record.
+            # Another process may have created it in between: it is always the first record.
             record = self._read("pipeline.json", PipelineRecord)
         if record is None and other_names:
             claim = self.claim()
             if claim is not None:
                 raise _unfinished(claim)
             raise Corrupt(
-                f"{self.store.url('pipeline.json')} is missing, but {', '.join(other_names[:3])} beside it is not",
+                f"{self.store.url('pipeline.json')} is missing, but {', '.join(other_names[:3])} next to it is not",
                 expected="pipeline.json, or an empty or absent folder for a new pipeline",
                 help="restore the folder from a copy; to really start afresh, move the whole folder away",
                 reason="LEDGER_DAMAGED",
@@ -140,11 +140,11 @@ class Ledger(EntryLog):
         return [name for name in self.store.names("") if name != CLOCK]
 
     def identity_or_none(self) -> PipelineRecord | None:
-        """Return pipeline.json, whatever other files exist; None if it does not exist."""
+        """Return pipeline.json, or None if it does not exist. Ignores other files."""
         return self._read("pipeline.json", PipelineRecord)
 
     def claim(self) -> PipelineRecord | None:
-        """Return the identity of a pipeline that is still being forked; None if there is none."""
+        """Return the identity of the pipeline if it is still being forked, or None."""
         return self._read("forking.json", PipelineRecord)
 
     def create_claim(self, record: PipelineRecord) -> None:
@@ -163,7 +163,7 @@ class Ledger(EntryLog):
     # -- copies of savepoints: folders of their own --------------------------------------------------
 
     def copy(self, path: str) -> Copy | None:
-        """Return the record that describes the copy in a folder, finished or not; None if there is none."""
+        """Return the record that describes the copy in a folder, finished or not, or None."""
         return self._read(path, Copy)
 
     def create_copy(self, path: str, copy: Copy) -> Copy:
@@ -171,7 +171,7 @@ class Ledger(EntryLog):
         return self._create_if_absent(path, copy).record
 
     def claimed(self, path: str) -> Claimed | None:
-        """Return the owner of the folder; None if it has none."""
+        """Return the owner of the folder, or None."""
         return self._read(path, Claimed)
 
     def create_claimed(self, path: str, claimed: Claimed) -> Claimed:
@@ -188,7 +188,7 @@ class Ledger(EntryLog):
         return created
 
     def index_run(self, plan: Plan) -> None:
-        """Record permanently that the run has started this entry. To be called before the entry is decided."""
+        """Record permanently that the run has started this entry. Call it before the entry is decided."""
         seams.fault("S2.run.before")
         path = f"runs/{run_key(plan.run)}/{entry_name(plan.id)}"
         if path == self._indexed:
@@ -205,7 +205,7 @@ class Ledger(EntryLog):
         seams.fault("S2.run.after")
 
     def create_ack(self, ack: Ack) -> Created[Ack]:
-        """Create the ack, the job's only effect. The first ack counts, whole."""
+        """Create the ack, the job's only effect. The first ack counts."""
         seams.fault("S6.ack.before")
         created = self._create_if_absent(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
         seams.fault("S6.ack.after")
@@ -218,7 +218,7 @@ class Ledger(EntryLog):
         seams.fault("S6.overtaken.after")
 
     def create_manifest(self, manifest: Manifest) -> str:
-        """Write the manifest under its own hash. It means nothing until a decision names it."""
+        """Write the manifest under its own hash. It has no effect until a decision names it."""
         seams.fault("S8.manifest.before")
         path = f"{folder(manifest.id)}/manifest-{sha256(encode(manifest))}.json"
         sha = self._create_if_absent(path, manifest).sha
@@ -226,7 +226,7 @@ class Ledger(EntryLog):
         return sha
 
     def create_decision(self, decision: Decision) -> Created[Decision]:
-        """THE commit point. The decision that is returned holds, whoever wrote it."""
+        """THE commit point. The returned decision holds, even if another process wrote it."""
         path = f"{folder(decision.id)}/decision.json"
         if decision.outcome == "aborted":
             seams.fault("A1.abort.before")
@@ -240,7 +240,7 @@ class Ledger(EntryLog):
         return created
 
     def index_interval(self, filled: Filled) -> None:
-        """Record permanently which checkpoint completed the interval. To be called before the hint moves above it."""
+        """Record permanently which checkpoint completed the interval. Call it before the hint moves above it."""
         seams.fault("S11.interval.before")
         path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
         if not self._create_if_absent(path, filled).is_new:
@@ -268,7 +268,7 @@ class Ledger(EntryLog):
         return created
 
     def delete_pin(self, owner: str) -> None:
-        """Delete a pin: nobody refers to the entry any more."""
+        """Delete a pin whose owner no longer refers to the entry."""
         self.store.delete(f"pins/{owner}.json")
 
     def create_retired(self, retired: Retired) -> None:
@@ -286,8 +286,8 @@ class Ledger(EntryLog):
     def delete_entry(self, id: int, blobs: Iterable[Blob]) -> None:
         """Remove a retired entry's side files, then its records.
 
-        The plan goes first, so that nobody takes the remaining records for an open entry, and the tombstone last, so
-        that the next process continues an interrupted deletion.
+        The plan is removed first, so that the remaining records are never taken for an open entry. The tombstone is
+        removed last, so that the next process continues an interrupted deletion.
         """
         seams.fault("S13.delete.before")
         self.store.delete_files([blob.path for blob in blobs])
@@ -301,117 +301,124 @@ class Ledger(EntryLog):
         self.store.delete(folder(id))
         seams.fault("S13.delete.after")
 
-    # -- lines -----------------------------------------------------------------------------------------
+    # -- backfills (lines) -----------------------------------------------------------------------------
 
     def lines(self) -> list[BackfillRecord]:
-        """Return all lines that are not discarded."""
-        names = self.store.names("lines")
-        found = (
-            self._read(f"lines/{name}/line.json", BackfillRecord) for name in names if self.line_discarded(name) is None
-        )
-        return [line for line in found if line is not None]
+        """Return all backfills that are not discarded."""
+        lines = []
+        for name in self.store.names("lines"):
+            line = self.line(name) if self.line_discarded(name) is None else None
+            if line is not None:
+                lines.append(line)
+        return lines
 
     def line(self, name: str) -> BackfillRecord | None:
-        """Return the line with this name, discarded or not, as long as its record is there."""
+        """Return the backfill with this name, discarded or not, while its record exists."""
         return self._read(f"lines/{name}/line.json", BackfillRecord)
 
     def create_line(self, line: BackfillRecord) -> BackfillRecord:
-        """Create the line. The first one of a name counts and is returned."""
+        """Create the backfill's record. The first one of a name counts and is returned."""
         return self._create_if_absent(f"lines/{line.name}/line.json", line).record
 
     def line_discarded(self, name: str) -> BackfillDiscarded | None:
-        """Return the line's tombstone; None if it is not discarded."""
+        """Return the backfill's tombstone, or None if it is not discarded."""
         return self._read(f"lines/{name}/discarded.json", BackfillDiscarded)
 
     def discard_line(self, discarded: BackfillDiscarded) -> None:
-        """Create the line's tombstone, and make it durable: from now on nobody may swap the line in."""
+        """Create the backfill's tombstone and make it durable: from now on it may not be swapped in."""
         path = f"lines/{discarded.name}/discarded.json"
         self._create_if_absent(path, discarded)
         self.store.sync(path)
 
     def line_compared(self, name: str) -> BackfillCompared | None:
-        """Return what a swap of the line would have changed when somebody last looked."""
+        """Return the last comparison of the backfill with the pipeline's tables, or None."""
         return self._read(f"lines/{name}/compared.json", BackfillCompared)
 
     def hint_line_compared(self, name: str, compared: BackfillCompared) -> None:
-        """Leave a hint of what a swap of the line would change."""
+        """Write the last comparison of the backfill, as a hint."""
         self.store.replace(f"lines/{name}/compared.json", encode(compared))
 
     def delete_line(self, name: str) -> None:
-        """Delete a discarded line's own ledger, states and quarantine, and its record."""
+        """Delete a discarded backfill's own ledger, states and quarantine, and its record."""
         self.store.delete(f"lines/{name}/{self.pipeline}")
         self.store.delete(f"lines/{name}/compared.json")
         self.store.delete(f"lines/{name}/line.json")
 
     def line_home(self, name: str) -> str:
-        """Return the folder of the line's own ledger. With `root` set to the folder above, commands show it like that
-        of any pipeline."""
+        """Return the folder of the backfill's own ledger. With `root` set to its parent folder, commands show it like
+        any pipeline's."""
         return f"{self.home}/lines/{name}/{self.pipeline}"
 
     # -- W2: before acting on a record of another writer, make sure that it survives a power loss ------
 
     def sync_plan(self, id: int) -> None:
-        """Sync the plan. To be called before planning on top of an undecided entry."""
+        """Sync the plan. Call it before planning on top of an undecided entry."""
         self.store.sync(f"{folder(id)}/plan.json")
 
     def sync_decision(self, id: int) -> None:
-        """Sync the decision. To be called before publishing a completed entry, resting on it, or cleaning up an aborted
+        """Sync the decision. Call it before publishing a completed entry, resting on it, or cleaning up an aborted
         one."""
         self.store.sync(f"{folder(id)}/decision.json")
 
     def sync_ack(self, acked: Acked) -> None:
-        """Sync the ack. To be called before completing a checkpoint with it."""
+        """Sync the ack. Call it before completing a checkpoint with it."""
         self.store.sync(f"{folder(acked.handle.entry)}/acks/{acked.ack.job}.json")
 
     def sync_hint(self) -> None:
-        """Sync the hint. To be called before removing entries below it: an older hint would name a removed one."""
+        """Sync the hint. Call it before removing entries below it: an older hint would name a removed one."""
         self.store.sync("latest.json")
 
+    # -- hints: losing one does no harm ----------------------------------------------------------------
+
     def hint(self, latest: LatestHint) -> None:
-        """Let later readers start at `latest.id`."""
+        """Write the hint from which later readers start."""
         self.store.replace("latest.json", encode(latest))
 
     def hint_retained_count(self, counted: RetainedCount) -> None:
-        """Let retention continue counting from here."""
+        """Write the count from which retention continues."""
         self.store.replace("kept.json", encode(counted))
 
     def hint_trouble(self, trouble: Trouble) -> None:
-        """Leave a hint of the last error that a run met."""
+        """Write the last error of a run, without passwords."""
         texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
         self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
 
     def hint_progress(self, note: JobNote) -> None:
-        """Tell whoever watches what an attempt at a job is doing."""
+        """Write the progress of an attempt at a job, for display."""
         self.store.replace(f"progress/{note.job}.json", encode(note))
 
     def put_samples(self, samples: Samples) -> None:
-        """Keep samples of what a job has let through, beside its ack: for the attempt whose ack counts. They go with
-        the entry, and nothing else depends on them."""
+        """Write samples of a job's output next to its ack. Only the attempt whose ack counts calls this. The samples
+        are deleted with the entry."""
         self.store.replace(f"{folder(samples.id)}/samples/{samples.job}.json", encode(samples))
 
     def delete_samples(self, id: int) -> None:
-        """Remove the samples of an entry that itself stays."""
+        """Delete the samples of an entry, but not the entry."""
         self.store.delete(f"{folder(id)}/samples")
 
     def hint_declined(self, declined: Declined) -> None:
-        """Let triggers know that the code cannot make a checkpoint, and why, without passwords."""
+        """Write why the code cannot make a checkpoint, without passwords. Triggers read it."""
         texts = {name: without_logins(getattr(declined, name)) for name in ("what", "expected", "help")}
         self.store.replace("declined.json", encode(msgspec.structs.replace(declined, **texts)))
 
     def forget_declined(self) -> None:
-        """Remove that hint: the declaration is right, or is to be tried again."""
+        """Delete that hint: the declaration is right, or is to be tried again."""
         self.store.delete_files(["declined.json"])
 
     def hint_tried(self, tried: Tried) -> None:
-        """Remember that these stores were tested, so that nobody tests them again."""
+        """Write which stores were tested, so that they are not tested again."""
         self.store.replace("tried.json", encode(tried))
 
     def waiters(self) -> list[Waiter]:
-        """Return the runs that wait for a checkpoint, as far as they have said so."""
-        paths = [f"waiting/{name}" for name in self.store.names("waiting")]
-        found = ((path, self._read_hint(path, WaitingRun)) for path in paths)
-        ages = ((waiting, self.store.age(path)) for path, waiting in found if waiting is not None)
-        return [Waiter(waiting.run, waiting.rank, age) for waiting, age in ages if age is not None]
+        """Return the runs that have noted that they wait for a checkpoint."""
+        waiters = []
+        for name in self.store.names("waiting"):
+            path = f"waiting/{name}"
+            waiting = self._read_hint(path, WaitingRun)
+            age = self.store.age(path) if waiting is not None else None
+            if waiting is not None and age is not None:
+                waiters.append(Waiter(waiting.run, waiting.rank, age))
+        return waiters
 
     def note_waiting(self, run: str, rank: Rank) -> None:
         """Note that a run waits for a checkpoint, or still does."""
@@ -419,26 +426,28 @@ class Ledger(EntryLog):
         self.store.replace(_waiting_path(run), encode(waiting))
 
     def forget_waiting(self, run: str) -> None:
-        """Remove the note: the run has its checkpoint, or did not come when it was its turn."""
+        """Delete the note: the run has its checkpoint, or has lost its turn."""
         self.store.delete_files([_waiting_path(run)])
 
     def hint_seen_tables(self, seen: SeenTables) -> None:
-        """Save later processes from reading the logs of these tables."""
+        """Write the logs of these tables, so that later processes need not read them."""
         self.store.replace("tables.json", encode(seen))
 
-    def record_hook_progress(self, told: HookProgress) -> None:
-        """Remember that the hooks were notified, so that nobody notifies them again."""
-        self.store.replace("told.json", encode(told))
+    def record_hook_progress(self, progress: HookProgress) -> None:
+        """Write which events the hooks were notified of, so that they are not notified again."""
+        self.store.replace("told.json", encode(progress))
+
+    # -- ages: by the store's clock alone --------------------------------------------------------------
 
     def age_of_decision(self, id: int) -> float | None:
-        """Return the seconds since the entry was decided, by the store's clock alone; None if it is not."""
+        """Return the seconds since the entry was decided, or None if it is not."""
         return self.store.age(f"{folder(id)}/decision.json")
 
     def expired(self, plan: Plan) -> bool:
-        """Return whether the entry is older than its timeout, by the store's clock alone."""
+        """Return whether the entry is older than its timeout."""
         age = self.store.age(f"{folder(plan.id)}/plan.json")
         return age is not None and age > plan.timeout_s
 
     def age(self, plan: Plan) -> float:
-        """Return the seconds since the entry was created, by the store's clock alone; 0 if it is gone."""
+        """Return the seconds since the entry was created, or 0 if it is removed."""
         return self.store.age(f"{folder(plan.id)}/plan.json") or 0.0

@@ -1,4 +1,4 @@
-"""Read the log of checkpoints: its entries, and the view of its end on which the protocol decides."""
+"""Reads the log of checkpoints: its entries, and the view of its end on which the protocol decides."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ AUDIT = "audit"
 
 
 class ManualRecords(Records):
-    """Reads and creates the records of people. Each is settled by a create, like all others."""
+    """Reads and creates the records of people's actions. Like all records, each is settled by a create."""
 
     def create_answer(self, answer: Answer) -> Created[Answer]:
-        """D5: create the answer. The one that is returned counts: a person's, or the time limit's."""
+        """D5: create the answer. The returned one counts: a person's, or the time limit's."""
         seams.fault("S7.answer.before")
         created = self._create_if_absent(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
         seams.fault("S7.answer.after")
         return created
 
     def answer(self, id: int, gate: str) -> Answer | None:
-        """Return the answer to the gate's verdict on checkpoint `id`, if there is one."""
+        """Return the answer to the gate's verdict on checkpoint `id`, or None."""
         path = f"{folder(id)}/holds/{gate}.json"
         answer = self._read(path, Answer, id)
         if answer is not None and answer.gate != gate:
@@ -71,7 +71,7 @@ class ManualRecords(Records):
         return answer
 
     def sync_answer(self, answer: Answer) -> None:
-        """W2: sync the answer. To be called before a checkpoint is decided by it."""
+        """W2: sync the answer. Call it before a checkpoint is decided by it."""
         self.store.sync(f"{folder(answer.id)}/holds/{answer.gate}.json")
 
     def age_of_ack(self, id: int, job: str) -> float | None:
@@ -86,7 +86,7 @@ class ManualRecords(Records):
         return created
 
     def requests(self, gate: str, after: int = 0) -> list[Request]:
-        """Return the requests after number `after`, in order. A request that is not visible yet comes with the next
+        """Return the requests after number `after`, in order. One that is not visible yet is returned by a later
         call."""
         requests: list[Request] = []
         while (request := self._request(gate, after + len(requests) + 1)) is not None:
@@ -94,7 +94,7 @@ class ManualRecords(Records):
         return requests
 
     def sync_request(self, request: Request) -> None:
-        """W2: sync the request. To be called before a plan continues after it."""
+        """W2: sync the request. Call it before a plan continues after it."""
         self.store.sync(_request_path(request.gate, request.number))
 
     def _request(self, gate: str, number: int) -> Request | None:
@@ -144,29 +144,29 @@ TOO_LATE = "TOO_LATE"
 """The reason for aborting an entry whose id was used, decided and retired while its creator was paused."""
 
 
-_KNOWN = 100
-"""How many ended entries are kept."""
+_MAX_CACHED = 100
+"""The number of ended entries to cache."""
 
 
 class EntryLog(ManualRecords):
-    """Reads the log and never writes to it. A listing only proposes, and a record may be outdated when it is used."""
+    """Reads the log. A listing only proposes, and a record may be outdated when it is used."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
         super().__init__(store, pipeline)
         self._ended: dict[int, Entry] = {}
         """The entries of the last view that cannot change any more. A checkpoint reads the log a dozen times, and after
-        a long series of failures, which no hint can skip, these are nearly all that there is to read."""
-        self._known: dict[int, Entry] = {}
-        """Other entries with all their records. They count while the plan is there, and is the same."""
+        a long series of failures, which no hint can skip, nearly all entries of a view are such."""
+        self._cached: dict[int, Entry] = {}
+        """Other entries with all their records. They count while the plan exists and is the same."""
         self._day_pins: dict[str, Pin] = {}
 
     def remember(self, entry: Entry) -> None:
-        """Keep an entry whose records were all read or created here, if none will follow: a job may still ack what is
-        aborted already. It counts only while its plan is there."""
+        """Cache an entry whose records were all read or created here, if none will follow. A job may still ack an
+        aborted entry, so all acks must exist. The entry counts only while its plan exists."""
         if _has_ended(entry) and len(entry.acks) == len(entry.plan.acks):
-            self._known[entry.id] = entry
-            while len(self._known) > _KNOWN:
-                del self._known[next(iter(self._known))]
+            self._cached[entry.id] = entry
+            while len(self._cached) > _MAX_CACHED:
+                del self._cached[next(iter(self._cached))]
 
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """Return the log from its last settled entry on, and all entries that `run` has started.
@@ -176,40 +176,40 @@ class EntryLog(ManualRecords):
         settled, entries = self._end_of_log(reach or 0)
         in_view = {entry.id for entry in entries}
         run_ids = self.run_ids(run) if run is not None else []
-        elsewhere = tuple(self._find_own_outside_view(id, run, entries) for id in run_ids if id not in in_view)
-        return View(entries=entries, settled=settled, own_outside_view=elsewhere)
+        outside = tuple(self._find_own_outside_view(id, run, entries) for id in run_ids if id not in in_view)
+        return View(entries=entries, settled=settled, own_outside_view=outside)
 
     def _find_own_outside_view(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
         """Return an entry of the run that is not in the view; only its id if it is retired.
 
         Every entry below the view is decided. If one there is open, was aborted as too late, or belongs to another run,
         then a process that was paused has claimed the id of a retired entry (see PipelineContext.counts). Another
-        paused process may even have completed such an entry, with a manifest that is gone.
+        paused process may even have completed such an entry, with a manifest that is deleted.
         """
-        below = bool(entries) and id < entries[0].id
+        is_below = bool(entries) and id < entries[0].id
         try:
             entry = self.entry(id)
         except Corrupt:
-            if below:
+            if is_below:
                 return id
             raise
         if entry is None or entry.plan.run != run:
             return id
-        return id if below and is_too_late(entry) else entry
+        return id if is_below and is_too_late(entry) else entry
 
     def entry(self, id: int) -> Entry | None:
         """Return one entry with all its records, or None if it does not exist or was retired.
 
-        Retention removes the plan first. So if the plan still exists after all other records were read, none of them is
-        missing because retention was faster: an entry that reads as open is open. It must be the same plan, too: a
-        process that was paused may have claimed the id anew, and the records of both would be taken for one entry.
+        Retention removes the plan first. So if the plan still exists after all other records were read, retention has
+        removed none of them: an entry that reads as open is open. It must also be the same plan: a process that was
+        paused may have claimed the id again, and the records of both would be taken for one entry.
         """
         plan = self.plan(id)
         if plan is None:
             return None
-        known = self._known.get(id)
-        if known is not None and known.plan == plan:
-            return known
+        cached = self._cached.get(id)
+        if cached is not None and cached.plan == plan:
+            return cached
         try:
             entry = self._entry_of(plan)
         except Corrupt:
@@ -220,14 +220,14 @@ class EntryLog(ManualRecords):
         if owned and entry.decision is not None and len(entry.acks) == len(plan.acks):
             self.remember(entry)
             return entry
-        again = self.plan(id)
-        if again is None or again.attempt != plan.attempt:
+        plan_now = self.plan(id)
+        if plan_now is None or plan_now.attempt != plan.attempt:
             return None
         self.remember(entry)
         return entry
 
     def ids(self, after: int = 0, before: int | None = None) -> list[int]:
-        """Return all entry ids in this range that have a folder, ascending: a proposal, like every listing."""
+        """Return all entry ids in this range that have a folder, ascending. Like every listing, this only proposes."""
         names = self.store.names("checkpoints", after=entry_name(after) if after > 0 else "")
         if before is not None:
             names = names[: bisect.bisect_left(names, entry_name(before))]
@@ -241,7 +241,7 @@ class EntryLog(ManualRecords):
     def intervals(self) -> list[Interval]:
         """Return all intervals that were completed below the view, from the index that is never deleted.
 
-        To be called after reading the view: an entry that drops out of the view is in the index by then.
+        Call it after reading the view: an entry is indexed before it drops out of the view.
         """
         return _intervals_of(self.store.names("intervals"))
 
@@ -249,32 +249,34 @@ class EntryLog(ManualRecords):
         """Return all completed intervals that overlap this one, and a few around it.
 
         Completed intervals are disjoint. So only the last one that begins before this one can overlap its start. The
-        search goes two steps back before it lists the whole past: the cost of a trigger does not grow with the number
-        of intervals.
+        search goes two steps back before it lists the whole past, so the cost of a trigger does not grow with the
+        number of intervals.
         """
         upto = moment_key(interval.end)
-        for far in _FAR:
-            after = _key_before(interval.start, far * (interval.end - interval.start)) if far is not None else ""
-            names = self.store.names("intervals", after=after, before=upto)
-            intervals = _intervals_of(names)
-            if not after or any(found.start < interval.start for found in intervals):
+        length = interval.end - interval.start
+        for multiple in _SEARCH_STEPS:
+            after = _key_before(interval.start, multiple * length) if multiple is not None else ""
+            intervals = _intervals_of(self.store.names("intervals", after=after, before=upto))
+            if not after or any(earlier.start < interval.start for earlier in intervals):
                 break
         return intervals
 
     def filled(self, interval: Interval, before: int | None = None) -> Filled | None:
-        """Return the last checkpoint (below `before`) in the index for the interval. To be called after reading the
+        """Return the last checkpoint (below `before`) in the index for the interval. Call it after reading the
         view."""
         folder = f"intervals/{interval.key}"
-        ids = [id for name in self.store.names(folder) if (id := entry_id(name.removesuffix(".json"))) is not None]
-        last = max((id for id in ids if before is None or id < before), default=None)
+        last = max((id for id in self._indexed_ids(folder) if before is None or id < before), default=None)
         return None if last is None else self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
 
+    def _indexed_ids(self, folder: str) -> list[int]:
+        names = self.store.names(folder)
+        return [id for name in names if (id := entry_id(name.removesuffix(".json"))) is not None]
+
     def beginning(self, source: str, behind: int) -> Beginning | None:
-        """Return where a source begins that no entry up to `behind` has read: the first record after `behind`
+        """Return where a source begins that no entry up to `behind` has read. The first record after `behind`
         counts."""
         folder = f"beginnings/{source}"
-        ids = [id for name in self.store.names(folder) if (id := entry_id(name.removesuffix(".json"))) is not None]
-        first = min((id for id in ids if id > behind), default=None)
+        first = min((id for id in self._indexed_ids(folder) if id > behind), default=None)
         if first is None:
             return None
         path = f"{folder}/{entry_name(first)}.json"
@@ -284,7 +286,7 @@ class EntryLog(ManualRecords):
         return record
 
     def _hint(self) -> int:
-        """Return an entry that is completed and published, with nothing open below it; 0: start at the beginning.
+        """Return an entry that is completed and published, with no open entry below it, or 0 if none is known.
 
         A lost or damaged hint only costs time.
         """
@@ -292,27 +294,27 @@ class EntryLog(ManualRecords):
         return latest.id if latest is not None else 0
 
     def settled(self) -> int:
-        """Return the entry up to which all is decided and published, as far as recorded; 0: not known."""
+        """Return the entry up to which all are decided and published, as far as recorded, or 0 if unknown."""
         return self._hint()
 
     def retained_count(self) -> RetainedCount | None:
-        """Return the last count of retention; None if it is lost or damaged: count again."""
+        """Return retention's last count. None if it is lost or damaged: retention counts again."""
         return self._read_hint("kept.json", RetainedCount)
 
     def declined(self) -> Declined | None:
-        """Return why the code cannot make a checkpoint, if a job has found that. It may have changed since."""
+        """Return why the code cannot make a checkpoint, if a job has found that. The code may have changed since."""
         return self._read_hint("declined.json", Declined)
 
     def trouble(self) -> Trouble | None:
-        """Return the last error of a run that no checkpoint records. It may have been resolved since."""
+        """Return the last error of a run that no checkpoint records. It may be resolved by now."""
         return self._read_hint("trouble.json", Trouble)
 
     def progress(self, job: str) -> JobNote | None:
-        """Return what an attempt at the job was doing when it last said so: perhaps at an earlier checkpoint."""
+        """Return the last noted progress of an attempt at the job, perhaps in an earlier checkpoint."""
         return self._read_hint(f"progress/{job}.json", JobNote)
 
     def samples(self, id: int, job: str) -> Samples | None:
-        """Return the samples of what the job has let through for the checkpoint. None: it has kept none."""
+        """Return the samples of the job's output in the checkpoint, or None."""
         return self._read_hint(f"{folder(id)}/samples/{job}.json", Samples)
 
     def tried(self) -> frozenset[str]:
@@ -326,19 +328,19 @@ class EntryLog(ManualRecords):
         return seen.tables if seen is not None else []
 
     def hook_progress(self) -> HookProgress | None:
-        """Return what the hooks were notified of. None: nothing, or the hint is lost."""
+        """Return which events the hooks were notified of. None if of none, or if the hint is lost."""
         return self._read_hint("told.json", HookProgress)
 
     def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """Return the hint from which the log could be read, or 0, and the entries from there on."""
-        doubt = ""
+        last_error = ""
         while True:
             try:
                 settled, entries = self._entries_from(self._hint(), reach)
             except Corrupt as error:
-                if str(error) == doubt:
+                if str(error) == last_error:
                     raise  # otherwise the log moved on, and retention removed entries while they were read
-                doubt = str(error)
+                last_error = str(error)
             else:
                 self._ended = {entry.id: entry for entry in entries if _has_ended(entry)}
                 return settled, entries
@@ -352,17 +354,17 @@ class EntryLog(ManualRecords):
             try:
                 return hint, (first, *self._entries(hint + 1, self._last(ids or [hint], reach)))
             except Corrupt:
-                if not any(self._noted(id) for id in reversed(ids) if id > hint):
+                if not any(self._is_settled(id) for id in reversed(ids) if id > hint):
                     raise  # otherwise the hint is old, its entry is pinned, and retention removed the ones after it
         elif hint and not ids:
-            raise self._hole(hint)
-        # The hint is lost or damaged, or a slow writer has put an old one over a newer one.
+            raise self._missing_entry(hint)
+        # The hint is lost or damaged, or a slow writer has replaced a newer one with an old one.
         return 0, self._entries_without_hint(reach)
 
     def _entries_without_hint(self, reach: int) -> tuple[Entry, ...]:
-        """Read the log without a hint. Below an entry with published.json all is settled, and may be gone."""
+        """Read the log without a hint. Below an entry with published.json all are settled, and may be removed."""
         listed = self.ids()
-        settled = next((id for id in reversed(listed) if self._noted(id)), None)
+        settled = next((id for id in reversed(listed) if self._is_settled(id)), None)
         if settled is not None:
             return self._entries(settled, self._last(listed, reach))
         if all(map(self._is_being_removed, listed)) and not reach:
@@ -370,7 +372,7 @@ class EntryLog(ManualRecords):
             return ()
         return self._entries(1, self._last(listed or [0], reach))
 
-    def _noted(self, id: int) -> bool:
+    def _is_settled(self, id: int) -> bool:
         """Return whether the entry exists, and is completed and published on all tables."""
         ended = self._ended.get(id)
         if (ended is not None and ended.aborted) or self.published(id) is None:
@@ -383,38 +385,38 @@ class EntryLog(ManualRecords):
         return reach if reach > listed[-1] and self.plan(reach) is not None else listed[-1]
 
     def _refuse_loss(self, listed: list[int]) -> None:
-        """Raise Corrupt if the log is empty but was not always. (A new log may contain the folder of its first
+        """Raise Corrupt if the log is empty, but once had entries. (A new log may contain the folder of its first
         entry.)"""
         for id in listed:
             if self.store.names(folder(id)) and self._is_being_removed(id):
-                raise self._hole(id)
+                raise self._missing_entry(id)
         if self.store.names("runs") and self.plan(1) is None:  # a run is indexed after its entry
-            raise self._hole(1)
+            raise self._missing_entry(1)
 
     def _entries(self, low: int, high: int) -> tuple[Entry, ...]:
-        """Return these entries without a hole. Only the plan of the very last one may be missing: it may not exist yet.
+        """Return these entries, with no id missing. Only the last one may have no plan, because it may not exist yet.
 
         Entries are read from the highest down. Each completes after its base, so if one is read as completed, its base
-        is read as completed, too: a view never shows n + 1 completed and n open.
+        is read as completed too: a view never shows n + 1 completed and n open.
         """
         entries = []
         for id in range(high, low - 1, -1):
             entry = self._ended.get(id) or self.entry(id)
             if entry is None and id == high and not self.store.names(folder(id)):
-                continue  # its creator made the folder and not yet the plan, or crashed in between
+                continue  # its creator has made the folder but not the plan yet, or crashed in between
             entry = entry or self.entry(id)
             if entry is None:
-                raise self._hole(id)
+                raise self._missing_entry(id)
             entries.append(entry)
         return tuple(reversed(entries))
 
     def _is_being_removed(self, id: int) -> bool:
-        """Return whether retention is removing the entry or has removed it: only a tombstone or a zombie's files
-        remain."""
+        """Return whether retention is removing the entry or has removed it. Only a tombstone may remain, or files of a
+        paused process."""
         return self.retired(id) or self.plan(id) is None
 
     def ends_with(self, id: int) -> bool:
-        """Return whether the log goes up to `id` as far as a listing shows, and not only as far as the hint."""
+        """Return whether `id` is the last entry by a listing, and above the hint."""
         hint = self._hint()
         return hint < id == max(self.ids(after=max(hint - 1, 0)), default=0)
 
@@ -423,7 +425,7 @@ class EntryLog(ManualRecords):
         return self.plan(id) is not None
 
     def plan(self, id: int) -> Plan | None:
-        """Return the entry's plan; None if there is no such entry, or it is retired."""
+        """Return the entry's plan. None if the entry does not exist or is retired."""
         return self._read(f"{folder(id)}/plan.json", Plan, id)
 
     def _entry_of(self, plan: Plan) -> Entry:
@@ -431,17 +433,22 @@ class EntryLog(ManualRecords):
         manifest = None
         if decision is not None and decision.manifest is not None:
             manifest = self.manifest(plan.id, decision.manifest)
-        found = self.store.read_all([_ack_path(plan.id, job) for job in plan.acks])
-        read = ((job, self._ack_in(data, plan.id, job)) for job, data in zip(plan.acks, found, strict=True))
-        acks = {job: acked for job, acked in read if acked is not None}
-        verdicts = [(gate, verdict) for acked in acks.values() for gate, verdict in acked.ack.gates.items()]
-        holding = {gate for gate, verdict in verdicts if verdict.outcome == "hold"}
-        answers = {gate: answer for gate in sorted(holding) if (answer := self.answer(plan.id, gate)) is not None}
+        acks = {}
+        files = self.store.read_all([_ack_path(plan.id, job) for job in plan.acks])
+        for job, data in zip(plan.acks, files, strict=True):
+            acked = self._ack_in(data, plan.id, job)
+            if acked is not None:
+                acks[job] = acked
+        answers = {}
+        for gate in sorted(_holding_gates(acks)):
+            answer = self.answer(plan.id, gate)
+            if answer is not None:
+                answers[gate] = answer
         overtaken = frozenset(job for job in _overtakable_jobs(plan, acks) if self.overtaken(plan.id, job) is not None)
         return Entry(plan=plan, acks=acks, decision=decision, manifest=manifest, answers=answers, overtaken=overtaken)
 
     def decision(self, id: int) -> Decision | None:
-        """Return the decision about `id`, if there is one."""
+        """Return the decision about `id`, or None."""
         return self._read(f"{folder(id)}/decision.json", Decision, id)
 
     def ack(self, id: int, job: str) -> Acked | None:
@@ -458,16 +465,16 @@ class EntryLog(ManualRecords):
         return Acked(ack=ack, handle=Handle(entry=id, sha=sha256(data)))
 
     def overtaken(self, id: int, job: str) -> Overtaken | None:
-        """Return the record that checkpoint `id` went past the job, if there is one."""
+        """Return the record that checkpoint `id` overtook the job, or None."""
         return self._read(f"{folder(id)}/overtaken/{job}.json", Overtaken, id)
 
     def chosen_ack(self, handle: Handle, job: str) -> Ack:
         """Return the ack that a manifest names, checked against its hash."""
         acked = self.ack(handle.entry, job)
         if acked is None or acked.handle != handle:
+            state = "is missing" if acked is None else "was changed"
             raise Corrupt(
-                f"the ack of job {job!r} for checkpoint {handle.entry} "
-                + ("is gone" if acked is None else "was changed"),
+                f"the ack of job {job!r} for checkpoint {handle.entry} {state}",
                 expected=f"the ack with sha256 {handle.sha}, which a checkpoint rests on",
                 help="restore it from a copy of the storage, or roll back to another checkpoint",
                 reason="LEDGER_DAMAGED",
@@ -508,29 +515,32 @@ class EntryLog(ManualRecords):
         return discarded is None or discarded.id != id
 
     def discarded(self) -> Discarded | None:
-        """Return the tombstone of a last checkpoint: its records stay in the log, but the files that they name are
+        """Return the tombstone of the last checkpoint, whose records stay in the log while the files that they name are
         removed."""
         return self._read("discarded.json", Discarded)
 
     def pins(self) -> list[Pin]:
-        """Return all pins. Listings of this folder, as of runs/, are assumed not to lag.
+        """Return all pins. Listings of this folder and of runs/ are assumed not to lag.
 
-        Each pin of a day is read once: its name says which entry it is about.
+        Each pin of a day is read only once, because its name determines its entry.
         """
         names = self.store.names("pins")
         unread = [f"pins/{name}" for name in names if name not in self._day_pins]
-        found = dict(zip(unread, self.store.read_all(unread), strict=True))
-        read = {
-            name: self._day_pins.get(name) or self._record_in(found[f"pins/{name}"], f"pins/{name}", Pin)
-            for name in names
-        }
-        pins = {name: pin for name, pin in read.items() if pin is not None}
+        files = dict(zip(unread, self.store.read_all(unread), strict=True))
+        pins: dict[str, Pin] = {}
+        for name in names:
+            path = f"pins/{name}"
+            pin = self._day_pins.get(name) or self._record_in(files[path], path, Pin)
+            if pin is not None:
+                pins[name] = pin
         self._day_pins = {name: pin for name, pin in pins.items() if pin.kind == "day"}
         return list(pins.values())
 
     def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
         """Return all completed rollbacks that are retained, as (entry, target). pins: all pins, if already read."""
-        ids = {pin.rollback for pin in (self.pins() if pins is None else pins) if pin.rollback is not None}
+        if pins is None:
+            pins = self.pins()
+        ids = {pin.rollback for pin in pins if pin.rollback is not None}
         rollbacks = []
         for id in sorted(ids):
             plan, decision = self.plan(id), self.decision(id)
@@ -539,7 +549,7 @@ class EntryLog(ManualRecords):
             rollbacks.append((id, plan.rollback.target))
         return rollbacks
 
-    def _hole(self, id: int) -> Corrupt:
+    def _missing_entry(self, id: int) -> Corrupt:
         return Corrupt(
             f"{self.store.url(folder(id))}/plan.json is missing, but the log refers to checkpoint {id}",
             expected="every entry from the last settled one on",
@@ -548,8 +558,8 @@ class EntryLog(ManualRecords):
         )
 
 
-_FAR: tuple[int | None, ...] = (1, 32, None)
-"""How far before an interval to search for its predecessor, in multiples of its length; None: from the beginning."""
+_SEARCH_STEPS: tuple[int | None, ...] = (1, 32, None)
+"""How far before an interval to search for its predecessor, in multiples of its length; None is the beginning."""
 
 
 def _intervals_of(names: Sequence[str]) -> list[Interval]:
@@ -557,9 +567,9 @@ def _intervals_of(names: Sequence[str]) -> list[Interval]:
 
 
 def is_too_late(entry: Entry) -> bool:
-    """Return whether an entry below the view only has the id of one that is retired: its creator was paused meanwhile.
+    """Return whether an entry below the view reuses the id of a retired one, because its creator was paused too long.
 
-    The real entries there are all decided, and none of them was too late.
+    All genuine entries below the view are decided, and none of them was too late.
     """
     return entry.decision is None or entry.decision.reason == TOO_LATE
 
@@ -575,14 +585,25 @@ def _key_before(moment: datetime, span: timedelta) -> str:
         return ""
 
 
+def _holding_gates(acks: Mapping[str, Acked]) -> set[str]:
+    gates = set()
+    for acked in acks.values():
+        for gate, verdict in acked.ack.gates.items():
+            if verdict.outcome == "hold":
+                gates.add(gate)
+    return gates
+
+
 def _overtakable_jobs(plan: Plan, acks: Mapping[str, Acked]) -> list[str]:
-    return [job for job in plan.overtaking.jobs if job not in acks] if plan.overtaking is not None else []
+    if plan.overtaking is None:
+        return []
+    return [job for job in plan.overtaking.jobs if job not in acks]
 
 
 def _has_ended(entry: Entry) -> bool:
     """Return whether no more records of the entry will follow.
 
-    An entry aborted as TOO_LATE will be removed: its id belonged to another one.
+    An entry aborted as TOO_LATE will be removed, because its id belonged to an earlier one.
     """
     if entry.decision is None or entry.decision.reason == TOO_LATE:
         return False

@@ -1,7 +1,7 @@
 """The ledger on an object store: the same guarantees, by conditional put.
 
-obstore must not be used in a process that forks afterwards (a forked child hangs forever), so local
-folders never come here, and nothing is opened at import.
+obstore must not be used in a process that forks afterwards (the forked child hangs forever). So local folders do not
+use it, and nothing is opened at import.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class ObjectStore(Store):
                 raise
             if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(text):
                 raise Invalid(
-                    f"cannot {action} {url}: there is no such bucket or container",
+                    f"cannot {action} {url}: no such bucket or container",
                     expected="a bucket that exists",
                     help="create it, or correct the settings 'root' and 'data', or the path",
                     reason="NO_BUCKET",

@@ -58,7 +58,7 @@ class Records:
         return Created(decode(existing, type(record), self.store.url(path)), sha256(existing), is_new=False)
 
     def _read(self, path: str, kind: type[R], id: int | None = None) -> R | None:
-        """Read the record at `path`; None if there is none. id: the checkpoint that it must be about."""
+        """Read the record at `path`, or return None. id: the checkpoint that it must be about."""
         return self._record_in(self.store.read(path), path, kind, id)
 
     def _record_in(self, data: bytes | None, path: str, kind: type[R], id: int | None = None) -> R | None:
@@ -72,7 +72,7 @@ class Records:
         return record
 
     def _read_hint(self, path: str, kind: type[R]) -> R | None:
-        """Read a hint; None if it is lost or damaged, which only costs time."""
+        """Read a hint. None if it is lost or damaged, which only costs time."""
         try:
             return self._read(path, kind)
         except Corrupt:
@@ -104,7 +104,7 @@ class Records:
         return Blob(path=path, sha=sha, size=len(data))
 
     def copy_blob(self, blob: Blob, data: bytes) -> None:
-        """Copy a side file of another ledger under its own name, which nobody else uses."""
+        """Copy a side file of another ledger under the same name, which is unique."""
         try:
             created = self.store.create(blob.path, data)
         except Unavailable:

@@ -1,6 +1,6 @@
 """The ledger's storage: the interface, and its implementation on a local folder.
 
-Everything that counts rests on one call, `create`: it creates a file only if there is none, whole or not at all, and
+Every guarantee rests on one call, `create`: it creates a file only if it does not exist, atomically, and makes it
 durable before it returns. Listings only propose; a create settles (docs/protocol.md, W1 to W3).
 """
 
@@ -24,25 +24,26 @@ __all__ = ["CLOCK", "LocalStore", "Store", "within"]
 _PROBE = "clock.probe"
 
 CLOCK = "clock"
-"""The folder of an object store for short-lived probes. Files that a crash leaves there mean nothing."""
+"""The folder of an object store for short-lived probes. Files that a crash leaves there are ignored."""
 
 
 class Store(ABC):
-    """A folder of small files. Paths are relative, with '/', made of names that tidegate chose."""
+    """A folder of small files. Paths are relative, with '/', and consist of names that tidegate chose."""
 
     root: str
     """Absolute path or URL of the folder, for messages and for Spark."""
 
     at_once: int = 1
-    """How many calls are worth making at the same time: more than one where each is a request that takes a while."""
+    """How many calls to make concurrently: more than one where each is a request over the network."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Create the file, durably. False: it already exists. Unavailable: not known; the caller must read back."""
+        """Create the file, durably. Return False if it already exists. If this raises Unavailable, the outcome is
+        unknown and the caller must read back."""
 
     @abstractmethod
     def read(self, path: str) -> bytes | None:
-        """Return the file's bytes; None if there is no such file. Raise Unavailable or Corrupt if it cannot be read."""
+        """Return the file's bytes, or None if it does not exist. Raise Unavailable or Corrupt if it cannot be read."""
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
         """Read several files, in any order."""
@@ -50,12 +51,12 @@ class Store(ABC):
 
     @abstractmethod
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
-        """Return the names in the folder that sort after `after` and before `before`, sorted. A missing folder has
+        """Return the sorted names in the folder that sort after `after` and before `before`. A missing folder has
         none."""
 
     @abstractmethod
     def replace(self, path: str, data: bytes) -> None:
-        """Write a hint: whole, but with no guarantee about which of several writers wins."""
+        """Write a hint atomically, with no guarantee about which of several writers wins."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -68,14 +69,14 @@ class Store(ABC):
 
     @abstractmethod
     def age(self, path: str) -> float | None:
-        """Return the seconds since the file was created, by the store's own clock; None if there is no such file."""
+        """Return the seconds since the file was created, by the store's own clock, or None if it does not exist."""
 
     @abstractmethod
     def sync(self, path: str) -> None:
         """Make sure that a file that was just read survives a power loss (W2)."""
 
     def refuse_unsafe(self) -> None:  # noqa: B027 - the `create` of a local folder checks it itself
-        """Raise Invalid if two clients could both create the same file: tested once, before anything rests on it."""
+        """Raise Invalid if two clients could both create the same file. Tested once, at a pipeline's first start."""
 
     def url(self, path: str) -> str:
         """Return the URL or path under which Spark finds `path`."""
@@ -101,9 +102,9 @@ def parts(path: str) -> list[str]:
 
 
 class LocalStore(Store):
-    """A local folder, by plain system calls: no runtime that breaks in a forked child, and real fsync.
+    """A local folder, by plain system calls: they work in a forked child, and fsync is real.
 
-    Records are private (0600 in folders of 0700). No symlink below the root is followed.
+    Records are private (0600 in folders of 0700). Symlinks below the root are not followed.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -300,7 +301,7 @@ def _explained(error: OSError, action: str, url: str) -> Corrupt | Invalid | Una
         return Corrupt(
             message,
             expected="tidegate's own folders and files",
-            help="something else lies there: move it away, or restore the folder from a copy",
+            help="something else is in its place: move it away, or restore the folder from a copy",
             reason="NOT_OURS",
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,6 +1,6 @@
-"""Take turns: runs that wait for a checkpoint leave notes, and one that could plan now lets more urgent ones go first.
+"""Runs that wait for a checkpoint write notes, and a run that could plan yields to more urgent ones.
 
-`protocol/turns.py` says who comes first, and why nobody waits for long for a run that is dead.
+`protocol/turns.py` defines the order, and how long a run yields to one that may be dead.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidegate.records.records import Rank
 
 __all__ = ["Turns"]
 
-_ASK_AGAIN_S = 2.0
-_IN_WORDS = {"savepoint": "a savepoint", "manual": "a checkpoint that somebody has asked for"}
+_RETRY_S = 2.0
+_RANK_TEXTS = {"savepoint": "a savepoint", "manual": "a checkpoint requested by hand"}
 
 
 class Turns:
-    """The turns of one run that asks for a checkpoint. rank: None if it takes no part in the order."""
+    """Takes turns on behalf of one run that wants a checkpoint. rank: None if it takes no part in the order."""
 
     def __init__(self, ledger: Ledger, run: str, rank: Rank | None) -> None:
         self._ledger = ledger
@@ -31,9 +31,10 @@ class Turns:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Leave a note if the block is refused because others are in progress: the run will ask again.
+        """Write a note if the block is refused because other checkpoints are in progress: the run will retry.
 
-        Nobody gives way to a periodic run, so it leaves none. If the note cannot be written, the run waits without it.
+        No run yields to a periodic one, so that writes no note. If the note cannot be written, the run waits without
+        it.
         """
         try:
             yield
@@ -44,12 +45,13 @@ class Turns:
             raise
 
     def refuse_early(self, view: View) -> None:
-        """Raise Rejected if a more urgent run waits. Forgets those that did not come when it was their turn."""
+        """Raise Rejected if a more urgent run waits. Deletes the notes of runs that have lost their turn."""
         if self._rank is None:
             return
         waiters = self._ledger.waiters()
         self._has_note = any(waiter.run == self._run for waiter in waiters)
-        turn = whose_turn(waiters, self._run, self._rank, _free_s(self._ledger, view) if waiters else 0.0)
+        free_s = _free_s(self._ledger, view) if waiters else 0.0
+        turn = whose_turn(waiters, self._run, self._rank, free_s)
         for run in turn.lapsed:
             with contextlib.suppress(Unavailable):
                 self._ledger.forget_waiting(run)
@@ -57,14 +59,14 @@ class Turns:
             raise _early(turn.first)
 
     def end_waiting(self) -> None:
-        """Remove the run's own note, if it has left one: it has what it waited for."""
+        """Delete the run's own note, if it has written one: it has its checkpoint."""
         if self._has_note:
-            with contextlib.suppress(Unavailable):  # then others find that it does not come
+            with contextlib.suppress(Unavailable):  # then the note lapses
                 self._ledger.forget_waiting(self._run)
 
 
 def _free_s(ledger: Ledger, view: View) -> float:
-    """Return the seconds since the last entry was decided; infinite if none was."""
+    """Return the seconds since the last entry was decided, or infinity if none was."""
     decided = [entry.id for entry in view.entries if entry.decision is not None]
     age = ledger.age_of_decision(decided[-1]) if decided else None
     return age if age is not None else float("inf")
@@ -72,10 +74,10 @@ def _free_s(ledger: Ledger, view: View) -> float:
 
 def _early(first: Waiter) -> Rejected:
     error = Rejected(
-        f"the next checkpoint is that of run {first.run!r}, which waits for {_IN_WORDS[first.rank]}",
-        expected="more urgent runs to come first",
-        help=f"nothing to do: this run comes after it, or in {GRACE_S:g} s if it does not come",
+        f"the next checkpoint belongs to run {first.run!r}, which waits for {_RANK_TEXTS[first.rank]}",
+        expected="more urgent runs to go first",
+        help=f"nothing to do: this run follows it, or plans in {GRACE_S:g} s if that run does not",
         reason="CHECKPOINT_IN_PROGRESS",
     )
-    error.wait_s = _ASK_AGAIN_S
+    error.wait_s = _RETRY_S
     return error

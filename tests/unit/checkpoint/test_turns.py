@@ -51,7 +51,7 @@ def test_the_most_urgent_comes_first_whoever_asks_first(world: ToyWorld) -> None
     finished(world, 2)
     for number, first in enumerate(IN_ORDER, 3):
         for other in reversed(IN_ORDER[number - 2 :]):
-            assert f"the next checkpoint is that of run 'the {IN_ORDER[number - 3]} one'" in str(asks(world, other))
+            assert f"the next checkpoint belongs to run 'the {IN_ORDER[number - 3]} one'" in str(asks(world, other))
         assert asks(world, first) == number
         finished(world, number)
     assert world.ledger.waiters() == []

@@ -137,7 +137,7 @@ def test_a_started_pipeline_whose_identity_is_missing_is_damage_not_a_fresh_star
         with pytest.raises(Corrupt) as caught:
             call()
         assert caught.value.reason == "LEDGER_DAMAGED"
-        assert "pipeline.json is missing, but checkpoints, latest.json, runs beside it is not" in caught.value.what
+        assert "pipeline.json is missing, but checkpoints, latest.json, runs next to it is not" in caught.value.what
         assert "move the whole folder away" in caught.value.help
     assert ledger.store.read("pipeline.json") is None
 
