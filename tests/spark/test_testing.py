@@ -162,7 +162,7 @@ def test_settings_are_the_tests_own(source, tmp_path, spark):
         running.until_idle()
         assert running.ledger.ids() == [3]
     misspelt = tidegate.testing.run(totals_of(source), tmp_path, settings={"num_retaind": "1"})
-    with pytest.raises(Invalid, match="there is no such setting"), misspelt:
+    with pytest.raises(Invalid, match="no such setting"), misspelt:
         pass
 
 

@@ -369,22 +369,22 @@ def test_a_bad_value_is_refused_even_where_a_later_layer_overrides_it(project):
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        ({"cli": {"intervall": "1"}}, "intervall = '1' (-D): there is no such setting; did you mean interval?"),
+        ({"cli": {"intervall": "1"}}, "intervall = '1' (-D): no such setting; did you mean interval?"),
         ({"code": {"num_retain": 3}}, "did you mean num_retained?"),
         (
             {"toml": "spark_mode = 'local'\n"},
-            "tidegate.toml line 1): there is no such setting; did you mean spark.mode?",
+            "tidegate.toml line 1): no such setting; did you mean spark.mode?",
         ),
         ({"toml": "[spark]\nmaster_ = 'x'\n"}, "did you mean spark.master?"),
         (
             {"code": {"xyzzy": 1}},
-            "there is no such setting; the settings are mode, interval, max_pause, initial_delay,",
+            "no such setting; the settings are mode, interval, max_pause, initial_delay,",
         ),
         (
             {"env": {"TIDEGATE_TIMEOUTS": "1"}},
-            "TIDEGATE_TIMEOUTS is no setting of tidegate; did you mean TIDEGATE_TIMEOUT?",
+            "TIDEGATE_TIMEOUTS is not a setting of tidegate; did you mean TIDEGATE_TIMEOUT?",
         ),
-        ({"env": {"TIDEGATE_QQQQ": "1"}}, "TIDEGATE_QQQQ is no setting of tidegate; the settings are TIDEGATE_"),
+        ({"env": {"TIDEGATE_QQQQ": "1"}}, "TIDEGATE_QQQQ is not a setting of tidegate; the settings are TIDEGATE_"),
         ({"env": {"TIDEGATE_SPARK_CONF": "a=b"}}, "spark.conf = *** (TIDEGATE_SPARK_CONF): expected a JSON object"),
         ({"env": {"TIDEGATE_SPARK_CONF": "[1]"}}, "expected a JSON object"),
         ({"toml": "interval = 5\ntimeout = 10 min\n"}, "tidegate.toml is not TOML:"),
@@ -440,13 +440,13 @@ def test_connections_are_tables_by_name_and_their_options_are_never_shown(projec
     assert place.connection("shop") == {"host": "db2", "port": "5432", "password": CANARY}
     assert place.connection("events") == {"sasl.password": "x"}
     assert CANARY not in repr(settings) + repr(place) + json.dumps(settings.record())
-    with pytest.raises(Invalid, match="there is no connection 'sho'") as refused:
+    with pytest.raises(Invalid, match="connection 'sho' does not exist") as refused:
         place.connection("sho")
     assert refused.value.expected == "one of events, shop"
 
 
 def test_an_option_of_no_connection_is_refused(project):
-    with pytest.raises(Invalid, match="names no option of a connection"):
+    with pytest.raises(Invalid, match="is not an option of a connection"):
         load(project, code={"connections": {"password": CANARY}})
 
 

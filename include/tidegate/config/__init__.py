@@ -1,4 +1,4 @@
-"""Settings in layers, each effective value with its origin; wrong ones are refused all at once."""
+"""Settings in layers: each effective value has an origin, and all errors are reported at once."""
 
 from tidegate.config.keys import KEYS, duration_text
 from tidegate.config.layers import FILE_NAME, load_settings

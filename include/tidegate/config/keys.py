@@ -1,4 +1,4 @@
-"""The settings: the accepted values of each, in words for messages and as a parser.
+"""The settings: the accepted values of each, as text for messages and as a parser.
 
 A duration is a number of seconds, or a number with one unit: 30, "90 s", "10 min", "1 h", "1 day".
 """
@@ -51,7 +51,7 @@ class InvalidValue(ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """One setting, with its accepted values in words and as a parser."""
+    """One setting, with its accepted values as text and as a parser."""
 
     name: str
     default: object
@@ -70,7 +70,7 @@ class Key:
         return ENV_PREFIX + self.name.upper().replace(".", "_")
 
 
-# -- what values are accepted --------------------------------------------------------------------------
+# -- parsers -------------------------------------------------------------------------------------------
 
 
 EVENT = "event"
@@ -100,12 +100,12 @@ def _seconds(value: object) -> float:
         raise InvalidValue
     unit = _UNIT_NAMES.get(match[2], match[2]) or "s"
     if unit not in UNITS:
-        raise InvalidValue(f"{match[2]!r} is no unit; the units are {', '.join(UNITS)}")
+        raise InvalidValue(f"{match[2]!r} is not a unit; the units are {', '.join(UNITS)}")
     return float(match[1]) * UNITS[unit]
 
 
 def seconds_in(value: object) -> float:
-    """Return the seconds in a duration as users write it, such as "10 min"; raise Bad (a ValueError) otherwise."""
+    """Return the seconds in a duration as users write it, such as "10 min". Otherwise raise InvalidValue."""
     return _seconds(value)
 
 
@@ -257,18 +257,18 @@ _OWNED_CONF = {
 
 
 def parse_entry(key: Key, name: str, value: object) -> str:
-    """Parse one entry of a table, and check its name, too."""
+    """Parse one entry of a table, and check its name too."""
     if key.name == "spark.conf" and not name.startswith("spark."):
         raise InvalidValue(f"{name!r} does not start with 'spark.'")
     if key.name == "spark.conf" and name in _OWNED_CONF:
         raise InvalidValue(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
     if key.name == "connections" and not all(name.partition(".")):
-        raise InvalidValue(f"{name!r} names no option of a connection: write connections.NAME.OPTION")
+        raise InvalidValue(f"{name!r} is not an option of a connection: write connections.NAME.OPTION")
     return _job_entry(name, value) if key.name == "jobs" else _entry(value)
 
 
 MODES = ("exactly_once", "at_least_once")
-"""Rows become visible with the decision, each once; or as soon as a job has written them: then some may occur twice
+"""Rows become visible with the decision, each once; or as soon as a job has written them, when some may be duplicated
 after a failure, but none is lost."""
 
 RESTARTS = ("exponential", "fixed", "failure_rate", "none")
@@ -276,8 +276,9 @@ RESTARTS = ("exponential", "fixed", "failure_rate", "none")
 time; as often as the checkpoint's timeout allows, but at most `attempts` times in each `per`; not at all."""
 
 RETENTIONS = ("retain_on_cancellation", "retain_on_failure", "never_retain")
-"""Records and states after the end of a pipeline: all are kept, so that it can be resumed; all are kept except after
-`cancel`, which is then final; or none, after `cancel` and after a drain. Failures, `suspend` and `stop` keep all."""
+"""Records and states after the end of a pipeline: all are retained, so that it can be resumed; all are retained except
+after `cancel`, which is then final; or none, after `cancel` and after a drain. Failures, `suspend` and `stop` retain
+all."""
 
 GAPS = ("told", "expected")
 """Time between the intervals of an interval pipeline that no checkpoint covers: reported, or accepted."""
@@ -349,8 +350,8 @@ DESCRIPTIONS: Mapping[str, str] = {
         "written them, when a failure may leave some of them twice."
     ),
     "interval": (
-        "How often a checkpoint is made. `event`: when a source has new input. `never` leaves it to runs that somebody "
-        "triggers."
+        "How often a checkpoint is made. `event`: when a source has new input. `never` leaves it to runs that are "
+        "triggered by hand."
     ),
     "max_pause": (
         "When `interval` is `event`, the longest time without a checkpoint: then one is made without new input, so "
@@ -369,21 +370,22 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "max_concurrent_checkpoints": "How many checkpoints may be open at the same time.",
     "unaligned": "Whether a checkpoint may complete without waiting for a job that is still busy with an earlier one.",
-    "aligned_timeout": "With `unaligned`, how long a checkpoint waits for a busy job before it goes past it.",
+    "aligned_timeout": "With `unaligned`, how long a checkpoint waits for a busy job before it overtakes it.",
     "tolerable_failed_checkpoints": (
-        "How many checkpoints in a row may fail; one more suspends the pipeline until somebody resumes it."
+        "How many checkpoints in a row may fail; one more suspends the pipeline until it is resumed."
     ),
     "retention": (
-        "What is kept after a cancel or a drain: everything, everything unless it was cancelled, or only savepoints."
+        "What is retained after a cancel or a drain: everything, everything unless it was cancelled, or only "
+        "savepoints."
     ),
     "num_retained": "How many completed checkpoints stay available for a rollback.",
-    "retain_for": "Completed checkpoints younger than this stay, beyond `num_retained`.",
+    "retain_for": "Completed checkpoints younger than this stay, in addition to `num_retained`.",
     "retain_per_day": (
         "How many of the last checkpoints of each UTC day stay, of those that `num_retained` and `retain_for` "
-        "would let go."
+        "do not retain."
     ),
-    "retain_days": "For how many days `retain_per_day` keeps checkpoints, counting only days that have any.",
-    "savepoint_interval": "How often the last checkpoint becomes a savepoint by itself; `never` makes none.",
+    "retain_days": "For how many days `retain_per_day` retains checkpoints, counting only days that have any.",
+    "savepoint_interval": "How often the last checkpoint automatically becomes a savepoint; `never` makes none.",
     "savepoints_retained": "How many of the periodic savepoints stay; older ones are disposed of.",
     "prefer_checkpoint_for_recovery": (
         "If the last checkpoint is damaged, whether recovery proposes an ordinary checkpoint rather than a newer "
@@ -400,7 +402,7 @@ DESCRIPTIONS: Mapping[str, str] = {
         "How much older than its source's newest row a row may be before it is late, for sources that do not say."
     ),
     "idle_timeout": (
-        "After how long without new rows a source stops holding back event time; `never` lets it hold back for good."
+        "After how long without new rows a source stops holding back event time; with `never`, it always does."
     ),
     "max_unpublished": (
         "How many completed checkpoints may wait for a table that does not answer before no new one is planned; by"
@@ -418,12 +420,12 @@ DESCRIPTIONS: Mapping[str, str] = {
     "restart.max_delay": "The longest wait between retries with `exponential`.",
     "restart.per": "With `failure_rate`, the time in which at most `restart.attempts` retries happen.",
     "sample_rows": (
-        "How many rows of each stage, gate and operator a checkpoint keeps for people to look at, for as long as it is "
-        "retained; 0 keeps none. Each is a query of its own, and a job spends at most 5 s on all of them."
+        "How many rows of each stage, gate and operator a checkpoint stores as samples for people, for as long as it "
+        "is retained; 0 stores none. Each sample is a separate query, and a job spends at most 5 s on all of them."
     ),
     "sample_hidden": (
-        "Columns whose values no sample holds, in whatever stream, such as personal data; a column with a field of "
-        "such a name in it is left out, too."
+        "Columns that are excluded from the samples of all streams, such as personal data; a column that contains a "
+        "field of such a name is excluded too."
     ),
     "root": "Where the ledger is: a folder or an object store with one folder for each pipeline.",
     "data": "Where relative paths of sources and sinks start.",
@@ -433,27 +435,27 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "storage_options": "Options and credentials for object stores; they are never recorded or shown.",
     "connections": (
-        "How to log in to what connectors reach, such as Kafka and PostgreSQL: a table of options for each name that "
+        "Logins to the systems of connectors, such as Kafka and PostgreSQL: a table of options for each name that "
         "sources and sinks use (`[connections.shop]` in `tidegate.toml`); they are never recorded or shown."
     ),
     "spark.mode": (
-        "Where jobs run: on a shared Spark Connect server, inside the task's own process, or as an application of "
-        "their own through spark-submit."
+        "Where jobs run: on a shared Spark Connect server, inside the task's own process, or each as a separate "
+        "application through spark-submit."
     ),
     "spark.remote": "The Spark Connect server to use; without it tidegate starts one on this machine.",
     "spark.master": "The Spark master: `local[N]` on this machine, or a cluster, for `spark.mode` submit or connect.",
     "spark.memory": "The memory of the Spark driver that tidegate starts.",
-    "spark.idle_timeout": "After how long without clients the Spark server that tidegate started ends itself.",
+    "spark.idle_timeout": "After how long without clients the Spark server that tidegate started shuts down.",
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
     "spark.spare": (
-        "Whether the Spark server that tidegate starts has a warm second one beside it, which takes over when it dies: "
-        "that costs seconds then, not the half minute of a cold start. It takes the memory of a second server. Not if "
-        "the master is a cluster, where a spare would hold executors."
+        "Whether the Spark server that tidegate starts has a warm standby, which takes over when it dies: that takes "
+        "seconds, not the half minute of a cold start. It needs the memory of a second server. Ignored if the master "
+        "is a cluster, where a standby would hold executors."
     ),
     "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
     "jobs": (
-        "What single jobs have of their own, such as `jobs.scoring.spark.executor.memory`, `jobs.scoring.pool` or "
-        "`jobs.main.queue`. In `tidegate.toml` it holds for each pipeline that has a job of that name."
+        "Settings of single jobs, such as `jobs.scoring.spark.executor.memory`, `jobs.scoring.pool` or "
+        "`jobs.main.queue`. In `tidegate.toml` they apply to each pipeline that has a job of that name."
     ),
 }
 """The effect of each setting, shown by `tidegate help settings` and `tidegate config --help`."""

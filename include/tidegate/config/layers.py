@@ -1,9 +1,8 @@
 """Defaults ← tidegate.toml ← TIDEGATE_* variables ← the pipeline's code ← -D key=value; later wins.
 
-Tables (`storage_options`, `connections`, `spark.conf`) are merged entry by entry. What a later layer overrides is
-checked all the same: a mistake is a mistake. `tidegate.toml` is found by walking up from the working
-directory; its folder is the *project folder*, from which relative paths start (without a file: the
-working directory).
+Tables (`storage_options`, `connections`, `spark.conf`) are merged entry by entry. Values that a later layer overrides
+are checked too. `tidegate.toml` is found by walking up from the working directory; its folder is the *project folder*,
+from which relative paths start. Without the file, that is the working directory.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["FILE_NAME", "load_settings"]
 FILE_NAME = "tidegate.toml"
 OTHER_VARIABLES = frozenset({"TIDEGATE_JARS", "TIDEGATE_DEBUG", "TIDEGATE_SPARK_LOG_LEVEL", "TIDEGATE_PYTHON_PATH"})
 """Variables with the prefix that are not settings: the folder of the jars, tracebacks in the CLI, Spark's log level,
-and what Spark's processes are told of the folders with the user's modules."""
+and the folders with the user's modules, for Spark's processes."""
 
 _PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
 
@@ -54,31 +53,38 @@ def load_settings(
     env: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Settings:
-    """Return the effective settings, or raise Invalid with everything that is wrong.
+    """Return the effective settings, or raise Invalid with all errors.
 
-    cli: -D key=value. code: what the pipeline's code says. start: where the search for tidegate.toml begins.
+    cli: -D key=value. code: the settings in the pipeline's code. start: where the search for tidegate.toml begins.
     """
     problems: list[str] = []
     folder = Path(start or Path.cwd()).absolute()
-    file = next((above / FILE_NAME for above in (folder, *folder.parents) if (above / FILE_NAME).is_file()), None)
-    values_by_layer: list[_LayeredValue] = []
-    for layer in (
-        _from_file(file, problems),
-        _from_environment(os.environ if env is None else env, problems),
-        _flatten(code or {}, lambda _: "code", problems),
-        _flatten(cli or {}, lambda _: "-D", problems),
-    ):
-        values_by_layer.extend(layer)
-    values, origins = _effective(values_by_layer, problems)
+    file = _find_file(folder)
+    environment = os.environ if env is None else env
+    configured = [
+        *_from_file(file, problems),
+        *_from_environment(environment, problems),
+        *_flatten(code or {}, lambda _: "code", problems),
+        *_flatten(cli or {}, lambda _: "-D", problems),
+    ]
+    values, origins = _effective(configured, problems)
     _check_together(values, origins, problems)
     if problems:
         head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
         raise Invalid(
             "\n".join([f"{head}:", *(f"  - {problem}" for problem in problems)]),
-            help="`tidegate config` shows every key with its value and where that came from",
+            help="`tidegate config` shows every key with its value and origin",
             reason="BAD_SETTINGS",
         )
     return _settings(values, origins, file.parent if file else folder)
+
+
+def _find_file(folder: Path) -> Path | None:
+    for parent in (folder, *folder.parents):
+        file = parent / FILE_NAME
+        if file.is_file():
+            return file
+    return None
 
 
 def _from_file(file: Path | None, problems: list[str]) -> Iterable[_LayeredValue]:
@@ -98,7 +104,7 @@ def _from_file(file: Path | None, problems: list[str]) -> Iterable[_LayeredValue
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """Return the line of each plainly written key; empty if multi-line texts could mislead."""
+    """Return the line of each plainly written key. Empty if the file may have multi-line texts, which could mislead."""
     if '"""' in text or "'''" in text:
         return {}
     section, lines = "", {}
@@ -117,8 +123,8 @@ def _from_environment(env: Mapping[str, str], problems: list[str]) -> Iterable[_
             continue
         key = variables.get(name)
         if key is None:
-            near = _did_you_mean(name, sorted({*variables, *OTHER_VARIABLES}), ENV_PREFIX)
-            problems.append(f"{name} is no setting of tidegate{near}; unset or rename it")
+            suggestion = _did_you_mean(name, sorted({*variables, *OTHER_VARIABLES}), ENV_PREFIX)
+            problems.append(f"{name} is not a setting of tidegate{suggestion}; unset or rename it")
         elif not key.table:
             yield _LayeredValue(key.name, env[name], name)
         else:
@@ -151,8 +157,8 @@ def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems
                 f" (on the command line: -D {path}.NAME=VALUE)"
             )
         elif path not in KEYS and value != {}:
-            wrong = f"{path} = {_short(path, value)} ({origin(path)})"
-            problems.append(f"{wrong}: there is no such setting{_did_you_mean(path, KEYS)}")
+            setting = f"{path} = {_short(path, value)} ({origin(path)})"
+            problems.append(f"{setting}: no such setting{_did_you_mean(path, KEYS)}")
 
 
 def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -165,7 +171,7 @@ def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 
 def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Check each value; return the values, the last layer winning, and where each came from."""
+    """Check each value. Return the effective values, where later layers win, and the origin of each."""
     values: dict[str, Any] = {key.name: {} if key.table else key.default for key in KEYS.values()}
     origins = {key.name: "default" for key in KEYS.values()}
     for key in KEYS.values():
@@ -188,7 +194,7 @@ def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tupl
 
 
 def _check_together(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """Check settings that depend on each other, and fill in the default that follows another value."""
+    """Check settings that depend on each other, and fill in a default that depends on another value."""
     if values["max_unpublished"] is None:
         values["max_unpublished"] = values["num_retained"]
         origins["max_unpublished"] = "default (= num_retained)"
@@ -214,7 +220,7 @@ def _check_together(values: dict[str, Any], origins: dict[str, str], problems: l
 
 
 def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """Check `spark.master` and `spark.remote` against the mode, which says who starts Spark."""
+    """Check `spark.master` and `spark.remote` against the mode, which determines how Spark is started."""
     mode, master = values["spark.mode"], values["spark.master"]
     why = f"because spark.mode = {mode!r} ({origins['spark.mode']})"
     if mode == "local" and not master.startswith("local"):
@@ -224,40 +230,40 @@ def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list
         )
     if mode == "submit" and values["spark.remote"] is not None:
         problems.append(
-            f"spark.remote ({origins['spark.remote']}): expected none, {why} starts a Spark of its own for each job,"
-            " on spark.master"
+            f"spark.remote ({origins['spark.remote']}): expected none, {why} starts a separate Spark for each job, on"
+            " spark.master"
         )
     _check_jobs(values, origins, problems)
 
 
 def _check_jobs(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
-    """Check each job's own settings of Spark: its keys, and whether the mode can give them to one job alone."""
+    """Check each job's own Spark settings: their keys, and whether the mode can apply them to a single job."""
     mode = values["spark.mode"]
     for entry, value in values["jobs"].items():
         full, key = f"jobs.{entry}", entry.partition(".")[2]
         if not key.startswith("spark."):
             continue
-        shown = f"{full} = {_short(full, value)} ({origins[full]})"
+        setting = f"{full} = {_short(full, value)} ({origins[full]})"
         if key == DRIVER_MEMORY and mode == "submit":
             try:
                 KEYS["spark.memory"].parse(value)
             except InvalidValue:
-                problems.append(f"{shown}: expected {KEYS['spark.memory'].expected}")
+                problems.append(f"{setting}: expected {KEYS['spark.memory'].expected}")
             continue
         if key != DRIVER_MEMORY and not (mode == "submit" and key in OF_THE_CLUSTER):
             try:
                 check_spark_key(key, value)
             except Invalid as error:
                 expected = f" Expected: {error.expected}." if error.expected else ""
-                problems.append(f"{shown}: {error.what}{expected} {error.help}")
+                problems.append(f"{setting}: {error.what}{expected} {error.help}")
                 continue
-        # With -D somebody runs it another way this once, such as in a test: it then does without.
+        # A mode set with -D is for this one run, such as a test, which then ignores the key.
         if mode != "submit" and not is_session_key(key) and origins["spark.mode"] != "-D":
             problems.append(
-                f"{shown}: expected keys of a session, spark.sql.… or spark.databricks.…, because spark.mode ="
+                f"{setting}: expected keys of a session, spark.sql.… or spark.databricks.…, because spark.mode ="
                 f" {mode!r} ({origins['spark.mode']}) runs all jobs in one Spark, whose memory, cores and executors"
-                " they share; set it for all with spark.conf (memory with spark.memory), or give each job a Spark"
-                " application of its own with spark.mode = 'submit'"
+                " they share; set it for all with spark.conf (memory with spark.memory), or run each job as a separate"
+                " Spark application with spark.mode = 'submit'"
             )
 
 
@@ -329,18 +335,20 @@ def _absolute(path: str, project: Path) -> str:
 
 
 def _short(key: str, value: object) -> str:
-    """Show a wrong value in a message: no possible secret, no control characters, not a page long."""
-    meant = key if key in KEYS else next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)), None)
-    table = next((KEYS[name] for name in ("jobs", "spark.conf") if key.startswith(f"{name}.")), KEYS["spark.conf"])
-    harmless = is_harmless_entry(table, key.removeprefix(f"{table.name}."))
-    if (meant is None or KEYS[meant].table) and not harmless:
+    """Return a wrong value for a message: without possible secrets and control characters, and not too long."""
+    likely_keys = [key] if key in KEYS else difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)
+    is_plain = bool(likely_keys) and not KEYS[likely_keys[0]].table
+    table = KEYS["jobs"] if key.startswith("jobs.") else KEYS["spark.conf"]
+    if not is_plain and not is_harmless_entry(table, key.removeprefix(f"{table.name}.")):
         return MASK
     text = without_logins(str(value) if isinstance(value, Path) else ascii(value))
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _did_you_mean(name: str, choices: Iterable[str], prefix: str = "") -> str:
-    """Suggest the nearest name, or list all. The common prefix is ignored: it says nothing about nearness."""
+    """Suggest the closest name, or list all. The common prefix is ignored, since it would make all names close."""
     names = [candidate.removeprefix(prefix) for candidate in choices]
-    near = difflib.get_close_matches(name.removeprefix(prefix), names, n=1, cutoff=0.6)
-    return f"; did you mean {prefix}{near[0]}?" if near else f"; the settings are {', '.join(choices)}"
+    closest = difflib.get_close_matches(name.removeprefix(prefix), names, n=1, cutoff=0.6)
+    if closest:
+        return f"; did you mean {prefix}{closest[0]}?"
+    return f"; the settings are {', '.join(choices)}"

@@ -1,4 +1,4 @@
-"""How often a failed step is tried again, and after which pauses: under Airflow and in `tidegate run` alike."""
+"""How often a failed step is retried, and after which pauses: the same under Airflow and in `tidegate run`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Retries:
     delay: float = 0.0
     """Seconds before the first one."""
     max_delay: float | None = None
-    """Pauses double, up to this one. None: all are alike."""
+    """Pauses double, up to this one. None: all are equal."""
 
     def pauses(self) -> Iterator[float]:
         """Yield the pause before each retry."""
@@ -55,6 +55,6 @@ def retries_of_jobs(settings: RetrySettings) -> Retries:
 
 
 def retries_of_control(settings: RetrySettings) -> Retries:
-    """Return the retries of planning and completing, whatever the strategy: they do not run the pipeline's own code,
-    and take milliseconds as soon as storage answers."""
+    """Return the retries of planning and completing. They do not depend on the strategy, because these steps do not run
+    the pipeline's own code, and take milliseconds as soon as storage answers."""
     return Retries(5, 1.0, max(settings.restart.max_delay, 30.0))

@@ -35,12 +35,12 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What one job has of its own. `spark` may hold a login, like `spark.conf`, and overrides it."""
+    """The settings of one job. `spark` overrides `spark.conf`, and may hold a login like it."""
 
     airflow: Mapping[str, str | int]
-    """Of its task in Airflow: pool, pool_slots, queue, executor, priority_weight, as far as they are set."""
+    """Those for its task in Airflow: pool, pool_slots, queue, executor, priority_weight, if set."""
     spark: Mapping[str, str] = field(repr=False)
-    """Only what the mode can give to a single job."""
+    """Only the settings that the mode can apply to a single job."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ShownSetting:
 
 @dataclass(frozen=True)
 class Settings:
-    """The effective settings of one pipeline, or of none in particular. Durations are in seconds."""
+    """The effective settings of one pipeline, or of no particular one. Durations are in seconds."""
 
     mode: str
     """When rows become visible (config/keys.py: MODES)."""
@@ -82,15 +82,15 @@ class Settings:
     min_pause: float
     max_concurrent_checkpoints: int
     unaligned: bool
-    """Whether a checkpoint may overtake a job that takes channels and is busy with an earlier one."""
+    """Whether a checkpoint may overtake a job that reads channels and is busy with an earlier one."""
     aligned_timeout: float
     """How long it waits for such a job first."""
     tolerable_failed_checkpoints: int
     retention: str
-    """What is kept after `cancel` and after a drain (config/keys.py: RETENTIONS)."""
+    """What is retained after `cancel` and after a drain (config/keys.py: RETENTIONS)."""
     num_retained: int
     retain_for: float
-    """Checkpoints that completed within this time stay, whatever their number."""
+    """Checkpoints that completed within this time stay, regardless of their number."""
     retain_per_day: int
     """How many of the last older checkpoints of each day stay."""
     retain_days: int
@@ -100,12 +100,12 @@ class Settings:
     savepoints_retained: int
     """How many of these savepoints stay."""
     prefer_checkpoint_for_recovery: bool
-    """If the last checkpoint is damaged: whether recovery prefers an ordinary checkpoint to a newer savepoint."""
+    """Whether recovery from a damaged last checkpoint prefers an ordinary checkpoint to a newer savepoint."""
     max_parallelism: int
     allow_non_restored_state: bool
     """Whether the state of an operator that the code no longer has may be dropped."""
     watermark: float
-    """How much later than the newest row a row may come, if its source does not say."""
+    """How much older than the newest row a row may be before it is late, if its source does not say."""
     idle_timeout: float | None
     """How long a source may be without rows before it no longer holds event time back. None: without limit."""
     max_unpublished: int
@@ -119,32 +119,38 @@ class Settings:
     storage: str | None
     """Airflow's connection with the login of object stores: "airflow:ID"."""
     storage_options: Mapping[str, str] = field(repr=False)
-    """With that login, which is looked up when one of them is asked for."""
+    """Includes that login, which is looked up when an option is first read."""
     connections: Mapping[str, str] = field(repr=False)
     spark: SparkOptions
     jobs: Mapping[str, str] = field(repr=False)
     """By "job.option" (config/keys.py: JOB_OPTIONS) or "job.spark.…"."""
     project: Path
     origins: Mapping[str, str] = field(repr=False)
-    """Where each value came from, by key; an entry of a table by "key.entry"."""
+    """The origin of each value, by key; of a table's entry, by "key.entry"."""
 
     def place(self) -> Place:
         """Return the place where relative paths of sources and sinks start."""
         return Place(self.data, self.storage_options, str(self.project), self.connections)
 
     def job(self, name: str) -> JobOptions:
-        """Return what this job has of its own."""
-        own = {entry.partition(".")[2]: value for entry, value in self.jobs.items() if entry.partition(".")[0] == name}
-        airflow = {option: JOB_OPTIONS[option][1](value) for option, value in own.items() if option in JOB_OPTIONS}
-        alone = self.spark.mode == "submit"
-        spark = {key: value for key, value in own.items() if key not in airflow and (alone or is_session_key(key))}
+        """Return the settings of one job."""
+        airflow: dict[str, str | int] = {}
+        spark = {}
+        for entry, value in self.jobs.items():
+            job, _, option = entry.partition(".")
+            if job != name:
+                continue
+            if option in JOB_OPTIONS:
+                airflow[option] = JOB_OPTIONS[option][1](value)
+            elif self.spark.mode == "submit" or is_session_key(option):
+                spark[option] = value
         return JobOptions(airflow, spark)
 
     def job_display_rows(self, name: str) -> dict[str, str]:
-        """Return what this job has of its own, for display."""
+        """Return the settings of one job, for display."""
         options = self.job(name)
-        own = {**options.airflow, **options.spark}
-        return {key: _public(KEYS["jobs"], f"{name}.{key}", str(value)) for key, value in sorted(own.items())}
+        values = {**options.airflow, **options.spark}
+        return {key: _public(KEYS["jobs"], f"{name}.{key}", str(value)) for key, value in sorted(values.items())}
 
     def display_rows(self) -> list[ShownSetting]:
         """Return every effective value with its origin, for display."""
@@ -160,7 +166,7 @@ class Settings:
         return rows
 
     def record(self) -> dict[str, Any]:
-        """Return what a plan records: every value in a form that settings accept, without secrets."""
+        """Return the settings as a plan records them: every value in a form that settings accept, without secrets."""
         recorded: dict[str, Any] = {}
         for key in KEYS.values():
             value = self._value(key.name)
@@ -201,7 +207,7 @@ def is_harmless_entry(key: Key, name: str) -> bool:
 
 
 def masked(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Mask the settings that a plan has recorded: earlier versions of tidegate masked less of them."""
+    """Mask the settings that a plan has recorded, because earlier versions of tidegate masked fewer of them."""
     return {name: _masked(name, value) for name, value in record.items()}
 
 

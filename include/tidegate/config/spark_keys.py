@@ -11,8 +11,8 @@ __all__ = ["FIXED", "OF_THE_CLUSTER", "STATIC_SQL_KEYS", "check_spark_key", "is_
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _COMMITTER = "mapreduce.fileoutputcommitter"
 
-# What the user cannot change, and why. The first value is ours, the others are as safe. Keys that begin with
-# mapreduce are Hadoop's: the user may also have written them with `spark.hadoop.` in front.
+# Settings that the user cannot change, and why. The first value is tidegate's, the others are as safe. Keys that begin
+# with mapreduce are Hadoop's: the user may also have written them with the prefix `spark.hadoop.`.
 FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "spark.sql.session.timeZone": (("UTC",), "days and hours must not depend on who runs the job"),
     "spark.sql.parquet.outputTimestampType": (("TIMESTAMP_MICROS",), "the Delta log needs their statistics"),
@@ -34,22 +34,22 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
         "a staged folder must hold exactly the files of successful tasks",
     ),
     "spark.sql.catalog.spark_catalog": ((_DELTA_CATALOG,), "tables are Delta tables"),
-    "spark.ui.enabled": (("false",), "the web UI asks nobody who they are"),
+    "spark.ui.enabled": (("false",), "the web UI authenticates no user"),
     "spark.driver.host": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
     "spark.driver.bindAddress": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
     "spark.connect.grpc.binding.address": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
-    "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and tells which"),
+    "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and reports it"),
 }
 
-# Settings that have another way to be set. The text completes "Use …".
+# Settings that are set in another way. The text completes "Use …".
 _ELSEWHERE = {
     "spark.master": "the setting `master`",
     "spark.driver.memory": "the setting `memory`",
     "spark.remote": "the setting `remote`",
     "spark.api.mode": "the setting `mode`",
-    "spark.connect.authenticate.token": "the token that is made anew for each server; there is nothing to set",
+    "spark.connect.authenticate.token": "the token that is generated for each server; nothing has to be set",
     "spark.connect.grpc.interceptor.classes": "a server of your own and the setting `remote`",
-    "spark.submit.deployMode": "mode submit as it is: the driver runs beside the task, so that it ends with the task",
+    "spark.submit.deployMode": "mode submit as it is: the driver runs next to the task, so that it ends with the task",
     "spark.pyspark.python": "the Python that runs tidegate: workers must be the same",
     "spark.pyspark.driver.python": "the Python that runs tidegate: workers must be the same",
     "spark.jars.packages": "`spark.jars` with files: nothing is downloaded at run time",
@@ -87,9 +87,9 @@ _FORMS = {
     "spark.driver.cores": (_COUNT, "a whole number, at least 1"),
     "spark.cores.max": (_COUNT, "a whole number, at least 1"),
 }
-"""What executors are asked for most. A slip is found here, and not when a job starts a Spark of its own."""
+"""The most used settings of executors. A typo is reported here, before a job starts its own Spark."""
 _KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
-# Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
+# If executors are on other machines, only the user knows how they reach the driver, and where their Python is.
 OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
 
@@ -111,11 +111,11 @@ def check_spark_key(key: str, value: str) -> None:
         raise Invalid(
             f"{key} cannot be set to {value!r}: {why}.",
             expected=" or ".join(values),
-            help="Leave it out; a stage that needs it otherwise converts in its own code.",
+            help="Omit it; a stage that needs another value converts in its own code.",
         )
 
 
 def is_session_key(key: str) -> bool:
-    """Return whether sessions of one server may differ in it. All other keys make a server, or an application, what it
-    is."""
+    """Return whether sessions of one server may have different values of this key. All other keys apply to a whole
+    server or application."""
     return key.startswith(_SESSION_PREFIXES) and not key.startswith(_SERVER_PREFIXES) and key not in STATIC_SQL_KEYS
