@@ -118,9 +118,9 @@ def test_a_failed_run_whose_input_is_in_a_later_checkpoint_is_not_red_when_clear
     coordinator_of(dag, context(dag)).abort(failed, "JOB_FAILED", "the disk is full", counts=True)
     later = completed(dag, context(dag, "second", **{**hour(2), "data_interval_end": DAY + timedelta(hours=4)}))
     cleared = context(dag, "first", **hour(2))
-    with pytest.raises(AirflowSkipException, match=f"checkpoint {later} went past it"):
+    with pytest.raises(AirflowSkipException, match=f"checkpoint {later} passed it"):
         dag.task_dict["trigger"].execute(cleared)
-    assert f"checkpoint {later} went past it" in cleared["ti"].left["failure"], "word for `complete`"
+    assert f"checkpoint {later} passed it" in cleared["ti"].left["failure"], "word for `complete`"
     with pytest.raises(AirflowSkipException, match="because task trigger is skipped"):
         ended(dag, cleared, trigger="skipped", job_main="skipped")
     with pytest.raises(AirflowFailException, match="the disk is full"):

@@ -230,13 +230,13 @@ class Trial:
     # -- cuts of its own ---------------------------------------------------------------------------------------
 
     def differs_only_as_named(self, line: OpenBackfill) -> None:
-        """Compare a line with cuts of its own with the pipeline."""
+        """Compare a line with --cuts own with the pipeline."""
         if any(plan.quarantine_all for plan in RecordedPlans(self.play.ledger, line.record.origin).counting()):
             return  # a person has chosen that, and has approved the same of the line
         named = outlook(self.play.coordinator(), line.record.origin)["may_differ"]
         wanted, found = self._since(self.held(), line), held_by_line(line)
         wanted.memory = found.memory = {}
-        self.told.compare("with cuts of its own", wanted, found, that_may_differ(self.play, named))
+        self.told.compare("with --cuts own", wanted, found, that_may_differ(self.play, named))
 
     def is_swapped_in(self, line: OpenBackfill) -> None:
         """Swap in what has other rows than the pipeline: it has these then, and gates remember what they did."""

@@ -370,7 +370,7 @@ def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_ala
         day.coordinator().retire()  # the target goes once the rollback's entry is gone
 
     day.weather.before("read checkpoints/00000002/acks/main.json", others)
-    with pytest.raises(Unavailable, match="was retired meanwhile"):
+    with pytest.raises(Unavailable, match="has just been retired"):
         day.trigger("g")
     assert day.checkpoint("g") == 8
     live = day.tables["out"].live()

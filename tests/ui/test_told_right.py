@@ -49,7 +49,7 @@ def test_a_hold_names_its_rule_its_time_limit_and_what_follows_and_leads_to_the_
     id = hold(world, limit_s=3600)
     for where in ("overview", f"checkpoint/{id}"):
         shows(page, served, where, "Gate enough holds it because of positive: 2 of 9 rows.")
-        page.has("If nobody answers by ", "main")
+        page.has("Without an answer by ", "main")
         page.has(" UTC, it is rejected.", "main")
     shows(page, served, "overview", "holds it")
     linked = page.run("[...document.querySelectorAll(\".banner a[href*='/tasks/']\")].map((each) => each.pathname)")

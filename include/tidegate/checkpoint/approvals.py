@@ -1,7 +1,7 @@
-"""Checkpoints that wait for a person: answer them, and apply the time limit if nobody does (docs/protocol.md, D5).
+"""Approvals and rejections of held checkpoints, by a person or by the time limit (docs/protocol.md, D5).
 
-The answer is one record, created if absent. A click in Airflow, a command and the time limit race on it; the losers
-obey it.
+The answer is one record, created if absent. A click in Airflow, a command and the time limit race to create it; the
+losers obey it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 HELD = "HELD"
-"""The reason why a checkpoint with all its acks is still open."""
+"""The reason for which a checkpoint with all its acks is still open."""
 TIME_LIMIT = "the time limit"
 
 
@@ -46,13 +46,15 @@ def answer(ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str,
 
 
 def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[Holding]]:
-    """Return the checkpoint, and what waits for an answer at one gate, or at all. Raise Rejected if nothing does."""
+    """Return the checkpoint, and its unanswered verdicts at one gate, or at all. Raise Rejected if it has none."""
     entry = ledger.entry(id)
     if entry is None or not entry.open:
         if entry is None:
-            state = "is not there"
+            state = "does not exist"
+        elif entry.decision is None:
+            state = "is not a checkpoint"
         else:
-            state = f"is {entry.decision.outcome if entry.decision else 'no checkpoint'}"
+            state = f"is {entry.decision.outcome}"
         raise Rejected(
             f"checkpoint {id} {state}",
             expected="one that a gate holds",
@@ -66,7 +68,7 @@ def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[H
 
 
 def carry(ledger: Ledger, id: int, holding: Holding, *, by: str, note: str) -> Answer:
-    """Approve what was approved elsewhere. Return the answer that counts."""
+    """Approve a verdict for which an approval carries over from elsewhere. Return the answer that counts."""
     return _create(ledger, id, holding, approve=True, by=by, note=note)
 
 
@@ -80,9 +82,10 @@ def _create(ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str
 def _refuse(entry: Entry, gate: str | None) -> None:
     reply = entry.answers.get(gate or "")
     if gate is not None and reply is not None:
+        outcome = "approved" if reply.approve else "rejected"
         raise Rejected(
-            f"checkpoint {entry.id} was {'approved' if reply.approve else 'rejected'} at gate {gate!r} by {reply.by}",
-            expected="a verdict that nobody has answered yet",
+            f"checkpoint {entry.id} was {outcome} at gate {gate!r} by {reply.by}",
+            expected="a verdict without an answer",
             help="nothing to do: the first answer counts",
             reason="ANSWERED",
         )
@@ -91,7 +94,7 @@ def _refuse(entry: Entry, gate: str | None) -> None:
         raise Invalid(
             f"checkpoint {entry.id} has no verdict of a gate {gate!r}",
             expected=" or ".join(gates) or "a job that has judged its rows",
-            help=f"`tidegate explain` tells what checkpoint {entry.id} waits for",
+            help=f"`tidegate explain` shows what checkpoint {entry.id} waits for",
             reason="NO_SUCH_GATE",
         )
     raise Rejected(
@@ -103,42 +106,47 @@ def _refuse(entry: Entry, gate: str | None) -> None:
 
 
 def answer_overdue(ledger: Ledger, undecided: Undecided) -> bool:
-    """Let the time limit answer where it has passed, by the store's clock. Return whether it has answered anything."""
+    """Answer verdicts whose time limit has passed, by the store's clock. Return whether any was answered."""
     answered = False
     for holding in undecided.holding:
         rule, age = holding.verdict.hold, ledger.age_of_ack(undecided.id, holding.job)
         if rule is not None and rule.limit_s is not None and age is not None and age > rule.limit_s:
-            note = f"nobody answered within {rule.limit_s:g} s"
+            note = f"no answer within {rule.limit_s:g} s"
             _create(ledger, undecided.id, holding, approve=rule.default == "approve", by=TIME_LIMIT, note=note)
             answered = True
     return answered
 
 
 def awaits_person(entry: Entry) -> bool:
-    """Return whether the entry waits for a person, or only for the decision that follows from the answers.
+    """Return whether the entry waits for a person, or for the decision that follows from the answers.
 
-    Nobody may give up such an entry, whatever its other jobs have done.
+    Such an entry must not be given up, even if its other jobs have expired.
     """
-    if not entry.open or unanswered(entry):
-        return entry.open
-    whole = all(job in entry.acks or job in entry.overtaken for job in entry.plan.acks)
-    verdicts = (verdict for acked in entry.acks.values() for verdict in acked.ack.gates.values())
-    return whole and any(verdict.outcome == "hold" for verdict in verdicts)
+    if not entry.open:
+        return False
+    if unanswered(entry):
+        return True
+    if any(job not in entry.acks and job not in entry.overtaken for job in entry.plan.acks):
+        return False
+    verdicts = [verdict for acked in entry.acks.values() for verdict in acked.ack.gates.values()]
+    return any(verdict.outcome == "hold" for verdict in verdicts)
 
 
 def pending_approvals_text(view: View, ids: Iterable[int], command: Callable[[int], str] = lambda id: "") -> str:
-    """Describe which of these entries are held, and by which gates; "" if none is. command: what is said of how."""
+    """Describe which of these entries are held, and by which gates, or return "". command: text to append to each."""
     texts = []
-    for entry in filter(None, map(view.get, ids)):
-        gates = ", ".join(repr(holding.gate) for holding in unanswered(entry)) if entry.open else ""
+    for entry in map(view.get, ids):
+        if entry is None or not entry.open:
+            continue
+        gates = ", ".join(repr(holding.gate) for holding in unanswered(entry))
         if gates:
-            held = f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it"
-            texts.append(held + command(entry.id))
+            text = f"checkpoint {entry.id} is held by gate {gates}, until a person approves or rejects it"
+            texts.append(text + command(entry.id))
     return "; ".join(texts)
 
 
 def hold_text(entry: Entry) -> str:
-    """Describe the rules that hold an entry, and what happens if nobody answers."""
+    """Describe the rules that hold an entry, and what happens at the time limit."""
     texts = []
     for holding in unanswered(entry):
         rules = [f"{rule.rule}: {rule.why}" for rule in holding.verdict.broken if rule.policy == "hold"]
@@ -147,12 +155,12 @@ def hold_text(entry: Entry) -> str:
         limit = deadline(entry, holding)
         if limit is not None:
             default = "approved" if holding.verdict.hold and holding.verdict.hold.default == "approve" else "rejected"
-            texts.append(f"If nobody answers by {limit:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
+            texts.append(f"Without an answer by {limit:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
     return " ".join(texts)
 
 
 def deadline(entry: Entry, holding: Holding) -> datetime | None:
-    """Return when the time limit answers, by the clock of the ack's writer; None if it never does."""
+    """Return when the time limit answers, by the clock of the ack's writer, or None if it never does."""
     rule, acked = holding.verdict.hold, moment_of(entry.acks[holding.job].ack.created)
     if rule is None or rule.limit_s is None or acked is None:
         return None
@@ -161,5 +169,7 @@ def deadline(entry: Entry, holding: Holding) -> datetime | None:
 
 def sync_answers(ledger: Ledger, entry: Entry | None) -> None:
     """W2: sync the answers, approvals as well as rejections, before the decision that follows from them."""
-    for answer in entry.answers.values() if entry is not None else ():
+    if entry is None:
+        return
+    for answer in entry.answers.values():
         ledger.sync_answer(answer)

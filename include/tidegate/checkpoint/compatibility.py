@@ -1,7 +1,7 @@
 """Check whether the code can continue from a checkpoint, before anything is planned.
 
 The trigger checks each plan; `tidegate check` checks before a deploy. Additions are allowed: new sources begin at their
-beginning, new operators with an empty state (unless they follow one that takes rows back), new sinks with the next
+beginning, new operators with an empty state (unless they follow one that retracts rows), new sinks with the next
 checkpoint. Losses must be allowed by the setting allow_non_restored_state. How operators treat the types of their
 inputs is only known when they run, so that is checked there (operators/inputs.py: recalled).
 """
@@ -63,8 +63,9 @@ __all__ = [
 
 
 PUT_BACK = (
-    "put the sink back, run once more, then remove it; or, if its table can never take them, let go of these rows with "
-    "the setting allow_non_restored_state, once: they are in no table then, and the sink comes back under another name"
+    "put the sink back, run once, then remove it; or, if its table can never take these rows, drop them with the "
+    "setting allow_non_restored_state, once: they are then in no table, and the sink needs another name if it is added "
+    "again"
 )
 
 
@@ -79,7 +80,7 @@ def refusals(
 ) -> Iterator[Invalid]:
     """Yield every reason why this code cannot plan on `base`.
 
-    changes: the sources moved or dropped since then. forks: the code is a new pipeline's, which is to begin there.
+    changes: the sources moved or dropped since then. forks: the code is that of a fork, which begins there.
     """
     acks = acks_of(ledger, base)
     memory = {name: state for ack in acks for name, state in ack.memory.items()}
@@ -102,10 +103,10 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
+        lines = [f"the code cannot continue from checkpoint {id}:"]
+        lines += [f"{error.reason}: {error.what}" for error in errors]
         raise Invalid(
-            "\n    ".join(
-                [f"the code cannot continue from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in errors)]
-            ),
+            "\n    ".join(lines),
             expected="code whose sources, operators and sinks have the same meaning as before, or additional ones",
             help="\n    ".join(dict.fromkeys(error.help for error in errors)),
             reason="INCOMPATIBLE",
@@ -133,7 +134,7 @@ def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
 
 
 def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -> list[str]:
-    """Describe what is new in the code since the checkpoint, and what is gone."""
+    """Describe the additions to the code since the checkpoint, and the removals."""
     sources, tables = set(planned_ranges(base, changes)), set(base.plan.commits)
     lines = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
     for name in graph.tables:
@@ -141,74 +142,81 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
             kind = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
             lines.append(f"{kind} is new: it begins with the next checkpoint")
     removed_sinks = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
-    lines += [f"sink {name} is gone: its table stays as it is" for name in removed_sinks]
+    lines += [f"sink {name} is removed: its table stays as it is" for name in removed_sinks]
     removed = sorted(sources - set(graph.sources))
-    lines += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
+    lines += [f"source {name} is removed: its position is forgotten" for name in removed]
     lines += [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in find_unused_states(graph, base)]
     return lines + [f"the state of hook {name} is left behind" for name in find_unused_hooks(graph, base)]
 
 
 def growing(graph: Graph) -> list[str]:
-    """Return the operators whose state grows as long as new keys or rows come, with what to do about it."""
-    needed = {
-        uid: f"{stage.title} retracts its rows"
-        for stage in graph.operators
-        for stream in stage.inputs
-        if stage.keeps_state and stream in graph.updating
-        for uid in graph.replacers(stream)
-    }
-    needed |= {
-        against: f"gate {gated.name!r} compares with all of it"
-        for gated in graph.gates
-        if isinstance(against := getattr(gated.gate, "against", None), str)
-    }
+    """Return warnings about operators whose state grows as long as new keys or rows arrive, with advice."""
+    reasons_to_keep = _reasons_to_keep_state(graph)
     warnings = []
     for stage in graph.operators:
         growth = stage.spec.growth
         if stage.spec.note is not None:
             warnings.append(f"{stage.title}: {stage.spec.note}")
             continue
-        if stage.keeps_state and (values := growth.keeps_per_key) is not None:
-            advice = "if one always gets rows with new values, use approx_count_distinct"
-            warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
-        if not stage.keeps_state or (kept := growth.keeps) is None:
+        if not stage.keeps_state:
             continue
-        why = "its input replaces rows" if graph.updating.intersection(stage.inputs) else needed.get(stage.name)
+        if growth.keeps_per_key is not None:
+            advice = "if one always gets rows with new values, use approx_count_distinct"
+            warnings.append(f"{stage.title} keeps {growth.keeps_per_key} until its key is forgotten: {advice}")
+        if growth.keeps is None:
+            continue
+        why = reasons_to_keep.get(stage.name)
+        if graph.updating.intersection(stage.inputs):
+            why = "its input replaces rows"
         if why is not None:
             advice = f"it cannot have state_ttl, because {why}; use windows, or keys whose number is bounded"
         else:
             advice = f"with {growth.remedy}, what has not changed for that long is dropped"
-        warnings.append(f"{stage.title} permanently keeps {kept}: {advice}")
+        warnings.append(f"{stage.title} permanently keeps {growth.keeps}: {advice}")
     return warnings
 
 
+def _reasons_to_keep_state(graph: Graph) -> dict[str, str]:
+    """Return, by uid, why an operator's state must not expire: other parts of the graph rely on it."""
+    reasons = {}
+    for stage in graph.operators:
+        for stream in stage.inputs:
+            if stage.keeps_state and stream in graph.updating:
+                for uid in graph.replacers(stream):
+                    reasons[uid] = f"{stage.title} retracts its rows"
+    for gated in graph.gates:
+        against = getattr(gated.gate, "against", None)
+        if isinstance(against, str):
+            reasons[against] = f"gate {gated.name!r} compares with all of it"
+    return reasons
+
+
 def unordered(graph: Graph) -> list[str]:
-    """Return the operators that keep the first row of each key, where nothing says which of a checkpoint's rows is the
-    first."""
+    """Return warnings about operators that keep the first row of each key without an order that defines it."""
     by_stream = lag_by_source(graph.sources, graph.stages)
-    makers = {stream: stage for stage in graph.stages for stream in stage.produces}
+    producers = {stream: stage for stage in graph.stages for stream in stage.produces}
     warnings = []
     for stage in graph.operators:
         operator, stream = stage.operator, stage.inputs[0]
         if not isinstance(operator, Deduplicate) or operator.within is not None:
             continue
-        maker = makers.get(stream)
-        columns = outputs_of(maker.function) if isinstance(maker, StageNode) else None
+        producer = producers.get(stream)
+        columns = outputs_of(producer.function) if isinstance(producer, StageNode) else None
         only_keys = columns is not None and columns <= {name.casefold() for name in operator.by}
         if only_keys or operator.event_time or column_of(by_stream.get(stream, {}), graph.sources) is not None:
             continue
         keys = ", ".join(operator.by)
         warnings.append(
-            f"{stage.title} keeps one row of each {keys}, that of the first checkpoint that has one; of several there "
-            "any one, for without event time none is the first. If such rows differ in other columns, it depends on "
-            "how the input is cut into checkpoints which one stays: name event_time, or say which by "
+            f"{stage.title} keeps one row of each {keys}, from the first checkpoint that has one. If that has several, "
+            "it keeps any of them, because without event time none is the first. If such rows differ in other columns, "
+            "the result depends on how the input is cut into checkpoints: name event_time, or choose the row with "
             f'top_n(1, by="{keys}", order_by="…"), which replaces rows'
         )
     return warnings
 
 
 def unknown_deletes(graph: Graph, ledger: Ledger, base: Entry) -> list[str]:
-    """Return the sinks that have removed rows before anybody remembered them, and up to which checkpoint."""
+    """Return warnings about sinks that removed rows before removals were remembered, and up to which checkpoint."""
     memory = {name: state for ack in acks_of(ledger, base) for name, state in ack.memory.items()}
     warnings = []
     for stage in graph.operators:
@@ -218,8 +226,8 @@ def unknown_deletes(graph: Graph, ledger: Ledger, base: Entry) -> list[str]:
         since = memory.get(stage.name, {}).get(SINCE, base.id + 1)
         if since:
             warnings.append(
-                f"sink {operator.sink!r}: rows that were removed up to checkpoint {since - 1} are not known: a row of "
-                f"such a key that comes late is added, though it may be older than its removal"
+                f"sink {operator.sink!r}: rows that were removed up to checkpoint {since - 1} are unknown: a late row "
+                f"of such a key is added, though it may be older than its removal"
             )
     return warnings
 
@@ -229,13 +237,13 @@ def check_targets(
 ) -> None:
     """Check that every target can be published to, before any work is done for it.
 
-    heads: of those that were just looked at. uid: the pipeline's, if the caller has just read it.
+    heads: of the tables that were just read. uid: the pipeline's, if the caller has just read it.
     """
     uid = uid or ledger.start().uid
-    _try_out(graph, ledger, place, uid)
+    _test_stores(graph, ledger, place, uid)
     for name, sinking in graph.tables.items():
-        seen = heads.get(name) if heads is not None else None
-        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, known_head=seen))
+        head = heads.get(name) if heads is not None else None
+        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, known_head=head))
 
 
 def check_gates(graph: Graph, place: Place) -> None:
@@ -244,7 +252,7 @@ def check_gates(graph: Graph, place: Place) -> None:
         gated.gate.check(GateContext(graph.name, gated.name, place))
 
 
-def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
+def _test_stores(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
     """Test each object store of the ledger and of tables once, also for pipelines started before this test existed."""
     tests: dict[str, Callable[[], None]] = {}
     if is_url(ledger.home) and isinstance(ledger.store, ObjectStore):
@@ -263,8 +271,8 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
 
 
 def declaration_of(pipeline: PipelineContext) -> str:
-    """Return a fingerprint of everything that an error of the declaration may depend on, and that can be seen without
-    Spark: code, settings, suites, and how the sinks' tables are defined."""
+    """Return a fingerprint of everything that an error of the declaration may depend on and that is known without
+    Spark: code, settings, suites, and the definitions of the sinks' tables."""
     suites = {
         gated.name: gated.gate.declared_elsewhere(GateContext(pipeline.graph.name, gated.name, pipeline.place))
         for gated in pipeline.graph.gates
@@ -278,21 +286,21 @@ def declaration_of(pipeline: PipelineContext) -> str:
 
 
 def _table_definition(sink: Sink, context: SinkContext) -> Json | None:
-    """Return what no commit of rows changes: others may add rows to the table as often as they like."""
+    """Return the table's metadata, which commits of rows by other writers do not change."""
     from tidegate.delta.log.snapshot import Snapshot
 
     try:
         table = sink.head(context).opened
     except TidegateError:
         return None
-    if not isinstance(table, Snapshot):  # not a Delta table: what is wrong there, the target says itself
+    if not isinstance(table, Snapshot):  # not a Delta table: such a target reports its errors itself
         return None
     properties = dict(table.configuration)
     return {"id": table.table_id, "schema": table.schema, "by": list(table.partition_by), "properties": properties}
 
 
 def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:
-    """Let triggers refuse this declaration from now on, with these words. id: the checkpoint that it cannot make."""
+    """Record that triggers are to refuse this declaration, with this error. id: the checkpoint that it cannot make."""
     declined = Declined(
         **stamp(seams.new_id()),
         id=id,
@@ -306,10 +314,10 @@ def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:
 
 
 def declined_error(pipeline: PipelineContext, view: View | None = None) -> Invalid | None:
-    """Return why this declaration cannot make a checkpoint, if a job has found that. None: nobody knows of anything, or
-    it has changed since, or has made a checkpoint after all.
+    """Return why this declaration cannot make a checkpoint, if a job has found that. None if no error is known, or if
+    the declaration has changed or completed a checkpoint since.
 
-    view: the log, if the caller has just read it. A pipeline whose last checkpoint has completed reads nothing more.
+    view: the log, if the caller has just read it. If its last entry is a completed checkpoint, nothing more is read.
     """
     view = view if view is not None else pipeline.ledger.view()
     last = view.last_completed
@@ -320,11 +328,11 @@ def declined_error(pipeline: PipelineContext, view: View | None = None) -> Inval
         return None
     if declined.declaration != declaration_of(pipeline):
         return None
-    again = "if that was mended elsewhere than in the code, its settings and suites: tidegate check MODULE:PIPELINE"
+    retry = "if it was fixed outside the code, its settings and suites: tidegate check MODULE:PIPELINE"
     return Invalid(
         declined.what,
         expected=declined.expected,
-        help="\n    ".join(filter(None, (declined.help, again))),
+        help="\n    ".join(filter(None, (declined.help, retry))),
         reason=declined.reason,
     )
 
@@ -343,15 +351,14 @@ def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> 
 
 
 def find_unused_states(graph: Graph, base: Entry) -> list[str]:
-    """Return the states of the base whose operators the code no longer has. Those that the graph had put in front of
-    sinks do not count: they come and go with what the sinks need."""
-    gone = (name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
-    return sorted(name for name in gone if name.rpartition(".")[2] not in IMPLIED)
+    """Return the states of the base whose operators the code no longer has. Operators that the graph adds in front of
+    sinks do not count: the sinks' needs determine them."""
+    unused = (name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
+    return sorted(name for name in unused if name.rpartition(".")[2] not in IMPLIED)
 
 
 def find_unused_hooks(graph: Graph, base: Entry) -> list[str]:
-    """Return the hooks whose state the base has, and the next plan would not have. A hook that stored nothing loses
-    nothing."""
+    """Return the hooks that have state in the base but would have none in the next plan. Empty state is no loss."""
     if graph.hooks_elsewhere:
         return []
     storing = {hook.name for hook in graph.hooks if hook.on_trigger is not None}
@@ -364,24 +371,23 @@ def _operator_of(state: str) -> str:
 
 
 def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, Json]) -> Iterator[Invalid]:
-    """Refuse if an operator with state is gone or has another uid, unless its state may be left behind."""
+    """Refuse if an operator with state is removed or has another uid, unless its state may be lost."""
     lost = find_unused_states(graph, base)
     if not lost or may_lose(config):
         return
     declared = [stage for stage in graph.operators if not stage.spec.is_implied]
     new = [stage for stage in declared if not set(stage.states).intersection(base.plan.commits)]
-    rename = [
-        f'write uid="{uid}" at {stage.title}, if that is the one'
-        for uid in dict.fromkeys(map(_operator_of, lost))
-        for stage in new
-        if same_meaning(graph, stage, uid, memory)
-    ]
+    remedies = []
+    for uid in dict.fromkeys(map(_operator_of, lost)):
+        for stage in new:
+            if same_meaning(graph, stage, uid, memory):
+                remedies.append(f'write uid="{uid}" at {stage.title}, if that is the same one')
+    remedy = ", or ".join(remedies) or "put it back under its uid"
     yield Invalid(
         f"checkpoint {base.id} has state of {', '.join(name.removeprefix(STATE) for name in lost)}, which "
         f"pipeline {graph.name!r} no longer has",
         expected="every operator with state, under the uid that it had",
-        help=f"{', or '.join(rename) or 'put it back under its uid'}; or let go of what it remembers, with the setting "
-        "allow_non_restored_state",
+        help=f"{remedy}; or drop its state, with the setting allow_non_restored_state",
         reason="STATE_REMOVED",
     )
 
@@ -395,35 +401,36 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         yield Invalid(
             f"checkpoint {base.id} has a quarantine of gate {names}, which pipeline {graph.name!r} no longer has, and "
             f"gate {', '.join(new)} is new",
-            expected="every gate that quarantines rows under the name that it had",
+            expected="every gate that quarantines rows, under the name that it had",
             help=f'if it is the same gate, write name="{lost[0].removeprefix(QUARANTINE)}" there; if it is another '
-            "one, say allow_non_restored_state once: what was quarantined stays in its table, and is not released",
+            "one, set allow_non_restored_state once: quarantined rows stay in the old table, and are not released",
             reason="GATE_REMOVED",
         )
 
 
 def _lost_hooks(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
-    """Refuse if a hook with state is gone or has another name, or stores nothing any more, unless its state may be left
-    behind: what it stands for outside could never be restored to that checkpoint again."""
+    """Refuse if a hook with state is removed or renamed, or no longer stores state, unless its state may be lost: the
+    external system behind it could never be restored to that checkpoint again."""
     lost = find_unused_hooks(graph, base)
     if not lost or may_lose(config):
         return
     new = [hook.name for hook in graph.hooks if hook.on_trigger is not None and hook.name not in base.plan.hooks]
-    mute = [hook.name for hook in graph.hooks if hook.name in lost]
+    without_trigger = [hook.name for hook in graph.hooks if hook.name in lost]
     remedies = [f'name hook {name!r} "{lost[0]}" again, if it is the same one' for name in new]
-    remedies += [f"give hook {name!r} its on_trigger back" for name in mute]
+    remedies += [f"give hook {name!r} its on_trigger back" for name in without_trigger]
+    remedy = ", or ".join(remedies) or "put it back under its name"
     yield Invalid(
         f"checkpoint {base.id} has state of hook {', '.join(lost)}, which pipeline {graph.name!r} no longer stores",
         expected="every hook with state, under the name that it had, and with on_trigger",
-        help=f"{', or '.join(remedies) or 'put it back under its name'}; or let go of what it stored, with the setting "
-        "allow_non_restored_state, once: if the name comes back, it begins without state",
+        help=f"{remedy}; or drop its state, with the setting allow_non_restored_state, once: if the name is used "
+        "again, it begins without state",
         reason="HOOK_REMOVED",
     )
 
 
 def may_lose(config: Json) -> bool:
-    """Return whether the checkpoint may lose what the code no longer has: positions, states of operators and hooks,
-    quarantines, pending rows."""
+    """Return whether the checkpoint may lose the positions, the states of operators and hooks, the quarantines and the
+    pending rows of parts that were removed from the code."""
     return bool(config.get("allow_non_restored_state", False))
 
 
@@ -443,31 +450,21 @@ def _refuse_other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[In
 def _sources(
     graph: Graph, config: Json, base: Entry, changes: Sequence[SourceChange], *, forks: bool
 ) -> Iterator[Invalid]:
-    """Refuse if a source is gone, or its position means nothing to it."""
+    """Refuse if a source is removed, or if its position is of another kind."""
     declared = planned_ranges(base, changes)
-    if still_there := list(_refuse_lost_source(graph, base, changes, declared)):
-        yield from still_there  # code from before the change: all else follows from that
+    still_declared = list(_refuse_lost_source(graph, base, changes, declared))
+    if still_declared:
+        yield from still_declared  # the code is from before the change, which explains all other differences
         return
     removed = sorted(set(declared) - set(graph.sources))
     if removed and not may_lose(config):
-        new = sorted(name for name in graph.sources if name not in declared)
-        renamed = [
-            f"tidegate source move MODULE:PIPELINE {old} {name}"
-            for old in removed
-            for name in new
-            if graph.sources[name].source.kind == declared[old].kind
-        ]
-        if forks:  # there is no pipeline yet whose source could be moved or dropped
-            ways = ["if it is called otherwise now, or removed: move or drop it in the fork, when that has begun"]
-        else:
-            ways = [f"if it is called otherwise now: {', or '.join(renamed)}"] if renamed else []
-            ways.append(f"if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}")
+        remedies = _remedies_for_removed_sources(graph, declared, removed, forks=forks)
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(removed)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
-            help=f"put the source back under its name; or, {'; or, '.join(ways)}; or let go of how far such sources "
-            "were read, with the setting allow_non_restored_state, once: under that name, a source would then begin "
-            "at its beginning",
+            help=f"put the source back under its name; or, {'; or, '.join(remedies)}; or forget the positions of such "
+            "sources, with the setting allow_non_restored_state, once: under that name, a source would then begin at "
+            "its beginning",
             reason="SOURCE_REMOVED",
         )
     for name, before in declared.items():
@@ -476,47 +473,66 @@ def _sources(
             yield Invalid(
                 f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
                 expected=f"a source of kind {before.kind!r}: its position means nothing to another kind",
-                help="give the new source a name of its own, and let go of the old one with allow_non_restored_state",
+                help="give the new source another name, and drop the old position with allow_non_restored_state",
                 reason="SOURCE_REPLACED",
             )
+
+
+def _remedies_for_removed_sources(
+    graph: Graph, declared: Mapping[str, Range], removed: Sequence[str], *, forks: bool
+) -> list[str]:
+    if forks:  # the fork does not exist yet, so its sources cannot be moved or dropped
+        return ["if it has another name now, or is removed: move or drop it in the fork, once that has begun"]
+    moves = []
+    for old in removed:
+        for name in sorted(graph.sources.keys() - declared.keys()):
+            if graph.sources[name].source.kind == declared[old].kind:
+                moves.append(f"tidegate source move MODULE:PIPELINE {old} {name}")
+    remedies = []
+    if moves:
+        remedies.append(f"if it has another name now: {', or '.join(moves)}")
+    remedies.append(f"if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}")
+    return remedies
 
 
 def _refuse_lost_source(
     graph: Graph, base: Entry, changes: Sequence[SourceChange], declared: Mapping[str, Range]
 ) -> Iterator[Invalid]:
-    """Refuse a source that was moved or dropped since the base, and that the code still has: it would begin anew, and
-    read everything once more."""
+    """Refuse a source that was moved or dropped since the base, and that the code still has: it would begin again, and
+    read everything twice."""
     last_changes = {change.name: change for change in changes if change.position is None}
     for name in sorted(last_changes.keys() & graph.sources.keys() - declared.keys()):
         to = last_changes[name].to
+        if to is None:
+            change = "dropped"
+            undo = f"or return to before it was dropped: tidegate rollback MODULE:PIPELINE --to {base.id}"
+        else:
+            change = f"moved to {to!r}"
+            undo = f"or move it back: tidegate source move MODULE:PIPELINE {to} {name}"
         yield Invalid(
-            f"source {name!r} was {'dropped' if to is None else f'moved to {to!r}'} after checkpoint {base.id}, and "
-            f"pipeline {graph.name!r} still has it: it would read everything once more",
+            f"source {name!r} was {change} after checkpoint {base.id}, and pipeline {graph.name!r} still has it: it "
+            "would read everything again",
             expected=f"code without source {name!r}, for one checkpoint",
-            help="run the changed code; "
-            + (
-                f"or move it back: tidegate source move MODULE:PIPELINE {to} {name}"
-                if to is not None
-                else f"or go back to before it was dropped: tidegate rollback MODULE:PIPELINE --to {base.id}"
-            ),
+            help=f"run the changed code; {undo}",
             reason="SOURCE_STILL_THERE",
         )
 
 
 def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
     """Refuse unless every channel with in-flight rows still exists, with the same producer."""
-    for job, unread in (base.manifest.in_flight if base.manifest is not None else {}).items():
-        waiting = {stream: part.job for part in unread for stream in part.channels}
-        changed = sorted(
-            stream for stream, maker in waiting.items() if graph.channels_by_job.get(job, {}).get(stream) != maker
-        )
+    if base.manifest is None:
+        return
+    for job, unread in base.manifest.in_flight.items():
+        producers = {stream: part.job for part in unread for stream in part.channels}
+        channels = graph.channels_by_job.get(job, {})
+        changed = sorted(stream for stream, producer in producers.items() if channels.get(stream) != producer)
         if changed:
             yield Invalid(
-                f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
-                f"from {', '.join(sorted(set(waiting.values())))}, and the code no longer has that",
-                expected=f"job {job!r} with the same channels, until it has taken all that is in flight",
+                f"job {job!r} lags: as of checkpoint {base.id} it has yet to read {', '.join(changed)} from "
+                f"{', '.join(sorted(set(producers.values())))}, and the code no longer has that",
+                expected=f"job {job!r} with the same channels, until it has read all rows in flight",
                 help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it; or "
-                f"let go of those rows: tidegate rollback MODULE:PIPELINE --to {base.id} --drop-in-flight",
+                f"drop those rows: tidegate rollback MODULE:PIPELINE --to {base.id} --drop-in-flight",
                 reason="IN_FLIGHT",
             )
 
@@ -565,7 +581,7 @@ def _pending_for_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Inv
 
 
 def _raised(call: Callable[[], object]) -> Iterator[Invalid]:
-    """Yield the Invalid that a call raises. Unavailable is no refusal, and is raised."""
+    """Yield the Invalid that a call raises. Unavailable is not a refusal, and is raised."""
     try:
         call()
     except Unavailable:

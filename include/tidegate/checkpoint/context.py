@@ -1,6 +1,6 @@
-"""The context of a pipeline that runs: its graph, ledger and settings, and safe reading of its entries.
+"""The context of a running pipeline: its graph, ledger and settings, and safe reading of its entries.
 
-Each step of a checkpoint, or of a pipeline's life, takes one. The coordinator, which combines the steps, is one.
+Each step of a checkpoint, or of a pipeline's lifecycle, takes one. The coordinator, which combines the steps, is one.
 """
 
 from __future__ import annotations
@@ -66,64 +66,64 @@ class PipelineContext:
         self.spark: Callable[[], SparkSession] | None = None
         """Needed for targets to which only delta-spark may publish. Without it they wait for a process with Spark."""
         self.only_looks = False
-        """Whether nothing may be written, not even that the pipeline begins."""
+        """True if nothing may be written, not even pipeline.json."""
 
     def context(self, sink: str) -> SinkContext:
         """Return the context in which the target of `sink` is called."""
         return self.contexts([sink])[sink]
 
     def contexts(self, sinks: Iterable[str], uid: str | None = None) -> dict[str, SinkContext]:
-        """Return the contexts of several, after one look at the ledger. uid: the pipeline's, if the caller has just
+        """Return the contexts of several sinks, reading the ledger once. uid: the pipeline's, if the caller has just
         read it."""
         name, uid, home = self.graph.name, uid or self._uid(), self.ledger.home
-        more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
-        return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
+        options: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
+        return {sink: SinkContext(name, uid, sink, self.place, **options) for sink in sinks}
 
     def _uid(self) -> str:
         if not self.only_looks:
             return self.ledger.start().uid
-        begun = self.ledger.identity_or_none()
-        return begun.uid if begun is not None else "none"
+        identity = self.ledger.identity_or_none()
+        return identity.uid if identity is not None else "none"
 
     @property
     def subject(self) -> str:
-        """What it is, in messages."""
+        """Its name in messages."""
         return f"pipeline {self.graph.name!r}"
 
     @property
     def option(self) -> str:
-        """What commands about its checkpoints need besides the pipeline's name."""
+        """The option that commands about its checkpoints need, in addition to the pipeline's name."""
         return ""
 
     @property
     def resuming(self) -> str:
-        """The command that lets it plan checkpoints again."""
+        """The command that resumes it."""
         return f"tidegate resume {self.graph.name}"
 
     @property
     def finishes(self) -> bool:
-        """Whether it ends by itself, once all of its sources have been read to their end."""
+        """True if it ends by itself, once all of its sources have been read to their end."""
         return self.graph.finishes
 
     @property
     def limits_jobs(self) -> bool:
-        """Whether its jobs have to be done within the timeout: others wait for its checkpoints."""
+        """True if its jobs have to finish within the timeout, because later checkpoints wait for them."""
         return True
 
     @property
     def cuts_freely(self) -> bool:
-        """Whether it cuts its input otherwise than the checkpoints that it is compared with: see GateContext."""
+        """True if it cuts its input differently from the checkpoints that it is compared with: see GateContext."""
         return False
 
     def source_context(self, name: str) -> SourceContext:
-        """Return the context in which a source, or what reads like one, plans."""
+        """Return the context in which a source, or an operator or gate that reads inputs, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)
 
     def beginning(self, view: View, base: Entry | None, source: str) -> Json | None:
-        """Return where a source begins that was never read, if that was decided.
+        """Return where an unread source begins, if that was decided.
 
-        Only decisions after the base count: a rollback to before the source was added finds the decision made then,
-        and a source that was removed and put back begins anew.
+        Only decisions after the base count. So a rollback to before the source was added finds the decision made at the
+        time, and a source that was removed and put back begins again.
         """
         floor = 0
         if base is not None:
@@ -155,13 +155,13 @@ class PipelineContext:
             return (None if entry.open and self.retired_before(id) else entry), None
         base = self.ledger.entry(entry.plan.base)
         if base is None and entry.open:
-            again = self.ledger.entry(id)
-            if again is None or not again.open:  # decided meanwhile, and then the base was retired
-                return again, None
+            entry_now = self.ledger.entry(id)
+            if entry_now is None or not entry_now.open:  # it was decided in between, and then the base was retired
+                return entry_now, None
             if self.retired_before(id):
                 return None, None
             raise Corrupt(
-                f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is gone",
+                f"checkpoint {entry.plan.base}, the base of the open checkpoint {id}, is missing",
                 expected="every base of an open checkpoint to exist",
                 help="restore the ledger's folder from a copy; never delete entries by hand",
                 reason="LEDGER_DAMAGED",
@@ -169,7 +169,8 @@ class PipelineContext:
         return entry, base
 
     def real_entry(self, id: int) -> Entry | None:
-        """Return the entry, or None if it is retired. Records that a paused process left under its id are no damage."""
+        """Return the entry, or None if it is retired. A paused process may have written records under its id: that is
+        not damage."""
         try:
             return self.ledger.entry(id)
         except Corrupt:
@@ -178,10 +179,9 @@ class PipelineContext:
             raise
 
     def retired_before(self, id: int) -> bool:
-        """Return whether the id of an open entry was retired before, and then claimed anew by a process that was
-        paused.
+        """Return whether the id of an open entry had been retired when a paused process claimed it again.
 
-        If an entry above it is completed, it was decided once: an old hint that names a pinned entry hides that.
+        If an entry above it is completed, the id was decided before: an old hint that names a pinned entry hides that.
         """
         if self.ledger.ends_with(id):
             return False
@@ -192,14 +192,14 @@ class PipelineContext:
         return bool(view.entries) and id < view.entries[0].id
 
     def _refuse_unknown(self, id: int) -> None:
-        """Raise Invalid unless the id lies below the view: any other missing entry never existed, or is lost."""
+        """Raise Invalid unless the id is below the view: any other missing entry never existed, or is lost."""
         view = self.ledger.view()
         if not view.entries or not 1 <= id < view.entries[0].id:
             raise no_such_checkpoint(
                 self.graph.name,
                 id,
                 expected=f"one up to {view.last_id}" if view.entries else "a pipeline that has made checkpoints",
-                help="`tidegate list` shows all; if it was there before, the ledger has been replaced: restore it",
+                help="`tidegate list` shows all; if it existed before, the ledger has been replaced: restore it",
                 kind=Invalid,
             )
 

@@ -1,8 +1,8 @@
 """Suspend, stop, cancel and resume a pipeline, by entries in the same log as its checkpoints.
 
-Only the act itself is stored. Whether the pipeline is suspended is derived from the end of the log each time: after a
-suspension no checkpoint can be planned, because the planner has seen every lower entry. So a pipeline is suspended if a
-suspension is the last entry of its log (not counting rollbacks), or if more checkpoints in a row have failed than its
+Only the action itself is stored. Whether the pipeline is suspended is derived from the end of the log each time: after
+a suspension no checkpoint can be planned, because the planner has seen every lower entry. So a pipeline is suspended if
+a suspension is the last entry of its log (not counting rollbacks), or if more checkpoints in a row have failed than its
 settings tolerate.
 """
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 FINISHED = "FINISHED"
-"""The reason why a run plans no checkpoint after event time has ended."""
+"""The reason for which a run plans no checkpoint after event time has ended."""
 
 STATE_AFTER = {
     "suspend": "suspended",
@@ -67,36 +67,38 @@ STATE_AFTER = {
     "drop source": "source dropped",
     "accept source": "source accepted",
 }
-"""By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
+"""By action, the resulting state of the pipeline and of the action's entry."""
 
 _PERSON = "control:"
-"""Begins the run of an entry that was made for a person."""
+"""Prefix of the run of an entry that was made for a person."""
 
 STOPPED = "STOPPED"
-"""The reason why a run plans no checkpoint in a stopped or cancelled pipeline, and of an abort by a cancellation."""
+"""The reason for which a run plans no checkpoint in a stopped or cancelled pipeline, and of an abort by a
+cancellation."""
 
 
 @dataclass(frozen=True)
 class SuspensionState:
-    """No checkpoint may be planned."""
+    """Why no checkpoint may be planned."""
 
     cause: str
     why: str
     failed_checkpoints: tuple[int, ...] = ()
-    """The checkpoints that failed in a row, oldest first; empty if somebody suspended the pipeline."""
+    """The checkpoints that failed in a row, oldest first. Empty if the pipeline was suspended by a person or
+    process."""
     action: Literal["suspend", "stop", "cancel", "drain"] = "suspend"
-    """The act that caused it."""
+    """The action that caused it."""
     rejected_checkpoint: int | None = None
     """The checkpoint whose rejection caused it."""
     entry: int | None = None
-    """The entry of the act that caused it."""
+    """The entry of the action that caused it."""
 
 
 def suspended(view: View, tolerable: int) -> SuspensionState | None:
-    """T4: return the suspension at the end of the log, if there is one. No entry is planned after a suspension.
+    """T4: return the suspension at the end of the log, or None. No checkpoint is planned after a suspension.
 
     Failures count from the last completed checkpoint on, or from the last resumption. A rejected checkpoint suspends at
-    once: its rows would be held again. A rollback lifts no suspension, but carries it on.
+    once, because its rows would be held again. A rollback does not lift a suspension, but inherits it.
     """
     failed: list[Entry] = []
     for entry in reversed(view.entries):
@@ -125,9 +127,10 @@ def suspended(view: View, tolerable: int) -> SuspensionState | None:
 
 
 def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control | None:
-    """Return the suspension that stays in force after a rollback or a swap: nothing lifts it but a person.
+    """Return the suspension that stays in force after a rollback or a swap: only a person lifts it.
 
-    A drain is no act: the checkpoint that is returned to shows whether it holds. but: whose suspension is lifted.
+    A drain is not inherited: the checkpoint that the rollback returns to shows whether event time has ended. but: a
+    suspension by this author is lifted.
     """
     current = suspended(view, tolerable)
     if current is None or current.action == "drain" or (but and current.cause == but):
@@ -137,7 +140,7 @@ def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control |
 
 
 def finished(view: View) -> Entry | None:
-    """Return the checkpoint with which event time ended, unless somebody has resumed the pipeline since."""
+    """Return the checkpoint with which event time ended, unless the pipeline was resumed since."""
     for entry in reversed(view.entries):
         if entry.completed or (entry.control is not None and entry.control.action == "resume"):
             return entry if entry.plan.drain is not None else None
@@ -149,14 +152,17 @@ def draining(view: View) -> Drain | None:
     for entry in reversed(view.entries):
         if entry.control is not None and entry.control.action == "resume":
             return None
-        if not entry.aborted:  # (acts are aborted, too)
+        if not entry.aborted:  # control entries count as aborted
             return entry.plan.draining
     return None
 
 
 def final_cancel(view: View) -> Entry | None:
-    """Return the entry that cancelled the pipeline for good, if there is one: it is the last entry."""
-    return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
+    """Return the entry that cancelled the pipeline for good, or None. It is the last entry."""
+    for entry in reversed(view.entries):
+        if entry.control is not None and entry.control.final:
+            return entry
+    return None
 
 
 def _suspension_from(control: Control, entry: int) -> SuspensionState:
@@ -166,15 +172,16 @@ def _suspension_from(control: Control, entry: int) -> SuspensionState:
 
 
 def suspend(ledger: Ledger, by: str, reason: str, run: str = "") -> int:
-    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue. Return the id of the entry.
+    """Suspend the pipeline: no run plans a checkpoint until it is resumed. Planned checkpoints continue. Return the id
+    of the entry.
 
-    run: for whom it waits, if it is a process and no person: when that has ended, anybody may lift the suspension.
+    run: the process that suspends it, if it is not a person. Once that has ended, any process may lift the suspension.
     """
     return _create_entry_for(ledger, Control(action="suspend", by=by, reason=reason), run)
 
 
 def lift_suspension(ledger: Ledger, tolerable: int, by: str, reason: str) -> bool:
-    """Resume the pipeline if it is suspended by `by`, and by nobody else since. Return whether it was."""
+    """Resume the pipeline if its last suspension is by `by`. Return whether it was."""
     while True:
         view = ledger.view()
         current = suspended(view, tolerable)
@@ -185,8 +192,8 @@ def lift_suspension(ledger: Ledger, tolerable: int, by: str, reason: str) -> boo
 
 
 def waits_for_process(ledger: Ledger, tolerable: int) -> Plan | None:
-    """Return the entry by which the pipeline waits for a process, as for a swap. None: it waits for a person, or not at
-    all."""
+    """Return the entry with which a process has suspended the pipeline, as a swap does. None if a person has suspended
+    it, or if it is not suspended."""
     current = suspended(ledger.view(), tolerable)
     plan = ledger.plan(current.entry) if current is not None and current.entry is not None else None
     if plan is None or plan.control is None or plan.run.startswith(_PERSON):
@@ -195,9 +202,10 @@ def waits_for_process(ledger: Ledger, tolerable: int) -> Plan | None:
 
 
 def lift_abandoned(ledger: Ledger, tolerable: int, give_up: Callable[[Plan], str | None]) -> bool:
-    """Resume the pipeline if it waits for a process or a run that has ended. Return whether it did.
+    """Resume the pipeline if a process or run has suspended it and has ended. Return whether it did.
 
-    give_up: says whether it has; a hint. If that is wrong, a swap finds new checkpoints, and reads on.
+    give_up: returns a reason if that process has ended; a hint. If it is wrong, a swap finds new checkpoints, and reads
+    them too.
     """
     plan = waits_for_process(ledger, tolerable)
     if plan is None or plan.control is None or give_up(plan) is None:
@@ -206,26 +214,29 @@ def lift_abandoned(ledger: Ledger, tolerable: int, give_up: Callable[[Plan], str
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
-    """End the pipeline: no run plans a checkpoint unless somebody resumes it. Planned checkpoints continue."""
+    """End the pipeline: no run plans a checkpoint unless it is resumed. Planned checkpoints continue."""
     return _create_entry_for(ledger, Control(action="stop", by=by, reason=reason))
 
 
 def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tuple[int, tuple[int, ...]]:
     """Stop the pipeline, and abort its open checkpoints at once. Return the id of the entry, and the aborted ids.
 
-    final: for good. Nobody can resume the pipeline, and lifecycle/cancel.py cleans up after it. A second call continues
-    an interrupted one. Refused while there is a backfill, which could never be swapped in any more.
+    final: for good. The pipeline cannot be resumed, and lifecycle/cancel.py cleans up after it. A second call continues
+    an interrupted one. Refused while the pipeline has a backfill, which could never be swapped in any more.
     """
-    already = final_cancel(ledger.view()) if final else None
-    if final and already is None:
-        refuse_backfills(ledger)
-    act = Control(action="cancel", by=by, reason=reason, final=final)
-    id = already.id if already is not None else _create_entry_for(ledger, act)
+    earlier = final_cancel(ledger.view()) if final else None
+    if earlier is not None:
+        id = earlier.id
+    else:
+        if final:
+            refuse_backfills(ledger)
+        id = _create_entry_for(ledger, Control(action="cancel", by=by, reason=reason, final=final))
     return id, abort_open(ledger, id, by)
 
 
 def refuse_backfills(ledger: Ledger) -> None:
-    """Raise Rejected if the pipeline has a backfill, or one that was broken off just as it began."""
+    """Raise Rejected if the pipeline has a backfill, even one that was interrupted as it began."""
+    # The pin is created before the backfill's record.
     pinned = [pin.owner.removeprefix("line-") for pin in ledger.pins() if pin.kind == "line"]
     names = sorted({*pinned, *(line.name for line in ledger.lines())})
     if names:
@@ -253,11 +264,11 @@ def abort_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
 def resume(
     ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False, quarantine_all: bool = False
 ) -> int | None:
-    """Let checkpoints be planned again, and reset the failure count. None: there was nothing to resume.
+    """Allow checkpoints to be planned again, and reset the failure count. Return the id of the entry, or None if there
+    was nothing to resume.
 
     after_end: resume even if event time has ended; otherwise that is refused. quarantine_all: after a rejection, the
-    next checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held once
-    more.
+    next checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held again.
     """
     if not check_resume(ledger, ledger.view(), after_end=after_end, quarantine_all=quarantine_all):
         return None
@@ -265,21 +276,21 @@ def resume(
 
 
 def check_resume(ledger: Ledger, view: View, *, after_end: bool, quarantine_all: bool) -> bool:
-    """Raise Rejected if the pipeline cannot be resumed so. Return whether there is anything to resume."""
+    """Raise Rejected if the pipeline cannot be resumed with these options. Return False if it is not suspended."""
     refuse_after_final_cancel(ledger, view)
     if suspended(view, tolerable=0) is None and draining(view) is None:
         return False
     if quarantine_all and not _rejected(view):
         raise Rejected(
             f"no checkpoint of pipeline {ledger.pipeline!r} was rejected since the last one completed",
-            expected="rows that a gate has held, and that somebody has rejected",
+            expected="rows that a gate has held, and that a person has rejected",
             help=f"resume it as it is: tidegate resume {ledger.pipeline}",
             reason="NOT_REJECTED",
         )
     last = finished(view)
     if last is not None and not after_end:
         raise Rejected(
-            f"pipeline {ledger.pipeline!r} is finished: with checkpoint {last.id} event time came to its end",
+            f"pipeline {ledger.pipeline!r} is finished: event time ended with checkpoint {last.id}",
             expected="a pipeline that has only been stopped or suspended",
             help=_help_after_end(ledger.pipeline, view),
             reason=FINISHED,
@@ -300,7 +311,7 @@ def _rejected(view: View) -> bool:
 def is_quarantining_all(view: View) -> bool:
     """Return whether the next checkpoint quarantines rows that a gate would hold.
 
-    True if that was chosen at the last resumption, and no plan since that may still count has done so. Derived from the
+    True if that was chosen at the last resumption, and no later plan that may still count has done it. Derived from the
     end of the log, like a suspension.
     """
     for entry in reversed(view.entries):
@@ -321,7 +332,7 @@ def refuse_after_final_cancel(ledger: Ledger, view: View) -> None:
         f"pipeline {ledger.pipeline!r} was cancelled for good by {last.control.by}{why}",
         expected="an active pipeline; everything of this one is removed except its tables and its savepoints",
         help=f"to continue from a savepoint: tidegate fork {ledger.pipeline} --from NAME --as MODULE:pipeline; to "
-        f"begin afresh: another name with tables of its own, or move {ledger.home} and its tables away",
+        f"start over: use another name and new tables, or move {ledger.home} and its tables away",
         reason=STOPPED,
     )
 
@@ -333,12 +344,12 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     if suspension is None:
         return
     name = pipeline.graph.name
-    if suspension.failed_checkpoints:
+    failed = suspension.failed_checkpoints
+    if failed:
+        checkpoints = f"{len(failed)} checkpoint{'s' if len(failed) > 1 else ''}"
         message = (
-            f"{pipeline.subject} is suspended: its last {len(suspension.failed_checkpoints)} checkpoint"
-            f"{'s' if len(suspension.failed_checkpoints) > 1 else ''} failed, and tolerable_failed_checkpoints is "
-            f"{pipeline.settings.tolerable_failed_checkpoints}. "
-            f"Checkpoint {suspension.failed_checkpoints[-1]}: {suspension.why}"
+            f"{pipeline.subject} is suspended: its last {checkpoints} failed, and tolerable_failed_checkpoints is "
+            f"{pipeline.settings.tolerable_failed_checkpoints}. Checkpoint {failed[-1]}: {suspension.why}"
         )
     else:
         verb = "is" if suspension.action == "suspend" else "was"
@@ -347,15 +358,14 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
             message += f": {suspension.why}"
     if suspension.action == "drain":
         raise Rejected(message, expected="an active pipeline", help=_help_after_end(name, view), reason=FINISHED)
-    ended = suspension.action != "suspend"
-    advice = f"{'to let it continue' if ended else 'when the cause is fixed'}: {pipeline.resuming}; "
-    advice += "nothing is lost, its input waits"
-    raise Rejected(
-        message,
-        expected="an active pipeline" if ended else "a pipeline that is not suspended",
-        help=_help_after_end(name, view) if finished(view) is not None else advice,
-        reason=STOPPED if ended else "SUSPENDED",
-    )
+    if suspension.action == "suspend":
+        when, expected, reason = "when the cause is fixed", "a pipeline that is not suspended", "SUSPENDED"
+    else:
+        when, expected, reason = "to let it continue", "an active pipeline", STOPPED
+    help = f"{when}: {pipeline.resuming}; nothing is lost, its input waits"
+    if finished(view) is not None:
+        help = _help_after_end(name, view)
+    raise Rejected(message, expected=expected, help=help, reason=reason)
 
 
 def _help_after_end(name: str, view: View) -> str:
@@ -363,13 +373,13 @@ def _help_after_end(name: str, view: View) -> str:
     last = finished(view)
     before = last.plan.base if last is not None and last.rollback is None else None
     return (
-        f"to take the end back: tidegate rollback MODULE:pipeline --to {before or 'N'}; to continue after it, where "
+        f"to undo the end: tidegate rollback MODULE:pipeline --to {before or 'N'}; to continue after it, where "
         f"all rows are late: tidegate resume {name} --after-end"
     )
 
 
 def check_may_plan(pipeline: PipelineContext, view: View, kind: str) -> None:
-    """T4: run the pre-checks. While a checkpoint that may be the last one is open, nothing is planned on it."""
+    """T4: run the checks before planning. No checkpoint is planned on an open one that may be the last."""
     refuse_suspended(pipeline, view)
     draining_ids = tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None)
     if draining_ids:
@@ -383,13 +393,13 @@ def approval_pending(pipeline: PipelineContext, ids: tuple[int, ...], approvals:
     return Rejected(
         approvals,
         expected="an answer to what its gates found",
-        help=f"look at it, then say: tidegate approve {pipeline.graph.name} {ids[0]}{pipeline.option}, or reject",
+        help=f"examine it, then run: tidegate approve {pipeline.graph.name} {ids[0]}{pipeline.option}, or reject",
         reason="CHECKPOINT_IN_PROGRESS",
     )
 
 
 def in_progress(ids: tuple[int, ...], why: str) -> Rejected:
-    """Return the error for other checkpoints being in progress. why: what forbids to plan the next one beside them."""
+    """Return the error for a checkpoint that cannot be planned while others are in progress. why: the obstacle."""
     listed = ", ".join(map(str, ids))
     return Rejected(
         f"the next checkpoint waits for checkpoint {listed}: {why}",
@@ -402,7 +412,7 @@ def in_progress(ids: tuple[int, ...], why: str) -> Rejected:
 def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None:
     """Raise Rejected within `pause_s` after the end of the last checkpoint, by the store's clock.
 
-    If the clock went back, its age is meaningless, and nobody waits.
+    If that clock went back, the age is meaningless and ignored.
     """
     last = view.last_completed
     age = pipeline.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
@@ -418,7 +428,7 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
 
 
 def _create_entry_for(ledger: Ledger, control: Control, run: str = "") -> int:
-    """Create the entry at the end of the log, wherever that is by then. Return its id."""
+    """Create the entry at the current end of the log. Return its id."""
     check_run(control.by)
     ledger.start()
     reach: int | None = None
@@ -431,7 +441,7 @@ def _create_entry_for(ledger: Ledger, control: Control, run: str = "") -> int:
 
 
 def create_entry_after(ledger: Ledger, view: View, control: Control, run: str = "") -> bool:
-    """Create the entry right after those of the view. False: somebody else has made an entry since."""
+    """Create the entry right after those of the view. Return False if another process has created one since."""
     sync_below(ledger, view, 0)
     plan = _plan(view.last_id + 1, control, run or f"{_PERSON}{seams.new_id()}")
     if not ledger.create_entry(plan).is_new:
@@ -445,7 +455,7 @@ def sync_below(ledger: Ledger, view: View, low: int) -> None:
     """W2: sync the records that the next entry rests on.
 
     If a power loss took the abort of a checkpoint that the entry skips, that one could be completed after all, and its
-    input would be read twice. If it took a plan, the log would have a hole permanently.
+    input would be read twice. If it took a plan, an id would be missing from the log permanently.
     """
     for entry in view.entries:
         if entry.id >= low:

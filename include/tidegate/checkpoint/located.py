@@ -1,4 +1,4 @@
-"""Find the present location of published tables: a project may have been moved or copied since then."""
+"""Find the present location of published tables: the project may have been moved or copied since."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ __all__ = ["located", "relative_paths", "tables_now"]
 
 
 def relative_paths(graph: Graph) -> dict[str, str]:
-    """Return by sink the path of each table relative to the setting `data`: such tables move with the project."""
-    paths = ((name, sinking.sink.relative_path()) for name, sinking in graph.sinks.items())
-    return {name: path for name, path in paths if path is not None}
+    """Return, by sink, each table's path if it is relative to the setting `data`: such tables move with the project."""
+    paths = {}
+    for name, sinking in graph.sinks.items():
+        path = sinking.sink.relative_path()
+        if path is not None:
+            paths[name] = path
+    return paths
 
 
 def located(published: Published, ledger: Ledger, place: Place, graph: Graph | None = None) -> Published:
     """Return the record with the present locations of the tables.
 
-    If the project is elsewhere than when the record was written, the old place is never read: it may be a copy that
-    somebody left behind or continues to use. graph: the pipeline's code, if known. For records without the project's
-    folder, only the code shows where else a table can be.
+    If the project has moved since the record was written, the old place is never read: it may hold a copy that is
+    stale, or that another project uses. graph: the pipeline's code, if known. For records without the project's folder,
+    only the code shows where else a table can be.
     """
     tables = {name: _located(name, published, ledger, place, graph) for name in published.tables}
     return msgspec.structs.replace(published, tables=tables)
@@ -45,17 +49,14 @@ def tables_now(
 
     If its records are retired, the last published checkpoint shows the location of each table that was at the same one.
     """
+    present = dict(tables)
     with contextlib.suppress(TidegateError):
         published = ledger.published(id) or ledger.published(ledger.settled())
         if published is not None:
-            now = located(published, ledger, place, graph).tables
-            return {
-                name: table | {"uri": now[name].uri}
-                if name in now and published.tables[name].uri == table["uri"]
-                else table
-                for name, table in tables.items()
-            }
-    return dict(tables)
+            for name, table in located(published, ledger, place, graph).tables.items():
+                if name in tables and published.tables[name].uri == tables[name]["uri"]:
+                    present[name] = tables[name] | {"uri": table.uri}
+    return present
 
 
 def _located(name: str, published: Published, ledger: Ledger, place: Place, graph: Graph | None) -> PublishedTable:
@@ -67,11 +68,12 @@ def _located(name: str, published: Published, ledger: Ledger, place: Place, grap
     if not table.is_delta:  # a database or a broker does not move with the project; its sink says where it is
         declared = graph.sinks.get(name) if graph is not None else None
         return msgspec.structs.replace(table, uri=declared.sink.target(place)) if declared is not None else table
-    places = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
-    moved = next(
-        (uri for uri in places if len(places) > 1 and _is_same_table(table, Location(uri, place.options))), None
-    )
-    return msgspec.structs.replace(table, uri=moved or places[0])
+    uris = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
+    if len(uris) > 1:
+        for uri in uris:
+            if _is_same_table(table, Location(uri, place.options)):
+                return msgspec.structs.replace(table, uri=uri)
+    return msgspec.structs.replace(table, uri=uris[0])
 
 
 def _places(name: str, published: Published, ledger: Ledger, place: Place, graph: Graph | None) -> Iterator[str]:

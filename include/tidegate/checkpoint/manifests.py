@@ -1,4 +1,4 @@
-"""Compute the manifest, the record of all that a completed decision makes true, from the acks."""
+"""Compute the manifest, the record of everything that a completed decision makes true, from the acks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 
 
 def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -> Manifest:
-    """Return the manifest of `entry`. It keeps the base's state of sources and sinks that are gone now.
+    """Return the manifest of `entry`. It retains the base's state of sources and sinks that were removed since.
 
-    below: the entries that the base rests on, where jobs may be behind.
+    below: the entries that the base rests on, where jobs may lag.
     """
     before = base.manifest if base else None
-    jobs, acks, in_flight = _counted([entry, *([base] if base is not None else ()), *below])
+    jobs, acks, in_flight = _counted(_lineage(entry, base, below))
     positions = dict(before.positions) if before else {}
-    positions |= {name: Position(kind=r.kind, at=r.end) for name, r in entry.plan.sources.items()}
+    positions |= {name: Position(kind=part.kind, at=part.end) for name, part in entry.plan.sources.items()}
     tables = {}
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
@@ -54,37 +54,46 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     if flaw := next(manifest_flaws(manifest, entry), None):
         raise Corrupt(
             f"checkpoint {entry.id} would not be consistent: {flaw}",
-            expected="each job at the checkpoint, or behind it with all that it has not taken in flight",
-            help="nothing was decided; this is a fault of tidegate: report it, with the ledger's folder",
+            expected="each job at the checkpoint, or behind it with all of its unread rows in flight",
+            help="nothing was decided; this is a bug in tidegate: report it, with the ledger's folder",
             reason="BAD_MANIFEST",
         )
     return manifest
 
 
+def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
+    return [entry, *below] if base is None else [entry, base, *below]
+
+
 def _keep_unpassed_jobs(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
-    """Return what the base says of jobs that are not beyond it yet."""
-    known = before.let_go if before is not None else {}
-    return {job: upto for job, upto in known.items() if job in jobs and jobs[job].entry < upto}
+    """Return the base's `let_go`, without the jobs that have passed their entry since."""
+    if before is None:
+        return {}
+    return {job: upto for job, upto in before.let_go.items() if job in jobs and jobs[job].entry < upto}
 
 
 def _direct_state(name: str, entry: Entry, acks: Sequence[Ack], base: Manifest | None) -> PublishedTable | None:
     """Return the state of a table after the last job that wrote to it directly, or its state in the base."""
     if name not in (entry.plan.through or ()):
         return None
+    for ack in reversed(acks):
+        if name in ack.through:
+            return ack.through[name]
     part = base.tables.get(name) if base is not None else None
-    written = (ack.through[name] for ack in reversed(acks) if name in ack.through)
-    return next(written, part.through if part is not None else None)
+    return part.through if part is not None else None
 
 
-def _counted(line: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[str, list[InFlight]]]:
+def _counted(lineage: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], dict[str, list[InFlight]]]:
     """Return each job's counting ack, all acks that count since the base, and the input that is in flight."""
-    entry = line[0]
-    if not allows_overtaking(line):
+    entry = lineage[0]
+    if not allows_overtaking(lineage):
         acks = [entry.acks[job].ack for job in entry.plan.acks]
         return {job: acked.handle for job, acked in entry.acks.items()}, acks, {}
-    progress = job_progress(line)
-    chained = [acked.ack for job in entry.plan.acks for acked in progress.chains[job]]
-    return dict(progress.chosen), chained, {job: list(unread) for job, unread in progress.in_flight.items()}
+    progress = job_progress(lineage)
+    acks = []
+    for job in entry.plan.acks:
+        acks += [acked.ack for acked in progress.chains[job]]
+    return dict(progress.chosen), acks, {job: list(unread) for job, unread in progress.in_flight.items()}
 
 
 def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
@@ -93,29 +102,30 @@ def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
     Sources must be at the checkpoint, no job may be ahead of its upstream jobs, and all rows between two jobs must be
     in flight.
     """
-    place = {job: handle.entry for job, handle in manifest.jobs.items()}
+    entry_of = {job: handle.entry for job, handle in manifest.jobs.items()}
     for name, part in entry.plan.sources.items():
         if manifest.positions.get(name) != Position(kind=part.kind, at=part.end):
             yield f"source {name!r} is not where its plan ends"
     for job in entry.plan.acks:
-        behind = place.get(job, 0)
-        if behind != entry.id and job not in entry.overtakable:
-            yield f"job {job!r} is at {behind or 'nothing'}, and may not be behind"
-        for maker in dict.fromkeys(entry.plan.takes.get(job, {}).values()):
-            waiting = [part.ack.entry for part in manifest.in_flight.get(job, ()) if part.job == maker]
-            if behind > place.get(maker, 0):
-                yield f"job {job!r} is at {behind}, before job {maker!r}, from which it takes, at {place.get(maker, 0)}"
+        reached = entry_of.get(job, 0)
+        if reached != entry.id and job not in entry.overtakable:
+            yield f"job {job!r} is at {reached or 'nothing'}, and may not lag"
+        for upstream in dict.fromkeys(entry.plan.takes.get(job, {}).values()):
+            sent = entry_of.get(upstream, 0)
+            waiting = [part.ack.entry for part in manifest.in_flight.get(job, ()) if part.job == upstream]
+            if reached > sent:
+                yield f"job {job!r} is at {reached}, ahead of its upstream job {upstream!r} at {sent}"
             if waiting != sorted(set(waiting)):
-                yield f"what job {job!r} has yet to take from {maker!r} is {waiting}, which is no order"
-            if waiting and waiting[-1] != place.get(maker):
-                yield f"job {job!r} has yet to take {waiting} from {maker!r}, which is at {place.get(maker)}"
-            if not waiting and max(behind, manifest.let_go.get(job, 0)) < place.get(maker, 0):
-                yield f"job {job!r} is at {behind}, {maker!r} at {place[maker]}, and nothing is in flight between them"
+                yield f"job {job!r} has yet to read {waiting} from {upstream!r}, which is not in ascending order"
+            if waiting and waiting[-1] != entry_of.get(upstream):
+                yield f"job {job!r} has yet to read {waiting} from {upstream!r}, which is at {entry_of.get(upstream)}"
+            if not waiting and max(reached, manifest.let_go.get(job, 0)) < sent:
+                yield f"job {job!r} is at {reached}, {upstream!r} at {sent}, and nothing is in flight between them"
 
 
 def ancestors(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
-    """Return the entries that the base rests on, down to the last ack of the job that is furthest behind. Empty if all
-    jobs are at the base."""
+    """Return the entries that the base rests on, down to the last ack of the job that lags most. Empty if all jobs are
+    at the base."""
     ancestors: list[Entry] = []
     if entry is None or base is None or not allows_overtaking([entry, base]):
         return ancestors
@@ -133,12 +143,12 @@ def ancestors(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[E
 
 
 def lowest_ack(entry: Entry) -> int:
-    """Return the lowest entry whose acks a completed entry rests on: itself, unless jobs are behind."""
+    """Return the lowest entry whose acks a completed entry rests on: itself, unless jobs lag."""
     if entry.manifest is None:
         return entry.id
-    without_ack = any(job not in entry.manifest.jobs for job in entry.manifest.in_flight)
-    waiting = [part.ack.entry for unread in entry.manifest.in_flight.values() for part in unread]
-    if without_ack:  # such a job continues from below all that it has not read
+    waiting = _entries_in_flight(entry.manifest)
+    if any(job not in entry.manifest.jobs for job in entry.manifest.in_flight):
+        # A job without an ack continues from below all of its unread rows.
         return max(min(waiting) - 1, 0)
     return min([entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())])
 
@@ -147,15 +157,27 @@ def dependencies(entry: Entry) -> set[int]:
     """Return the completed entry, and the lower ones whose acks or rows in flight it rests on."""
     if entry.manifest is None or entry.rollback is not None:
         return {entry.id}
-    waiting = {part.ack.entry for unread in entry.manifest.in_flight.values() for part in unread}
-    return {entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())}
+    acked = [handle.entry for handle in entry.manifest.jobs.values()]
+    return {entry.id, *_entries_in_flight(entry.manifest), *acked}
+
+
+def _entries_in_flight(manifest: Manifest) -> set[int]:
+    """Return the entries in which the rows in flight were sent."""
+    entries = set()
+    for unread in manifest.in_flight.values():
+        entries |= {part.ack.entry for part in unread}
+    return entries
 
 
 def overtaken_jobs(ledger: Ledger, entry: Entry | None) -> frozenset[str]:
     """Return the jobs that entries above have found busy."""
     if entry is None or not entry.open or not entry.overtakable:
         return frozenset()
-    return frozenset(job for above in ledger.view().entries if above.id > entry.id for job in above.overtaken)
+    jobs: set[str] = set()
+    for above in ledger.view().entries:
+        if above.id > entry.id:
+            jobs |= above.overtaken
+    return frozenset(jobs)
 
 
 def jobs_without_ack(ledger: Ledger, entry: Entry) -> list[str]:
@@ -171,9 +193,11 @@ def has_later_ack(view: View, entry: Entry, job: str) -> bool:
 
 def sync_acks(ledger: Ledger, entry: Entry, base: Entry | None, below: Sequence[Entry]) -> None:
     """W2: sync every record that the decision rests on, before the decision is created."""
-    line = [entry, *([base] if base is not None else ()), *below]
-    for settled in line if allows_overtaking(line) else [entry]:
-        for acked in settled.acks.values():
+    entries = _lineage(entry, base, below)
+    if not allows_overtaking(entries):
+        entries = [entry]
+    for acked_entry in entries:
+        for acked in acked_entry.acks.values():
             ledger.sync_ack(acked)
     approvals.sync_answers(ledger, entry)
     if base is not None:

@@ -1,20 +1,19 @@
-"""Backpressure: bound the amount that a checkpoint reads of a source, so that it lasts about as long as it should.
-Pure.
+"""Backpressure: bound the amount that a checkpoint reads from a source, so that it meets its target duration. Pure.
 
-    seconds per unit   (time − fixed time) / amount of the checkpoints that were seen: their median, or that of the last
-                       few, if these were slower. So one that is odd makes no difference; down it goes sooner than up
-    fixed time         the time of starting, staging and acknowledging: derived from checkpoints that read twice as much
-                       as others, or nothing. As long as there are none such, the previous value
-    at most            (target − fixed time) / seconds per unit; if the fixed time fills most of the target, as much as
-                       lasts as long again: less would only have it come the more often
-    up                 to GROWTH times the largest amount seen: the cost of far larger amounts is not known
-    down               to half of the last attempted amount, after each failure in a row; and once, if checkpoints of
+    seconds per unit   (time − fixed time) / amount of the observed checkpoints: their median, or that of the last few
+                       if those were slower. So an outlier has no effect, and the bound falls sooner than it rises
+    fixed time         the time for starting, staging and acknowledging: derived from pairs of checkpoints of which one
+                       read nothing, or half as much as the other. Without such a pair, the previous value
+    at most            (target − fixed time) / seconds per unit. If the fixed time fills most of the target: the amount
+                       that takes as long as the fixed time, because smaller checkpoints would only be more frequent
+    increase           to GROWTH times the largest amount observed: the cost of far larger amounts is unknown
+    decrease           to half of the last attempted amount, after each failure in a row; and once, if checkpoints of
                        about the same amount all take too long: only a smaller one shows how much of it is fixed time
 
-Where a checkpoint lasts as long as it should, the next one reads as much, whatever the fixed time is taken to be: so a
-wrong estimate of it costs steps, but causes no oscillation.
+If a checkpoint meets the target, the next one reads the same amount, regardless of the estimated fixed time. So a wrong
+estimate costs steps, but causes no oscillation.
 
-The plan records both the observations and the result (records/records.py): so no history is needed, and the bound can
+The plan records both the observations and the result (records/records.py). So no history is needed, and the bound can
 be explained.
 """
 
@@ -23,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tidegate.config.keys import KEYS
@@ -35,7 +34,7 @@ from tidegate.records.records import Json, Pace, Timed
 __all__ = ["allowed", "fixed_time", "last_ones", "pace_of", "target_of"]
 
 WINDOW: Final = 7
-"""The number of checkpoints that are remembered."""
+"""The number of checkpoints to remember."""
 RECENT: Final = 3
 GROWTH: Final = 4
 CONTRAST: Final = 2
@@ -43,7 +42,7 @@ CONTRAST: Final = 2
 
 
 def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | None:
-    """Return how long a checkpoint should take. None: the interval between checkpoints is not set."""
+    """Return how long a checkpoint should take, or None if the interval between checkpoints is not set."""
     interval = adaptive.interval_s or KEYS["interval"].parse(config.get("interval", "never"))
     return adaptive.share * min(interval, timeout_s) if isinstance(interval, float) else None
 
@@ -51,17 +50,22 @@ def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | Non
 def _observed_checkpoints(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
     """Return the last checkpoints: those that the base's plan used, and those since."""
     before = _pace(base, name)
-    by_id = {timed.id: timed for timed in (before.based_on if before is not None else ())}
+    by_id: dict[int, Timed] = {}
+    if before is not None:
+        by_id = {timed.id: timed for timed in before.based_on}
     for entry in view.entries:
-        if entry.completed and entry.rollback is None and (timed := _timed(entry, name, unit)) is not None:
+        if not entry.completed or entry.rollback is not None:
+            continue
+        timed = _timed(entry, name, unit)
+        if timed is not None:
             by_id[entry.id] = timed
     return last_ones([by_id[id] for id in sorted(by_id)])
 
 
 def last_ones(timed: list[Timed]) -> list[Timed]:
-    """Select the checkpoints to remember: the last ones, and if their amounts are all alike, one older that contrasts.
+    """Select the checkpoints to remember: the last ones, and if their amounts are all alike, a contrasting older one.
 
-    That is the last older one that read far more or less; if there is none, the one with the highest contrast.
+    That is the last older one that read far more or less, or else the one with the highest contrast.
     """
     last, older = timed[-WINDOW:], timed[:-WINDOW]
     newest = last[-1] if last else None
@@ -85,10 +89,14 @@ def _ratio(first: Timed, second: Timed) -> float:
 def _failures(view: View, base: Entry | None, name: str) -> list[int]:
     """Return the amounts of the failed checkpoints after the base, oldest first."""
     low = base.id if base is not None else 0
-    failed = [
-        entry for entry in view.entries if entry.id > low and entry.decision is not None and entry.decision.counts
-    ]
-    return [pace.planned for entry in failed if (pace := _pace(entry, name)) is not None and pace.planned > 0]
+    amounts = []
+    for entry in view.entries:
+        if entry.id <= low or entry.decision is None or not entry.decision.counts:
+            continue
+        pace = _pace(entry, name)
+        if pace is not None and pace.planned > 0:
+            amounts.append(pace.planned)
+    return amounts
 
 
 def fixed_time(observed: Sequence[Timed], before: float) -> float:
@@ -99,13 +107,14 @@ def fixed_time(observed: Sequence[Timed], before: float) -> float:
             cost = max(larger.seconds - smaller.seconds, 0.0) / (larger.amount - smaller.amount)
             estimates.append(max(smaller.seconds - cost * smaller.amount, 0.0))
     shortest = min((timed.seconds for timed in observed), default=before)
-    return min(statistics.median(estimates) if estimates else before, shortest)
+    estimate = statistics.median(estimates) if estimates else before
+    return min(estimate, shortest)
 
 
 def _fixed_time_unknown(observed: Sequence[Timed], target_s: float, fixed_s: float) -> bool:
-    """Return true if checkpoints take too long and nothing shows yet how much of that comes with the amount.
+    """Return whether checkpoints take too long, and nothing shows yet how much of that depends on the amount.
 
-    If most of it does not, reading in proportion less would shrink the checkpoints for hundreds of steps.
+    If little of it does, reading proportionally less would shrink the checkpoints for hundreds of steps.
     """
     recent = observed[-RECENT:]
     return (
@@ -117,7 +126,7 @@ def _fixed_time_unknown(observed: Sequence[Timed], target_s: float, fixed_s: flo
 
 
 def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequence[int] = ()) -> int | None:
-    """Return how much a checkpoint may read, at least 1. None: nothing is known."""
+    """Return how much a checkpoint may read, at least 1, or None if nothing is known."""
     costs = [max(timed.seconds - fixed_s, 1e-9) / timed.amount for timed in observed[-WINDOW:] if timed.amount > 0]
     bound: float | None = None
     if costs:
@@ -135,15 +144,14 @@ def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: 
 def pace_of(
     adaptive: Adaptive, name: str, unit: str, view: View, base: Entry | None, config: Json, timeout_s: float
 ) -> Pace | None:
-    """Return the pace of a source for the checkpoint being planned; `taken` is not known yet. None: it needs none."""
+    """Return the pace of a source for the checkpoint being planned, without the planned amount, which is not known yet.
+    None if it needs no pace."""
     target_s = target_of(adaptive, config, timeout_s)
     if target_s is None:
         return None
-    observed, failed, before = (
-        _observed_checkpoints(view, base, name, unit),
-        _failures(view, base, name),
-        _pace(base, name),
-    )
+    observed = _observed_checkpoints(view, base, name, unit)
+    failed = _failures(view, base, name)
+    before = _pace(base, name)
     fixed_s = fixed_time(observed, before.fixed_s if before is not None else 0.0)
     at_most = allowed(observed, target_s, fixed_s, failed)
     return Pace(
@@ -161,15 +169,17 @@ def _why(
     at_most: int | None, unit: str, target_s: float, fixed_s: float, observed: Sequence[Timed], failed: int
 ) -> str:
     if at_most is None:
-        return f"no bound but the source's own: it is not known yet what takes {target_s:g} s"
+        return f"only the source's own bound: it is not known yet which amount takes {target_s:g} s"
     text = f"at most {at_most:,} {unit}, so that a checkpoint takes about {target_s:g} s"
     amounts = [timed for timed in observed if timed.amount > 0]
     if amounts:
         text += f": {_times(amounts)} took {sum(timed.seconds for timed in amounts):,.1f} s for "
         text += f"{sum(timed.amount for timed in amounts):,} {unit}"
     if fixed_s:
-        text += f"; {fixed_s:.1f} s it takes anyway"
-    return text + (f"; {_failed(failed)}, so it is half of what was tried" if failed else "")
+        text += f"; {fixed_s:.1f} s of it is fixed time"
+    if failed:
+        text += f"; {_failed(failed)}, so it is half of what was tried"
+    return text
 
 
 def _times(amounts: Sequence[Timed]) -> str:
@@ -188,13 +198,16 @@ def _pace(entry: Entry | None, name: str) -> Pace | None:
 def _timed(entry: Entry, name: str, unit: str) -> Timed | None:
     """Return the checkpoint's amount and its time from the plan to the last ack, which excludes waiting for a
     person."""
-    amounts: Mapping[str, int | None] = {
-        source: getattr(amount, unit)
-        for acked in entry.acks.values()
-        for source, amount in acked.ack.stats.read.items()
-    }
-    ends = [moment for acked in entry.acks.values() if (moment := moment_of(acked.ack.created)) is not None]
-    began, amount = moment_of(entry.plan.created), amounts.get(name)
+    amount: int | None = None
+    ends = []
+    for acked in entry.acks.values():
+        if name in acked.ack.stats.read:
+            amount = getattr(acked.ack.stats.read[name], unit)
+        end = moment_of(acked.ack.created)
+        if end is not None:
+            ends.append(end)
+    began = moment_of(entry.plan.created)
     if amount is None or began is None or not ends:
         return None
-    return Timed(id=entry.id, amount=amount, seconds=max(round((max(ends) - began).total_seconds(), 3), 0.0))
+    seconds = round((max(ends) - began).total_seconds(), 3)
+    return Timed(id=entry.id, amount=amount, seconds=max(seconds, 0.0))

@@ -1,4 +1,4 @@
-"""Make a plan: ask every source for the input after the base, and refuse code that cannot continue from there."""
+"""Make a plan: ask every source for the input after the base, and refuse code that cannot continue from the base."""
 
 from __future__ import annotations
 
@@ -68,20 +68,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Options of a checkpoint that is not an ordinary one."""
+    """Options of a special checkpoint."""
 
     standing: bool = False
-    """It reads nothing; the sources stay where they are. For changing state by hand."""
+    """It reads nothing, and the sources keep their positions: for changes of state by hand."""
     drain: Drain | None = None
-    """Event time ends: with this checkpoint, or, if more input waits than it reads, with a later one."""
+    """Event time ends with this checkpoint, or with a later one if more input waits than this one reads."""
     aligned: bool = False
-    """It goes past no job, whatever the settings say: for a savepoint that is to be copied (O4)."""
+    """It overtakes no job, even if the settings allow it: for a savepoint that is to be copied (O4)."""
     by_hand: ChangeByHand | None = None
     """The change that a person makes with it."""
     repeats: Plan | None = None
-    """It reads what this plan has recorded, and asks no source: for a line. The plan's side files are there."""
+    """It reads the ranges that this plan has recorded, instead of asking sources: for a backfill. The plan's side files
+    exist in this ledger."""
     quarantine: LiveQuarantine | None = None
-    """Then also: whose rows were let out of quarantine, by what that plan has recorded."""
+    """With `repeats`: the quarantine from which that plan released rows."""
 
     @property
     def waits_for_all(self) -> bool:
@@ -92,7 +93,7 @@ _ORDINARY = CheckpointOptions()
 
 
 class Plans:
-    """Makes the plans of one pipeline's checkpoints, in milliseconds, without a JVM. Writes only side files."""
+    """Makes the plans of one pipeline's checkpoints, in milliseconds and without a JVM. It writes only side files."""
 
     def __init__(self, pipeline: PipelineContext, *, preview: bool = False) -> None:
         """preview: write no side files either, since nobody will follow the plan."""
@@ -113,9 +114,9 @@ class Plans:
         special: CheckpointOptions = _ORDINARY,
         looked: Report | None = None,
     ) -> Plan:
-        """Return the plan for the entry that the protocol allows next. Nothing counts until it is created.
+        """Return the plan for the entry that the protocol allows next. It has no effect until it is created.
 
-        looked: the pass over the tables that came just before.
+        looked: the publishing pass over the tables that was just made.
         """
         interval = wanted.interval if wanted is not None else None
         repeats = special.repeats
@@ -127,16 +128,17 @@ class Plans:
         elif not looked.needless:
             check_targets(self.graph, self.ledger, self.place, looked.heads, looked.uid)
         check_gates(self.graph, self.place)
-        if (wrong := declined_error(self.pipeline, view)) is not None:
-            raise wrong
+        declined = declined_error(self.pipeline, view)
+        if declined is not None:
+            raise declined
         base = view.get(answer.base)
         changes = source_changes(view, base)
         config: Json = self.settings.record()
         if base is not None:
             self._refuse(config, base, view, changes)
         sources = self._sources(answer.id, view, base, interval, changes, special)
-        more = any(part.more for part in sources.values())  # then the end is not reached with this one
-        if drain is None and self.pipeline.finishes and not more:
+        has_more = any(part.more for part in sources.values())  # if so, a drain ends with a later checkpoint
+        if drain is None and self.pipeline.finishes and not has_more:
             drain = Drain(by="tidegate", reason="all of its sources have been read to their end")
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         waits_for_all = special.waits_for_all or drain is not None or bool(changes)
@@ -150,8 +152,8 @@ class Plans:
             run=run,
             generation=answer.generation,
             base=answer.base,
-            drain=None if more else drain,
-            draining=drain if more else None,
+            drain=None if has_more else drain,
+            draining=drain if has_more else None,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
@@ -198,15 +200,14 @@ class Plans:
         if base.open and changes:
             raise control.in_progress((base.id,), "a source was moved, dropped or accepted since it was planned")
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
-            raise control.in_progress(
-                (base.id,), "it must be published before the commit mode changes"
-            )  # or older rows win
+            # Otherwise its rows could be published over newer ones, which jobs commit directly.
+            raise control.in_progress((base.id,), "it must be published before the commit mode changes")
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
             raise control.in_progress(
                 (base.id,), "the code has changed, and its rows between jobs are not all read yet"
             )
         for name in find_unused_states(self.graph, base):
-            log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
+            log.warning("State %s is left behind with checkpoint %s: its operator is removed", name, base.id)
         for name in find_unused_hooks(self.graph, base):
             log.warning("The state of hook %s is left behind with checkpoint %s", name, base.id)
         try:
@@ -215,8 +216,8 @@ class Plans:
             if self.ledger.is_retained(base.id):
                 raise
             raise Unavailable(
-                f"checkpoint {base.id}, which the next one was to rest on, was retired meanwhile",
-                help="nothing is wrong: other runs moved on; it is retried automatically",
+                f"checkpoint {base.id}, which the next one was to rest on, has just been retired",
+                help="nothing is wrong: other runs were faster; it is retried automatically",
                 reason="OVERTAKEN",
             ) from None
 
@@ -224,7 +225,7 @@ class Plans:
         if self.graph.by_interval:
             raise Invalid(
                 f"pipeline {self.graph.name!r} reads by data interval: event time ends with each interval",
-                expected="a pipeline that reads whatever is new",
+                expected="a pipeline that reads all new input",
                 help=f"to end it: tidegate stop {self.graph.name}",
                 reason="BY_INTERVAL",
             )
@@ -261,7 +262,7 @@ class Plans:
     ) -> dict[str, Range]:
         """Return what comes next at each source."""
         starts = planned_ranges(base, changes)
-        paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
+        paces = {name: self._pace(sourcing, view, base) for name, sourcing in self.graph.sources.items()}
         sources = {}
         for name, sourcing in self.graph.sources.items():
             before = starts.get(name)
@@ -269,12 +270,10 @@ class Plans:
             if start is None and not self.graph.by_interval:
                 start = self._beginning(sourcing, id, view, base)
             sources[name] = self._range(sourcing, start, interval, paces[name])
-            if (
-                sourcing.bounded
-                and not sources[name].empty
-                and (ended := _last_exhausted_by(view, base, name)) is not None
-            ):
-                raise _bounded_source_grew(name, sources[name], ended)
+            if sourcing.bounded and not sources[name].empty:
+                ended = _last_exhausted_by(view, base, name)
+                if ended is not None:
+                    raise _bounded_source_grew(name, sources[name], ended)
         with_input = [name for name, part in sources.items() if not part.empty]
         reached = _event_times(view, base, self.graph.sources, changes)
         for name, slowest in sources_too_far_ahead(self.graph.sources, reached, with_input).items():
@@ -283,24 +282,24 @@ class Plans:
         return sources
 
     def _repeated(self, recorded: Plan, base: Entry | None, changes: Sequence[SourceChange]) -> dict[str, Range]:
-        """Return the ranges of another plan. A source that it does not know stays where it is."""
+        """Return the ranges of another plan. A source that it does not have keeps its position."""
         before = planned_ranges(base, changes)
         sources = {}
         for name, sourcing in self.graph.sources.items():
             part, start = recorded.sources.get(name), before.get(name)
             if part is not None and start is not None and part.start != start.end:
                 raise Rejected(
-                    f"checkpoint {recorded.id} has read source {name!r} from elsewhere than the backfill has read to",
-                    expected="checkpoints each of which begins where the one before it ends",
+                    f"checkpoint {recorded.id} begins source {name!r} elsewhere than where the backfill has reached",
+                    expected="checkpoints that each begin where the one before ends",
                     help="between them a source was moved, or another backfill was swapped in: discard this one, and "
-                    "begin another one with cuts of its own",
+                    "begin another one with --cuts own",
                     reason="CUTS_DO_NOT_FIT",
                 )
             sources[name] = part if part is not None else _standing(sourcing.source.kind, start)
         return sources
 
     def _beginning(self, sourcing: SourceNode, id: int, view: View, base: Entry | None) -> Json | None:
-        """Return where an unread source begins, as decided at the first look."""
+        """Return where an unread source begins, and decide that if it is not decided yet."""
         decided = self.pipeline.beginning(view, base, sourcing.name)
         if decided is not None:
             return decided
@@ -311,8 +310,8 @@ class Plans:
         return self.ledger.create_beginning(beginning).at
 
     def _fixed_inputs(self, answer: CreateEntry, view: View, repeats: Plan | None = None) -> dict[str, Payload]:
-        """Fix the inputs that operators and gates read besides their streams; as another plan has them that is
-        repeated."""
+        """Fix the inputs that operators and gates read in addition to their streams. repeats: the plan whose fixed
+        inputs to use again."""
         inputs = {}
         for stage in self.graph.stages:
             context = self.pipeline.source_context(stage.name)
@@ -360,7 +359,8 @@ class Plans:
             end=planned.end,
             splits=Payload(data={}) if self.preview else self.ledger.pack(planned.splits, self.graph.parts),
             empty=planned.is_empty,
-            more=planned.has_more or context.stop_position is not None,  # it is not asked for what is behind that
+            # Whether input waits after a stop position is unknown, since the source is not asked for it.
+            more=planned.has_more or context.stop_position is not None,
             summary=planned.summary,
             unread=planned.unread,
             lag=planned.lag,
@@ -373,42 +373,56 @@ class Plans:
 
 
 def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:
-    """Return the last checkpoint below that asked the source for input, if there was none. None: there was some."""
-    while base is not None and (part := base.plan.sources.get(name)) is not None:
+    """Return the last checkpoint that asked the source for input, if the source was at its end then. Otherwise None."""
+    while base is not None:
+        part = base.plan.sources.get(name)
+        if part is None:
+            return None
         if part.is_exhausted:
             return base.id
         if not part.empty:
             return None
-        base = view.get(base.rollback.target if base.rollback is not None else base.plan.base)  # it was not asked
+        base = _below(view, base)  # this one did not ask
     return None
+
+
+def _below(view: View, entry: Entry) -> Entry | None:
+    """Return the entry that a checkpoint or a rollback continues from, if it is in the view."""
+    return view.get(entry.rollback.target if entry.rollback is not None else entry.plan.base)
 
 
 def _event_times(
     view: View, base: Entry | None, sources: Mapping[str, SourceNode], changes: Sequence[SourceChange]
 ) -> dict[str, datetime]:
-    """Return the watermarks of the sources by the last checkpoint that is known to have looked. Without max_ahead
-    nobody asks."""
+    """Return the sources' watermarks as of the last checkpoint with acks. Empty if no source has max_ahead."""
     if all(sourcing.max_ahead is None for sourcing in sources.values()):
         return {}
     while base is not None and not base.acks:
-        base = view.get(base.rollback.target if base.rollback is not None else base.plan.base)
-    memory = {name: told for acked in (base.acks.values() if base else ()) for name, told in acked.ack.memory.items()}
+        base = _below(view, base)
+    memory: dict[str, Json] = {}
+    if base is not None:
+        for acked in base.acks.values():
+            memory |= acked.ack.memory
     memory = sources_under_new_names(memory, changes)
-    times = {name: partition_of(memory[name]).watermark for name in sources if name in memory}
-    return {name: time for name, time in times.items() if time is not None}
+    watermarks = {}
+    for name in sources:
+        watermark = partition_of(memory[name]).watermark if name in memory else None
+        if watermark is not None:
+            watermarks[name] = watermark
+    return watermarks
 
 
 def _bounded_source_grew(name: str, part: Range, ended: int) -> Invalid:
     return Invalid(
         f"source {name!r} is bounded, was at its end in checkpoint {ended}, and has new input: {part.summary}",
-        expected="no more input: operators have taken event time to be complete without it",
-        help=f"let another source read it; or roll back to before checkpoint {ended}, and take bounded=True away",
+        expected="no more input: operators have treated event time as complete without it",
+        help=f"let another source read it; or roll back to before checkpoint {ended}, and remove bounded=True",
         reason="BOUNDED_SOURCE_GREW",
     )
 
 
 def _overtaking(graph: Graph, config: Json) -> Overtaking | None:
-    """Return the jobs that the checkpoint may go past, if the settings allow that."""
+    """Return the jobs that the checkpoint may overtake, if the settings allow that."""
     if not config.get("unaligned", False) or not graph.overtakable or _mode(config) != MODES[0]:
         return None
     after_s = KEYS["aligned_timeout"].parse(config.get("aligned_timeout", 0))
@@ -429,15 +443,15 @@ def _direct_sinks(graph: Graph, config: Json) -> list[str] | None:
 def standing_ranges(
     base: Plan | None, declared: Mapping[str, str], changes: Sequence[SourceChange] = ()
 ) -> dict[str, Range]:
-    """Return ranges that read nothing and leave each source where it is. declared: the kinds of sources, some maybe
-    new."""
+    """Return ranges that read nothing, so that each source keeps its position. declared: the kinds of all sources, new
+    ones included."""
     before = ranges_after(base.sources if base is not None else {}, changes)
     kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 
 
 def empty_range_at(kind: str, at: Json | None) -> Range:
-    """Return a range that reads nothing there."""
+    """Return a range at this position that reads nothing."""
     return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True)
 
 
@@ -460,7 +474,9 @@ def _standing(kind: str, before: Range | None) -> Range:
 def _reach(base: Entry | None, interval: Interval | None) -> tuple[str, str] | None:
     """Return the span of the intervals of this checkpoint and all below it."""
     before = base.plan.reach if base is not None else None
-    if interval is None or before is None:
-        return before if interval is None else interval.record
+    if interval is None:
+        return before
+    if before is None:
+        return interval.record
     span = Interval.of_record(before)
     return Interval(min(span.start, interval.start), max(span.end, interval.end)).record

@@ -1,7 +1,7 @@
-"""Take up people's requests about quarantined rows: the plan fixes the requests, and the version of the table.
+"""Plan people's requests about quarantined rows: the plan fixes the requests, and the version of the table.
 
-The requests of a gate form a log of their own, and the plan records a position in it, like that of a source. So the
-requests of an aborted checkpoint are in the next one, and no request is in two completed checkpoints.
+The requests of each gate form a log, and the plan records a position in it, like that of a source. So the requests of
+an aborted checkpoint are in the next one, and no request is in two completed checkpoints.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ KIND = "requests"
 
 @dataclass(frozen=True)
 class LiveQuarantine:
-    """The quarantine of the pipeline whose checkpoints a line repeats."""
+    """The quarantine of the pipeline whose checkpoints a backfill repeats."""
 
     home: str
     since: int
-    """The line's origin: its own quarantine has nothing from before."""
+    """The backfill's origin: its own quarantine has no rows from before."""
     in_place: Mapping[str, Sequence[Request]] = field(default_factory=dict)
-    """By gate, the requests whose rows the line lets out where they were held back."""
+    """By gate, the requests whose rows the backfill releases in the checkpoints that quarantined them."""
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
@@ -70,23 +70,30 @@ def ask(ledger: Ledger, request: Request) -> Request:
 
 
 def refuse_unknown_gate(ledger: Ledger, request: Request) -> None:
-    """Refuse a request to a gate that is no longer in the code, or quarantines nothing any more: no plan takes it
+    """Refuse a request to a gate that is no longer in the code, or no longer quarantines rows: no plan would take it
     up."""
     if request.action == "withdraw":
         return
-    entries = (entry for id in reversed(ledger.ids()) if (entry := ledger.entry(id)) is not None)
-    last = next((entry for entry in entries if entry.plan.acks), None)
+    last = _last_with_jobs(ledger)
     if last is not None and quarantine_name(request.gate) not in last.plan.commits:
         gates = sorted(name.removeprefix(QUARANTINE) for name in last.plan.commits if name.startswith(QUARANTINE))
         raise Rejected(
-            f"nobody would take up what is asked of gate {request.gate!r}: by the code of checkpoint {last.id} there "
-            "is no such gate, or it quarantines no rows",
-            expected=f"a gate that quarantines or holds: {' or '.join(gates) or 'there is none'}",
-            help=f"declare {request.gate!r} with on_failure='quarantine' or 'hold' again, let a checkpoint be made, "
-            f"and ask once more; until then its rows stay where they are: tidegate quarantine show {ledger.pipeline} "
-            f"{request.gate}",
+            f"no checkpoint would take up a request to gate {request.gate!r}: the code of checkpoint {last.id} has no "
+            "such gate, or it quarantines no rows",
+            expected=f"a gate that quarantines or holds: {' or '.join(gates) or 'none is declared'}",
+            help=f"declare {request.gate!r} with on_failure='quarantine' or 'hold' again, let a checkpoint complete, "
+            f"and repeat the request; until then its rows stay where they are: tidegate quarantine show "
+            f"{ledger.pipeline} {request.gate}",
             reason="NO_SUCH_GATE",
         )
+
+
+def _last_with_jobs(ledger: Ledger) -> Entry | None:
+    for id in reversed(ledger.ids()):
+        entry = ledger.entry(id)
+        if entry is not None and entry.plan.acks:
+            return entry
+    return None
 
 
 def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]) -> None:
@@ -97,7 +104,7 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]
         raise Invalid(
             f"gate {request.gate!r} has no request {request.withdraws}",
             expected=" or ".join(map(str, numbers)) or "a request to release or to discard",
-            help="`tidegate quarantine list` shows those that wait",
+            help="`tidegate quarantine list` shows the pending ones",
             reason="NO_SUCH_REQUEST",
         )
     in_place = {earlier.number for earlier in existing if earlier.in_place}
@@ -124,8 +131,8 @@ def _refuse_while_in_line(ledger: Ledger, request: Request) -> None:
 
 
 def requests_in_place(ledger: Ledger, gate: str) -> list[Request]:
-    """Return the requests to let rows out where they were held back, without withdrawn ones: for lines. One that a line
-    has fulfilled is for later lines, too."""
+    """Return the requests to release rows in the checkpoints that quarantined them, without withdrawn ones: for
+    backfills. A request that one backfill has fulfilled applies to later ones too."""
     requests = ledger.requests(gate)
     withdrawn = {request.withdraws for request in requests}
     return [request for request in requests if request.in_place and request.number not in withdrawn]
@@ -138,40 +145,45 @@ def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
 
 def _for_next_plan(new: Sequence[Request]) -> list[Request]:
     withdrawn = {request.withdraws for request in new}
-    return [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
+    active = [request for request in new if request.action != "withdraw" and not request.in_place]
+    return [request for request in active if request.number not in withdrawn]
 
 
 def expected_effect(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> Forecast:
-    """Return what a request to release would do, as far as the last checkpoint tells."""
-    ids = reversed(ledger.ids())
-    for entry in (entry for id in ids if (entry := ledger.entry(id)) is not None and not entry.aborted):
+    """Return the expected effect of a request to release, judging by the last checkpoint."""
+    for id in reversed(ledger.ids()):
+        entry = ledger.entry(id)
+        if entry is None or entry.aborted:
+            continue
         acks = [acked.ack for acked in entry.acks.values()]
         verdict = next((ack.gates[request.gate] for ack in acks if request.gate in ack.gates), None)
         if verdict is None:
             continue
-        marks = {name: value for ack in acks for name, value in ack.memory.items() if name.endswith(".watermark")}
-        found = [(each, marks.get(f"{each.operator}.watermark")) for each in verdict.behind]
-        takers = [LateLimit(each, typed.convert(mark["at"], datetime) if mark else None) for each, mark in found]
-        return forecast(quarantine, request, takers)
+        memory: dict[str, Json] = {}
+        for ack in acks:
+            memory |= ack.memory
+        limits = []
+        for late in verdict.behind:
+            mark = memory.get(f"{late.operator}.watermark")
+            limits.append(LateLimit(late, typed.convert(mark["at"], datetime) if mark else None))
+        return forecast(quarantine, request, limits)
     return Forecast(quarantine.count(request))
 
 
 def checkpoint_before(ledger: Ledger, id: int) -> int:
-    """Return the last completed checkpoint before another one, at which a backfill can begin; 0: the beginning."""
+    """Return the last completed checkpoint before another one, at which a backfill can begin, or 0: the beginning."""
     rollbacks = ledger.rollbacks()
-    entries = (entry for earlier in reversed(ledger.ids()) if earlier < id and (entry := ledger.entry(earlier)))
-    return next(
-        (
-            entry.id
-            for entry in entries
-            if entry.completed and entry.plan.acks and rolled_back_by(entry.id, rollbacks) is None
-        ),
-        0,
-    )
+    for earlier in reversed(ledger.ids()):
+        entry = ledger.entry(earlier) if earlier < id else None
+        if entry is None or not entry.completed or not entry.plan.acks:
+            continue
+        if rolled_back_by(entry.id, rollbacks) is None:
+            return entry.id
+    return 0
 
 
 def last_taken_request(view: View, gate: str) -> int:
-    """Return the last request of the gate that a plan has taken up which is not aborted."""
+    """Return the last request of the gate that a plan has taken up, aborted plans excluded, or 0."""
     last = next((entry for entry in reversed(view.entries) if not entry.aborted), None)
     part = last.plan.sources.get(quarantine_name(gate)) if last is not None else None
     return part.end["request"] if part is not None and part.end is not None else 0
@@ -181,7 +193,7 @@ def plan_requests(graph: Graph, ledger: Ledger, place: Place, view: View, base: 
     """Return for each gate the requests that this plan takes up. Interval pipelines take up none."""
     if graph.by_interval:
         return {}
-    before = {name: part for name, part in (base.plan.sources if base else {}).items() if name.startswith(QUARANTINE)}
+    before = _quarantine_ranges(base)
     ranges = {}
     for gated in graph.gates:
         for name, sink in gated.quarantine.items():
@@ -189,7 +201,13 @@ def plan_requests(graph: Graph, ledger: Ledger, place: Place, view: View, base: 
             if part is not None:
                 ranges[name] = part
     removed = {name: _empty_range(ledger, part) for name, part in before.items() if name not in ranges}
-    return ranges | removed  # a gate that comes back continues from its old position
+    return ranges | removed  # a gate that is added again continues from its old position
+
+
+def _quarantine_ranges(base: Entry | None) -> dict[str, Range]:
+    if base is None:
+        return {}
+    return {name: part for name, part in base.plan.sources.items() if name.startswith(QUARANTINE)}
 
 
 def _empty_range(ledger: Ledger, before: Range) -> Range:
@@ -199,7 +217,7 @@ def _empty_range(ledger: Ledger, before: Range) -> Range:
 def _plan_gate(
     gate: str, sink: QuarantineSink, before: Range | None, graph: Graph, ledger: Ledger, place: Place, view: View
 ) -> Range | None:
-    """Return the requests that the plan takes up for one gate; None if there never was a request."""
+    """Return the requests that the plan takes up for one gate, or None if it never had a request."""
     start = before.end if before is not None else None
     new = ledger.requests(gate, after=start["request"] if start else 0)
     if not new or not _settled(gate, sink, graph, ledger, place, view):
@@ -224,9 +242,9 @@ def _plan_gate(
 def repeat_requests(
     graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None, recorded: Plan, live: LiveQuarantine
 ) -> dict[str, Range]:
-    """Return for each gate the requests that another plan has taken up, for a line's plan that repeats it. The rows of
-    the line's own quarantine are found by what they hold: requests name those of the pipeline."""
-    before = {name: part for name, part in (base.plan.sources if base else {}).items() if name.startswith(QUARANTINE)}
+    """Return for each gate the requests that another plan has taken up, for a backfill's plan that repeats it. Requests
+    name rows of the pipeline's quarantine; those of the backfill's are found by their values."""
+    before = _quarantine_ranges(base)
     ranges = {name: _empty_range(ledger, part) for name, part in before.items()}
     for gated in graph.gates:
         for name, sink in gated.quarantine.items():
@@ -238,8 +256,8 @@ def repeat_requests(
             if part is not None and not part.empty and sink.head(context).last_entry is not None:
                 if not _settled(gated.name, sink, graph, ledger, place, view):
                     raise Unavailable(
-                        f"quarantine {gated.name!r} of the backfill does not show yet what was let out of it before",
-                        help="it is tried again",
+                        f"quarantine {gated.name!r} of the backfill does not show earlier releases yet",
+                        help="it is retried automatically",
                         reason="NOT_PUBLISHED",
                     )
                 asked = ledger.unpack(part.splits)
@@ -272,12 +290,15 @@ def repeat_requests(
 
 
 def _in_place_requests(gate: str, checkpoint: int, place: Place, live: LiveQuarantine) -> list[Request]:
-    """Return the requests for rows to be let out in place that a checkpoint of the pipeline has held back."""
-    asked = [each for each in live.in_place.get(gate, ()) if not each.checkpoints or checkpoint in each.checkpoints]
-    quarantine = open_quarantine(live.home, gate, place.options) if asked else None
+    """Return the requests to release rows in place that a checkpoint of the pipeline has quarantined."""
+    requests = []
+    for request in live.in_place.get(gate, ()):
+        if not request.checkpoints or checkpoint in request.checkpoints:
+            requests.append(request)
+    quarantine = open_quarantine(live.home, gate, place.options) if requests else None
     if quarantine is None:
         return []
-    return [each for each in asked if _selects_any(quarantine, each, checkpoint)]
+    return [request for request in requests if _selects_any(quarantine, request, checkpoint)]
 
 
 def _selects_any(quarantine: QuarantinedRows, request: Request, checkpoint: int) -> bool:
@@ -287,8 +308,11 @@ def _selects_any(quarantine: QuarantinedRows, request: Request, checkpoint: int)
 def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:
     """Return whether the table shows the effect of all earlier requests. Otherwise a row could continue twice."""
     name = quarantine_name(gate)
-    new = (e for e in view.entries if e.id > view.settled and not e.aborted)
-    with_requests = [e.id for e in new if (part := e.plan.sources.get(name)) and not part.empty]
+    with_requests = []
+    for entry in view.entries:
+        part = entry.plan.sources.get(name)
+        if entry.id > view.settled and not entry.aborted and part is not None and not part.empty:
+            with_requests.append(entry.id)
     uid = ledger.start().uid
     last = sink.head(SinkContext(graph.name, uid, name, place, home=ledger.home)).last_entry
     return last is not None and all(id <= last for id in with_requests)

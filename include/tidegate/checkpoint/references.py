@@ -1,4 +1,4 @@
-"""Find the files that an entry's records name: side files and states. Retention deletes by these references."""
+"""Find the side files and states that an entry's records name. Retention deletes by these references."""
 
 from __future__ import annotations
 
@@ -16,49 +16,56 @@ __all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_named"
 
 
 def states_of(entry: Entry) -> dict[str, Payload]:
-    """Return every keyed state as of the entry. For a rollback there are none: its target names them."""
-    return {name: payload for acked in entry.acks.values() for name, payload in acked.ack.states.items()}
+    """Return every keyed state as of the entry. A rollback has none: its target names them."""
+    states: dict[str, Payload] = {}
+    for acked in entry.acks.values():
+        states |= acked.ack.states
+    return states
 
 
 def states_named(entry: Entry) -> dict[str, Payload]:
-    """Return every keyed state whose files the entry's own records name. Those of a rollback name the states it
+    """Return every keyed state whose files the entry's own records name. A rollback's records name the states that it
     restores."""
     if entry.rollback is None or entry.manifest is None:
         return states_of(entry)
-    put_back = {name: part.committables for name, part in entry.manifest.tables.items() if name.startswith(STATE)}
-    return {name: payloads[0] for name, payloads in put_back.items() if payloads}
+    states = {}
+    for name, part in entry.manifest.tables.items():
+        if name.startswith(STATE) and part.committables:
+            states[name] = part.committables[0]
+    return states
 
 
 def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
-    """Return the acks that the base rests on: for a rollback those of its target, for a swap its copies of the line's,
-    for a job that is behind its last one."""
+    """Return the acks that the base rests on: for a rollback those of its target, for a swap its copies of the
+    backfill's, for a lagging job its last one."""
     if base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
-    elsewhere = {
-        job: handle
-        for job, handle in base.manifest.jobs.items()
-        if handle.entry != base.id or base.rollback is not None
-    }
-    own_acks = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
-    return own_acks + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]
+    handles = base.manifest.jobs
+    to_read = {job for job, handle in handles.items() if handle.entry != base.id or base.rollback is not None}
+    acks = [acked.ack for job, acked in base.acks.items() if job in handles and job not in to_read]
+    return acks + [ledger.chosen_ack(handle, job) for job, handle in handles.items() if job in to_read]
 
 
 def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
     """Return every keyed state as of a completed checkpoint; for a rollback, the states that it restores."""
     if entry.rollback is not None:
         return states_named(entry)
-    acks = acks_of(ledger, entry)
-    return {name: payload for ack in acks for name, payload in ack.states.items()}
+    states: dict[str, Payload] = {}
+    for ack in acks_of(ledger, entry):
+        states |= ack.states
+    return states
 
 
 def blobs_of(entry: Entry) -> set[Blob]:
     """Return every side file that the entry's records name."""
     payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.fixed_inputs.values()]
-    for ack in (acked.ack for acked in entry.acks.values()):
+    for acked in entry.acks.values():
+        ack = acked.ack
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
         payloads += [verdict.results for verdict in ack.gates.values()]
     if entry.rollback is not None and entry.manifest is not None:
-        payloads += [payload for part in entry.manifest.tables.values() for payload in part.committables]
+        for table in entry.manifest.tables.values():
+            payloads += table.committables
     blobs = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():
         blobs |= set(blobs_within(part.end)) | set(blobs_within(part.start))

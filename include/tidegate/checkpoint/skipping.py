@@ -1,7 +1,7 @@
 """Find input that no run will ever read, though nothing fails. Such a pipeline is not reported as healthy.
 
-never read   input that a source skips for good. It notices that while it plans (`Planned.unread`), so the newest plan
-             knows it best, whatever became of its entry
+never read   input that a source skips for good. The source notices it while planning (`Planned.unread`), so the newest
+             plan has the best figures, even if its entry was aborted
 gaps         in an interval pipeline: time between its first interval and its last that no checkpoint covers
 """
 
@@ -26,7 +26,7 @@ def never_read(view: View) -> dict[str, Unread]:
 
 
 def counts(view: View) -> dict[str, int]:
-    """Return how much input each source of the newest plan has skipped; mostly 0."""
+    """Return how many inputs each source of the newest plan has skipped; usually 0."""
     for entry in reversed(view.entries):
         if entry.control is None and entry.rollback is None:
             return {name: part.unread.count if part.unread else 0 for name, part in entry.plan.sources.items()}
@@ -34,12 +34,12 @@ def counts(view: View) -> dict[str, int]:
 
 
 def is_news(sources: Mapping[str, Range], view: View) -> bool:
-    """Return whether a plan that reads nothing is worth recording: the skipped input has changed."""
+    """Return whether a plan that reads nothing is worth recording because the skipped input has changed."""
     return _counts(_skip_record(sources)) != _counts(never_read(view))
 
 
 def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
-    """Return the time between intervals that no checkpoint, completed or open, covers. To be called after the view."""
+    """Return the gaps that no checkpoint, completed or open, covers. Call it after reading the view."""
     plans = [entry.plan for entry in view.entries if entry.plan.by_interval and not entry.aborted]
     if not plans or plans[-1].config.get("gaps") == "expected":
         return ()
@@ -58,8 +58,8 @@ def making_up(pipeline: str, missed: tuple[Interval, ...]) -> str:
     first, last = missed[0].start, missed[-1].end
     return (
         f"make them: airflow backfill create --dag-id {pipeline} --from-date {first.isoformat()} --to-date "
-        f"{last.isoformat()}, which leaves alone what is done; or tidegate run MODULE:pipeline --interval FROM/TO for "
-        'each. If nothing belongs there, set gaps = "expected"'
+        f"{last.isoformat()}, which skips completed intervals; or tidegate run MODULE:pipeline --interval FROM/TO for "
+        'each. If the gaps are intended, set gaps = "expected"'
     )
 
 

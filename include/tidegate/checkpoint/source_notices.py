@@ -1,7 +1,7 @@
-"""Tell sources how far checkpoints have come: what is completed, and what nobody will ever read again.
+"""Notify sources of the last completed checkpoint, and of the input that is no longer needed.
 
-Both are notices only. They may come late, several times, or not at all if the source's origin does not answer, of which
-the log tells; nothing in tidegate relies on them.
+Both are only notices. They may be late or repeated, or missing if the source's system does not answer, which is logged.
+Nothing in tidegate relies on them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ log = logging.getLogger(__name__)
 
 
 def notify_sources(pipeline: PipelineContext) -> None:
-    """Tell each source that asks for it the position that the last completed checkpoint has reached."""
-    sources = [
-        name
-        for name, source in _sources(pipeline)
-        if type(source).on_checkpoint_completed is not Source.on_checkpoint_completed
-    ]
+    """Notify each source that implements the hook of the position of the last completed checkpoint."""
+    sources = []
+    for name, source in _sources(pipeline):
+        if type(source).on_checkpoint_completed is not Source.on_checkpoint_completed:
+            sources.append(name)
     last = pipeline.ledger.view().last_completed if sources else None
     if last is None:
         return
@@ -40,7 +39,8 @@ def notify_sources(pipeline: PipelineContext) -> None:
 
 
 def release_unneeded(pipeline: PipelineContext) -> None:
-    """Tell each source that asks for it the position from which the oldest retained checkpoint would continue."""
+    """Notify each source that implements the hook of the position from which the oldest retained checkpoint would
+    continue."""
     sources = [name for name, source in _sources(pipeline) if type(source).release is not Source.release]
     oldest = _oldest_completed(pipeline) if sources else None
     if oldest is None:
@@ -55,14 +55,14 @@ def _logging_failures(source: str, notice: str) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:
-        log.warning("Source %r could not be told that %s: %s", source, notice, error)
+        log.warning("Source %r could not be notified that %s: %s", source, notice, error)
 
 
 def _oldest_completed(pipeline: PipelineContext) -> Entry | None:
-    """Return the completed entry at whose end the oldest input begins that anybody could still read again.
+    """Return the completed entry at whose end the oldest input begins that may still be read again.
 
-    That is the oldest retained one, savepoints included, or a rollback since then that returned to an older position.
-    None: there are several such rollbacks, or one since then is no longer retained, so it is not known which one it is.
+    That is the oldest retained one, savepoints included, or a later rollback that returned to an older position. None
+    if that is unknown: several later rollbacks qualify, or one of them is no longer retained.
     """
     ids, rollbacks = pipeline.ledger.ids(), pipeline.ledger.rollbacks()
     completed = (entry for entry in map(pipeline.real_entry, ids) if entry is not None and entry.completed)

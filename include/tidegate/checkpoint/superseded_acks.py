@@ -1,4 +1,4 @@
-"""Find acks that count nowhere: where checkpoints may go past a busy job, two attempts may continue the same ack."""
+"""Find acks that never count. Where checkpoints may overtake a busy job, two attempts may continue the same ack."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["superseded_attempts"]
 def superseded_attempts(ledger: Ledger, entry: Entry) -> set[str]:
     """Return the attempts of a completed entry whose acks no manifest has taken, and none will.
 
-    That is certain only once a checkpoint above is completed in which the job is further, so that it rests on another
-    ack. And only while all entries in between exist: a retired one may have taken the ack.
+    That is certain only once a checkpoint above is completed in which the job is further, and so rests on another ack;
+    and only while all entries in between exist, because a retired one may have taken the ack.
     """
     if not entry.completed or entry.manifest is None:
         return set()

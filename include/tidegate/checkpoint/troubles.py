@@ -1,8 +1,8 @@
 """Record errors that no checkpoint records: a run cannot plan, a job is retried, a table refuses a publish.
 
-An aborted checkpoint says why it failed. A run that cannot even plan one leaves nothing, and its reason would only be
-in Airflow's logs. So each process records its last error as one small hint next to the log (records/records.py).
-Recording it never causes a failure, and no decision depends on it.
+An aborted checkpoint records why it failed. A run that cannot even plan one records nothing, so its error would be only
+in Airflow's logs. So each process writes its last error as a small hint next to the log (records/records.py). Writing
+it never causes a failure, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_TEXT = 4000
 
 @contextlib.contextmanager
 def recording_errors(ledger: Ledger, run: str, step: str, *, sees_rows: bool = True) -> Iterator[None]:
-    """Record an error raised in the block. Fenced and Rejected are no trouble: others lead, or there is nothing to
-    do. sees_rows: what runs there has rows in hand, which an unexpected exception may quote."""
+    """Record an error raised in the block. Fenced and Rejected are not recorded: another attempt leads, or there is
+    nothing to do. sees_rows: the block handles rows, which the text of an unexpected exception may quote."""
     try:
         yield
     except (Fenced, Rejected):
@@ -43,10 +43,14 @@ def recording_errors(ledger: Ledger, run: str, step: str, *, sees_rows: bool = T
 
 def unforeseen(error: Exception, *, sees_rows: bool) -> TidegateError:
     """Return an unexpected exception as a TidegateError, so that it replaces the error recorded before it."""
-    message = " ".join(str(error).split())
+    if sees_rows:
+        what = name_of(error)
+    else:
+        message = " ".join(str(error).split())
+        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     invalid = Invalid(
-        name_of(error) if sees_rows else f"{type(error).__name__}{': ' if message else ''}{message}",
-        help="the log of the task that met it shows where; correct what it names. It is tried again as `restart` says",
+        what,
+        help="the log of the failed task shows where; correct what it names. It is retried according to `restart`",
         reason="UNFORESEEN",
         quoted=quoted_text(error),
     )
@@ -78,8 +82,8 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
 
 
 def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
-    """Count a run that ended without planning a checkpoint. None: the recorded error is not of this run, or it
-    planned."""
+    """Count a run that ended without planning a checkpoint. Return the updated record, or None if the last recorded
+    error is of another run, or of a run that planned one."""
     with contextlib.suppress(TidegateError):
         trouble = ledger.trouble()
         if trouble is not None and trouble.run == run and trouble.entry is None:
@@ -90,8 +94,10 @@ def count_unplanned(ledger: Ledger, run: str) -> Trouble | None:
 
 
 def unplanned(trouble: Trouble | None, view: View) -> int:
-    """Return how many runs in a row could not plan a checkpoint; 0 if one was planned since."""
-    return trouble.unplanned if trouble is not None and _none_planned_since(trouble, view) else 0
+    """Return how many runs in a row could not plan a checkpoint, or 0 if one was planned since."""
+    if trouble is None or not _none_planned_since(trouble, view):
+        return 0
+    return trouble.unplanned
 
 
 def _none_planned_since(trouble: Trouble, view: View) -> bool:
@@ -99,7 +105,7 @@ def _none_planned_since(trouble: Trouble, view: View) -> bool:
 
 
 def is_current(trouble: Trouble, view: View, pending: frozenset[int]) -> bool:
-    """Return whether the recorded error still stands. pending: entries that are not on all tables yet.
+    """Return whether the recorded error is still unresolved. pending: entries that are not on all tables yet.
 
     An error of a checkpoint is resolved when that is decided and published; one without a checkpoint, when one is
     planned.

@@ -77,7 +77,7 @@ def test_what_is_held_is_nowhere_and_nothing_is_planned_on_it(world):
     id = world.held()
     outcome = world.coordinator().complete(id)
     assert (outcome.state, outcome.reason) == ("open", "HELD")
-    assert outcome.detail == f"checkpoint {id} is held by gate 'g1', until somebody approves or rejects it"
+    assert outcome.detail == f"checkpoint {id} is held by gate 'g1', until a person approves or rejects it"
     world.age(id, 10_000)  # its own timeout has stopped: what it waits for is a person
     refused = quietly(lambda: world.coordinator().trigger("three", give_up=lambda plan: "RUN_GONE"))
     assert (refused.reason, "held by gate 'g1'" in str(refused)) == ("CHECKPOINT_IN_PROGRESS", True)
@@ -172,7 +172,7 @@ def test_the_time_limit_answers_for_those_who_do_not(world, default, state):
     world.ack_age(id, 61)
     assert world.coordinator().complete(id).state == state
     said = world.ledger.answer(id, "g1")
-    assert (said.by, said.note, said.approve) == (TIME_LIMIT, "nobody answered within 60 s", default == "approve")
+    assert (said.by, said.note, said.approve) == (TIME_LIMIT, "no answer within 60 s", default == "approve")
 
 
 def test_each_gate_is_answered_by_itself_or_all_at_once(world):
@@ -226,7 +226,7 @@ def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
     with seams.installed(seams.Seams(sleep=somebody_answers)):
         outcomes = run_checkpoints(world.coordinator(), NoSpark(), Schedule(checkpoints=1), Told())
     assert [outcome.state for outcome in outcomes] == ["completed"]
-    assert Told.waits == ["checkpoint 2 is held by gate 'g1', until somebody approves or rejects it"]
+    assert Told.waits == ["checkpoint 2 is held by gate 'g1', until a person approves or rejects it"]
     world.exact()
 
 
@@ -241,7 +241,7 @@ def test_a_rejection_tells_the_hooks_also_when_it_was_the_time_limits(world: Gat
     finished = finish(coordinator, id, None, give_up=lambda plan: None, wait=lambda why: None)
     assert finished.outcome.reason == "GATE_REJECTED"
     assert [(each.by, each.failed) for each in told] == [(f"the rejection of checkpoint {id}", ())]
-    assert "nobody answered within 60 s" in told[0].why
+    assert "no answer within 60 s" in told[0].why
 
 
 @pytest.mark.parametrize("approve", [True, False])
@@ -298,4 +298,4 @@ def test_a_hold_tells_its_rule_and_its_deadline(world):
     entry = world.ledger.entry(world.held())
     told = hold_text(entry)
     assert "Gate g1 holds it because of row: 5 is odd." in told
-    assert re.search(r"If nobody answers by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, it is rejected\.", told)
+    assert re.search(r"Without an answer by \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, it is rejected\.", told)

@@ -308,7 +308,7 @@ def test_a_table_that_was_dropped_is_told_not_begun_anew(world: ToyWorld) -> Non
     dropped = world.tables.tables.pop("a")
     world.feed_more(1)
     two = world.trigger("two")
-    with pytest.raises(Corrupt, match="table 'a', toy:a, is gone: checkpoint 1 was published there, as version 0"):
+    with pytest.raises(Corrupt, match="table 'a', toy:a, is missing: checkpoint 1 was published there, as version 0"):
         world.work(two)
     assert world.offsets("a") == []
     world.tables.tables["a"] = dropped

@@ -63,7 +63,9 @@ def test_all_rows_that_go_are_told_before(tmp_path: Path) -> None:
 def test_a_backfill_says_which_checkpoints_went_past_a_job_because_it_goes_past_none(tmp_path: Path) -> None:
     story, third = passed_by(tmp_path)
     recorded, own = (outlook(story.coordinator(), 0, cuts)["may_differ"] for cuts in ("recorded", "own"))
-    assert f"checkpoint 2, {third} went past a busy job, which then took more at once; no backfill does" in recorded
+    assert (
+        f"checkpoint 2, {third} overtook a busy job, which then read more rows at once; a backfill does not" in recorded
+    )
     assert not any("went past" in text for text in own), "with cuts of its own that is nothing special"
 
 
@@ -114,7 +116,7 @@ def test_rows_whose_files_are_gone_stand_in_the_way_of_everything_else_only(tmp_
     story, third = passed_by(tmp_path)
     for file in (tmp_path / "shop").rglob("rows.json"):
         file.unlink()
-    with pytest.raises(Rejected, match="files that were in flight are gone"):
+    with pytest.raises(Rejected, match="files that were in flight are missing"):
         story.coordinator().roll_back(third, run="back", by="mia")
     dropped(story, third)
     story.all_done(story.planned())

@@ -478,7 +478,7 @@ def test_a_run_without_an_interval_in_between_does_not_forget_how_far_the_others
 
 def test_what_lies_before_the_first_checkpoint_is_refused_with_what_to_do(continuous):
     run(continuous, "3", hour(3))
-    with pytest.raises(Rejected, match="begins before the first one") as error:
+    with pytest.raises(Rejected, match="begins before the first interval") as error:
         continuous.coordinator().trigger("backfill", interval=hour(2))
     assert error.value.reason == "BEFORE_FIRST_CHECKPOINT"
 
@@ -628,7 +628,7 @@ def test_an_interval_whose_files_were_archived_is_not_replaced_with_nothing(tmp_
     for number in (2, 3):
         made(f"empty {number}", number)
     (landing / "01-a.json").rename(tmp_path / "01-a.json")
-    with pytest.raises(Invalid, match="none are there now") as caught:
+    with pytest.raises(Invalid, match="are all missing now") as caught:
         made("again", 1, reprocess=True)
     assert caught.value.reason == "INTERVAL_ARCHIVED"
     assert made("never had any", 2, reprocess=True) == 4

@@ -277,7 +277,7 @@ def test_idle_checkpoints_tell_what_a_checkpoint_takes_anyway(paced: Paced) -> N
     paced.feed.available = 100_000
     paced.lived(1)
     assert paced.pace(4).fixed_s == 3.0
-    assert "3.0 s it takes anyway" in paced.pace(4).why
+    assert "3.0 s of it is fixed time" in paced.pace(4).why
     assert paced.lived(3)[-1] == pytest.approx(270, abs=2)
 
 

@@ -264,7 +264,7 @@ def test_a_table_that_was_dropped_is_damage_not_empty(world):
     world.checkpoint("one", rows=3)
     world.checkpoint("two", rows=3)
     world.tables.tables.pop("b")
-    assert "is gone: checkpoint 2 was published there" in damaged(world, "b").what
+    assert "is missing: checkpoint 2 was published there" in damaged(world, "b").what
     with pytest.raises(Corrupt):
         world.trigger("three")
     assert world.ledger.ids() == [1, 2], "nothing is planned on top of it"

@@ -39,7 +39,7 @@ def test_what_is_asked_of_a_gate_that_sets_nothing_aside_any_more_is_refused_unt
     for run, gates in (("gone", {"other": Aside(quarantines=True)}), ("warns", {"checked": Aside(quarantines=False)})):
         world.planned(run, **gates)
         for action in ("release", "discard"):
-            with pytest.raises(Rejected, match="nobody would take up what is asked of gate 'checked'") as refused:
+            with pytest.raises(Rejected, match="no checkpoint would take up a request to gate 'checked'") as refused:
                 ask(world.ledger, request(action))
             assert refused.value.reason == "NO_SUCH_GATE"
     assert ask(world.ledger, request("withdraw", withdraws=1)).number == 2, "what waits can be taken back"

@@ -141,5 +141,5 @@ def test_only_a_sinks_table_can_be_let_go_of(tmp_path):
     world = ToyWorld(tmp_path)
     world.checkpoint("run 1", rows=2)
     for name in ("c", "state.count", "quarantine.gate"):
-        with pytest.raises(Invalid, match="nothing to choose"):
+        with pytest.raises(Invalid, match="has no choices"):
             rollback_proposal.examine(world.coordinator(), 1, {name: "leave"})

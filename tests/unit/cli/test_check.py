@@ -233,7 +233,7 @@ def test_a_pipeline_with_uids_of_an_earlier_version_is_told_which_to_write(folde
     written(begun, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
     (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == refusal().reason == "STATE_REMOVED"
-    assert f"write uid=\"{old}\" at aggregate 'aggregate-events-k', if that is the one" in told["help"]
+    assert f"write uid=\"{old}\" at aggregate 'aggregate-events-k', if that is the same one" in told["help"]
     assert "aggregate-events-v" not in told["help"], "by another key it cannot be"
 
     written(begun, UNNAMED.replace('n="count(*)"', f'n="count(*)", uid="{old}"'))
@@ -269,7 +269,7 @@ def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
     allowed = ("-D", "allow_non_restored_state=true")
     said = tidegate("check", "--no-spark", CODE, "--json", *allowed)
     assert said.code == 0
-    assert "source events is gone: it is not known any more how far it was read" in said.json["new_parts"]
+    assert "source events is removed: its position is forgotten" in said.json["new_parts"]
 
     changed = Shop(shop.folder, SHOP.replace(*STOPS["SOURCE_REMOVED"]))
     changed.coordinator = coordinator_of(open_target(CODE, {"allow_non_restored_state": "true"}))

@@ -31,7 +31,7 @@ def test_the_next_run_says_that_it_is_gone_and_what_brings_it_back(shop, folder)
     with pytest.raises(Corrupt) as refused:
         shop.checkpoint()
     assert refused.value.reason == "TABLE_GONE"
-    assert f"table 'good', {folder}/tables/good, is gone: checkpoint 3 was published there" in refused.value.what
+    assert f"table 'good', {folder}/tables/good, is missing: checkpoint 3 was published there" in refused.value.what
     assert LEAVE in refused.value.help
 
 
@@ -51,7 +51,7 @@ def test_doctor_and_a_rollback_say_the_same(shop, folder, tidegate):
     deleted(folder)
     doctor = tidegate("doctor", "shop:orders")
     assert doctor.code == 1
-    assert "tables/good, is gone: checkpoint 3 was published there" in doctor.out
+    assert "tables/good, is missing: checkpoint 3 was published there" in doctor.out
     assert LEAVE in doctor.out
     for target in ("2", "3"):
         said = tidegate("rollback", "shop:orders", "--to", target, "--dry-run")

@@ -154,9 +154,7 @@ def test_a_manifest_that_cannot_be_is_found(history, tidegate):
     plan = history.plan(4, 3)
     history.ack(4)
     history.decide(plan, Handle(entry=3, sha=history.ledger.entry(3).acks["main"].handle.sha))
-    assert any(
-        "checkpoint 4: job 'main' is at 3, and may not be behind" in told for told in bad(doctor(tidegate, code=1))
-    )
+    assert any("checkpoint 4: job 'main' is at 3, and may not lag" in told for told in bad(doctor(tidegate, code=1)))
 
 
 def test_a_side_file_that_is_not_what_was_written_is_found(history, tidegate):
@@ -191,7 +189,7 @@ def test_a_table_that_was_made_again_is_found(history, tidegate):
 def test_a_table_that_is_gone_is_found(history, tidegate):
     shutil.rmtree(history.table)
     (found,) = bad(doctor(tidegate, "orders", code=1))
-    assert "is gone: checkpoint 3 was published there" in found
+    assert "is missing: checkpoint 3 was published there" in found
 
 
 def test_an_old_log_file_that_was_cleaned_up_is_only_noted(history, tidegate):

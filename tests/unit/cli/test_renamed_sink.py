@@ -31,7 +31,7 @@ def test_its_table_continues_and_a_rollback_to_before_it_keeps_the_rows_that_wer
     renamed = Renamed(folder, RENAMED)
     said = tidegate("check", "--no-spark", CODE, "--json").json
     assert said["can_continue"] is True
-    assert "sink good is gone: its table stays as it is" in said["new_parts"]
+    assert "sink good is removed: its table stays as it is" in said["new_parts"]
     renamed.checkpoint()
     assert sorted(renamed.rows()) == [1, 2, 3]
     assert tidegate("rollback", CODE, "--to", "2", "--yes").code == 0
@@ -48,4 +48,4 @@ def test_it_waits_until_its_table_has_what_the_old_name_owes_it(folder, tidegate
     Renamed(folder, RENAMED)
     (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == "SINK_REMOVED"
-    assert "put the sink back, run once more" in told["help"]
+    assert "put the sink back, run once" in told["help"]

@@ -113,9 +113,9 @@ def test_progress_is_told_for_people_too() -> None:
 
 
 FLAWS = {
-    "may not be behind": (manifest_of(3, Made(1, (), (2, 3))), True),
-    "before job 'main'": (manifest_of(3, Made(3, (), ())), False),
-    "which is no order": (manifest_of(3, Made(1, (), (3, 2, 3))), False),
+    "may not lag": (manifest_of(3, Made(1, (), (2, 3))), True),
+    "ahead of its upstream job 'main'": (manifest_of(3, Made(3, (), ())), False),
+    "which is not in ascending order": (manifest_of(3, Made(1, (), (3, 2, 3))), False),
     "which is at 3": (manifest_of(3, Made(1, (), (2,))), False),
     "nothing is in flight between them": (manifest_of(3, Made(1, (), ())), False),
 }
@@ -125,7 +125,7 @@ FLAWS = {
 def test_a_manifest_that_cannot_be_is_seen(flaw: str) -> None:
     """Each job at the checkpoint, or behind it with all that lies between: m_down ≤ m_up, sources at n."""
     manifest, forced = FLAWS[flaw]
-    if flaw.startswith("before"):
+    if flaw.startswith("ahead"):
         manifest = msgspec.structs.replace(manifest, jobs={FIRST: handle(FIRST, 2), SLOW: handle(SLOW, 3)})
     assert any(flaw in told for told in manifest_flaws(manifest, entry(3, NEXT, forced)))
 
@@ -146,7 +146,7 @@ def test_no_manifest_is_made_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> 
     three, two = entry(3, NEXT._replace(slow=Work(1, (2, 3)))), entry(2, BUSY._replace(made=Made(1, (), (2,))))
     assert manifests.manifest_of(three, two, [ONE]).jobs[SLOW] == handle(SLOW, 3)
     monkeypatch.setattr(manifests, "_counted", lambda line: ({FIRST: handle(FIRST, 2)}, [], {}))
-    with pytest.raises(Corrupt, match="may not be behind") as told:
+    with pytest.raises(Corrupt, match="may not lag") as told:
         manifests.manifest_of(three, two, [ONE])
     assert told.value.reason == "BAD_MANIFEST"
 

@@ -1,8 +1,8 @@
 """Publish the checkpoints of an interval pipeline (docs/protocol.md, section 8).
 
 The rule. For each table, repeatedly: read the head of the table, *then* read the log. For each interval the highest
-completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next version, in
-place of the rows that the interval shows. A lower entry is never published after a higher one: a publisher that read
+completed entry counts. If the table's history does not have its commit yet, commit it at exactly the next version,
+replacing the interval's present rows. A lower entry is never published after a higher one: a publisher that read
 the table with the higher one finds that in the log as well; one that read it earlier loses the race for the version.
 
 The rows of an interval follow from records alone. While an entry is in the view, its manifest names its files, and the
@@ -45,14 +45,14 @@ class Pass:
     settled: set[int] = field(default_factory=set)
     """The completed entries that are settled there: visible, or replaced by a later one of their interval."""
     blocked: dict[int, Invalid] = field(default_factory=dict)
-    """Entries whose interval the table does not accept as it is, with the reason. Other intervals do not wait for
+    """Entries whose interval the table refuses in its present state, with the reason. Other intervals do not wait for
     them."""
 
 
 def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> Pass:
     """Publish to one table until it shows every completed entry.
 
-    Intervals that the table does not accept as it is wait until somebody has done what their error says.
+    Intervals that the table refuses in its present state wait until a person has followed the error's advice.
     """
     context = pipeline.context(sinking.name)
     result = Pass()
@@ -60,14 +60,15 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
     while tries > 0:
         tries -= 1
         head = sinking.sink.head(context)
-        view = pipeline.ledger.view(reach=head.last_entry)  # after the head: what is on the table is in this view
+        # After the head, so that every entry on the table is in this view.
+        view = pipeline.ledger.view(reach=head.last_entry)
         table = _Table(pipeline, sinking, context, head, view)
         answer = rules.on_publish_interval(view, sinking.name, head.last_entry, table.holds, result.blocked)
         if isinstance(answer, rules.NothingToPublish):
             result.settled = {entry.id for entry in view.entries if entry.completed} - result.blocked.keys()
             return result
         if isinstance(answer, rules.Damaged):
-            # Others may have published and moved the log's hint on since the head was read.
+            # Another process may have published, and advanced the log's hint, since the head was read.
             if head in contradicted:
                 raise mismatch_error(pipeline, view, sinking, head, answer.why)
             contradicted = [head]
@@ -75,7 +76,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
         try:
             published = sinking.sink.publish(table.publication(answer), head, context)
         except TidegateError as error:
-            # Others may have published meanwhile, and retention may have removed the staged files.
+            # Another process may have published since, and retention may have removed the staged files.
             if sinking.sink.head(context).version != head.version:
                 continue
             if not isinstance(error, Invalid):
@@ -89,7 +90,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
 
 
 def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
-    """Let go of an interval's rows in a table, which others have rewritten: see Sink.disown.
+    """Disown an interval's rows in a table, which another writer has rewritten: see Sink.disown.
 
     Reads the table first, then the log, as publishing does: a publication in between takes the version.
     """
@@ -99,7 +100,7 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} {problem}",
             expected=f"one of {', '.join(sorted(pipeline.graph.sinks))}, of a pipeline that reads by data interval",
-            help="`tidegate explain` names the sink and the interval that wait, if any do",
+            help="`tidegate explain` names the sink and the interval that wait",
             reason="NOTHING_TO_DISOWN",
         )
     context = pipeline.context(name)
@@ -146,11 +147,11 @@ class _Table:
 
     def visible_entry(self, interval: Interval) -> tuple[int, Json] | None:
         """Return the entry of an interval that the table shows, and the trace of its rows there."""
-        ids = [entry.id for entry in self.view.entries if entry.completed and entry.interval == interval]
         if not self.view.entries:
             return None
-        visible = (id for id in reversed(ids) if id <= self.view.settled or self.holds(id))
-        return self._replaced(interval, next(visible, None))
+        ids = [entry.id for entry in self.view.entries if entry.completed and entry.interval == interval]
+        visible = next((id for id in reversed(ids) if id <= self.view.settled or self.holds(id)), None)
+        return self._replaced(interval, visible)
 
     def _replaced(self, interval: Interval, visible: int | None) -> tuple[int, Json] | None:
         """Return the entry to be replaced, and its trace. visible: its id, if it is in the view."""
@@ -159,7 +160,9 @@ class _Table:
             return visible, self.sinking.sink.trace(_committables(self.pipeline, self._entry(visible), name))
         # Read after the view: an entry that has dropped out of the view is in the index.
         filled = self.pipeline.ledger.filled(interval, before=self.view.entries[0].id)
-        return (filled.id, filled.traces[name]) if filled is not None and name in filled.traces else None
+        if filled is None or name not in filled.traces:
+            return None
+        return filled.id, filled.traces[name]
 
     def _publication(self, entry: Entry, replaces: tuple[int, Json] | None) -> Publication:
         assert entry.decision is not None
@@ -185,12 +188,14 @@ def refuse_rewritten(pipeline: PipelineContext, view: View, interval: Interval) 
     Checked only where every completed entry is published; otherwise it shows when this checkpoint is published.
     """
     completed = [entry for entry in view.entries if entry.completed and entry.interval == interval]
-    if completed and pipeline.ledger.published(completed[-1].id) is None:
+    last = completed[-1] if completed else None
+    if last is not None and pipeline.ledger.published(last.id) is None:
         return
-    filled = pipeline.ledger.filled(interval, before=view.entries[0].id) if view.entries and not completed else None
+    filled = None
+    if last is None and view.entries:
+        filled = pipeline.ledger.filled(interval, before=view.entries[0].id)
     for name, sinking in pipeline.graph.sinks.items():
         replaces: tuple[int, Json] | None = None
-        last = completed[-1] if completed else None
         if last is not None and last.manifest is not None and name in last.manifest.tables:
             replaces = last.id, sinking.sink.trace(_committables(pipeline, last, name))
         elif filled is not None and name in filled.traces:

@@ -1,9 +1,9 @@
 """Publish: bring every table up to the completed checkpoints (docs/protocol.md, section 5).
 
 The rule. Repeatedly: read the heads of the tables, *then* read the log, ask the protocol for each table's next entry,
-and commit that at exactly the next version of the table. If anybody else committed in between, the commit fails and
-everything is read again. So it does not matter who publishes, how many do, or where one stopped: each publisher finds
-the checkpoint's id on the table and continues.
+and commit that at exactly the next version of the table. If another writer committed in between, the commit fails and
+everything is read again. So any number of publishers may run, and any of them may stop at any point: each finds the
+checkpoint's id on the table and continues.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-_AT_ONCE = 16
-"""How many tables on object stores are asked at the same time."""
+_MAX_CONCURRENT = 16
+"""How many tables on object stores are accessed concurrently."""
 
 LOST_RACES = 100
 """After losing this many races, the table is left to the next publisher."""
@@ -71,17 +71,17 @@ class Report:
     settled: set[int] | None = None
     """In an interval pipeline: the completed entries that are settled on every table that answered."""
     blocked: dict[int, Invalid] = field(default_factory=dict)
-    """In an interval pipeline: completed entries that some table does not accept as it is, and why. They hold back only
-    their own interval."""
+    """In an interval pipeline: completed entries that some table refuses in its present state, and why. They hold back
+    only their own interval."""
 
     uid: str | None = None
     """The pipeline's uid, if it is known."""
     needless: bool = False
-    """True: no table was looked at, since nothing can have changed there but by others."""
+    """True if no table was read, since only other writers can have changed any."""
     heads: dict[str, Head] = field(default_factory=dict)
-    """The tables' heads as they were read first."""
+    """The tables' heads as first read."""
     view: View | None = None
-    """The log as it was read last, after all tables."""
+    """The log as last read, after all tables."""
 
     def covers(self, entry: Entry) -> bool:
         """Return whether every table that answered holds the completed entry, or one that replaced it."""
@@ -110,7 +110,7 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
     for table, error in publish(pipeline, view, tables, report).items():
         advice = unpublishable_advice(pipeline, view, table) if rules.pending_checkpoints(view, table) else ""
         if advice not in error.help and error.reason != TABLE_GONE:
-            error.help = f"{error.help}; {advice}" if error.help else advice
+            error.help = "; ".join(filter(None, (error.help, advice)))
         report.stuck[table] = error
     _write_hints(pipeline, report)
     for stuck in report.stuck.values():
@@ -128,24 +128,24 @@ def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
         heads = _of_each(waiting, _Publishing.head, failed)
         view = _view_after(pipeline, heads)
         answers = _of_each(waiting, partial(_Publishing.answer, heads=heads, view=view), failed)
-        waiting = {name: each for name, each in waiting.items() if answers.get(name) is None}
+        waiting = {name: publishing for name, publishing in waiting.items() if answers.get(name) is None}
     for error in failed.values():
         raise error
 
 
 def _is_abandoned(view: View, table: str) -> bool:
-    """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
+    """Return whether a rollback has abandoned the table, and no later entry has rows for it. It is not even read."""
     return bool(rules.last_abandoning_rollback(view, table)) and not rules.pending_checkpoints(view, table)
 
 
 def unpublishable_advice(pipeline: PipelineContext, view: View, table: str) -> str:
-    """Return the advice for a sink's table that can never be published to; empty for a table that is not a sink's."""
+    """Return the advice for a sink's table that can never be published to, or "" for a table that is not a sink's."""
     last = view.last_completed
     if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
         return ""
     return (
-        f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` lets go of what is "
-        "pending for it: those rows never come there, all else stays as it is, and the sink can be changed or removed"
+        f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` drops its pending "
+        "rows: they are never published there, everything else stays as it is, and the sink can be changed or removed"
     )
 
 
@@ -157,10 +157,10 @@ def publish_or_wait(
 ) -> Report:
     """Publish pending entries before planning on them.
 
-    A stuck table holds back triggers only once too much is waiting for it. But a rollback must first be on every table
-    (R3), because the next plan may read one of them.
+    A stuck table blocks triggers only once max_unpublished checkpoints wait for it. But a rollback must first be on
+    every table (R3), because the next plan may read one of them.
 
-    interval: the interval to be planned. If a table does not accept it, its error is raised.
+    interval: the interval to be planned. If a table refuses it, its error is raised.
     view, uid: the log and the pipeline's uid, if the caller has just read them.
     """
     report = publish_pending(pipeline, view, uid)
@@ -190,8 +190,10 @@ def publish_or_wait(
 
 
 def refuse_unpublished(entry: Entry, report: Report) -> None:
-    """Raise Unavailable if a table of the completed checkpoint could not be published to: it is not done until then."""
-    for table in entry.manifest.tables if entry.manifest is not None else ():
+    """Raise Unavailable if the completed checkpoint could not be published to one of its tables."""
+    if entry.manifest is None:
+        return
+    for table in entry.manifest.tables:
         error = report.stuck.get(table)
         if error is not None and _waits_for(entry, {table: error}):
             raise Unavailable(
@@ -231,11 +233,11 @@ def _publish_tables(
 ) -> dict[str, TidegateError]:
     """P1 to P3: publish to the tables until they hold everything. Return the errors of those that failed.
 
-    One look at the log is for all tables: it comes after all their heads were read.
+    Each pass reads the log once for all tables, after it has read all their heads.
     """
     failed: dict[str, TidegateError] = {}
     waiting = _waiting(pipeline, [table for table in tables if table in pipeline.graph.tables], report)
-    looked_at = _delta_tables(waiting)
+    delta_tables = _delta_tables(waiting)
     for table in tables:
         try:
             if table not in waiting:
@@ -247,13 +249,16 @@ def _publish_tables(
         if not heads:
             break
         report.heads = heads | report.heads
-        report.view = now = _view_after(pipeline, heads)
-        done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=now), failed)
-        for table in (table for table, is_done in done.items() if is_done):
-            del waiting[table]
-            report.upto = min(report.upto, now.last_completed.id if now.last_completed else 0)
+        view_now = _view_after(pipeline, heads)
+        report.view = view_now
+        last_id = view_now.last_completed.id if view_now.last_completed else 0
+        done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=view_now), failed)
+        for table, is_done in done.items():
+            if is_done:
+                del waiting[table]
+                report.upto = min(report.upto, last_id)
     if report.published:
-        write_table_hint(pipeline.ledger, looked_at)
+        write_table_hint(pipeline.ledger, delta_tables)
     for table in waiting:
         failed[table] = Unavailable(
             f"sink {table!r} lost {LOST_RACES} races for its table's next version",
@@ -271,46 +276,48 @@ def _waiting(pipeline: PipelineContext, tables: Sequence[str], report: Report) -
 
 
 def _delta_tables(waiting: Mapping[str, _Publishing]) -> list[Location]:
-    return [location for each in waiting.values() if (location := each.delta_table) is not None]
+    locations = [publishing.delta_table for publishing in waiting.values()]
+    return [location for location in locations if location is not None]
 
 
 def _view_after(pipeline: PipelineContext, heads: Mapping[str, Head]) -> View:
-    """Return the log, after the tables' heads were read: all that is on the tables is in it."""
-    return pipeline.ledger.view(
-        reach=max((head.last_entry for head in heads.values() if head.last_entry is not None), default=None)
-    )
+    """Return the log as of after the tables' heads were read: every entry on the tables is in it."""
+    published = [head.last_entry for head in heads.values() if head.last_entry is not None]
+    return pipeline.ledger.view(reach=max(published, default=None))
 
 
 def _of_each(
     waiting: dict[str, _Publishing], step: Callable[[_Publishing], T], failed: dict[str, TidegateError]
 ) -> dict[str, T]:
-    """Return the result of a step for each table. Those that fail wait no longer.
+    """Return the result of a step for each table. A table whose step fails is moved from `waiting` to `failed`.
 
-    Tables on object stores are asked at once: each answer takes its time, whatever this process does meanwhile.
+    Tables on object stores are handled concurrently, because each step mostly waits for responses.
     """
 
-    def outcome(each: _Publishing) -> T | TidegateError:
+    def outcome(publishing: _Publishing) -> T | TidegateError:
         try:
-            return step(each)
+            return step(publishing)
         except TidegateError as error:
             return error
 
-    remote = [
-        table for table, each in waiting.items() if each.delta_table is not None and not each.delta_table.is_local
-    ]
+    remote = []
+    for table, publishing in waiting.items():
+        location = publishing.delta_table
+        if location is not None and not location.is_local:
+            remote.append(table)
     outcomes: dict[str, T | TidegateError] = {}
     if len(remote) > 1:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_MAX_CONCURRENT) as pool:
             outcomes = dict(zip(remote, pool.map(outcome, [waiting[table] for table in remote]), strict=True))
-    outcomes |= {table: outcome(each) for table, each in waiting.items() if table not in outcomes}
-    found = {}
+    outcomes |= {table: outcome(publishing) for table, publishing in waiting.items() if table not in outcomes}
+    results = {}
     for table, result in outcomes.items():
         if isinstance(result, TidegateError):
             failed[table] = result
             del waiting[table]
         else:
-            found[table] = result
-    return found
+            results[table] = result
+    return results
 
 
 @dataclass
@@ -322,11 +329,11 @@ class _Publishing:
     context: SinkContext
     report: Report
     contradicted: list[int | None] = field(default_factory=list)
-    """The head that did not fit the log when both were read last."""
+    """The last entry of the head, if it contradicted the log when both were last read."""
 
     @property
     def delta_table(self) -> Location | None:
-        """Where it is, if it is a Delta table."""
+        """The table's location, if it is a Delta table."""
         return self.sinking.sink.delta_table(self.context)
 
     def head(self) -> Head:
@@ -334,24 +341,26 @@ class _Publishing:
         return self.sinking.sink.head(self.context)
 
     def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publish | rules.NothingToPublish | None:
-        """Return what is to be published next. None: look again. Raise an error if table and log contradict each
+        """Return the next step. None if head and log have to be read again. Raise an error if they contradict each
         other."""
         head = heads[self.sinking.name]
         answer = rules.on_publish(view, self.sinking.name, head.last_entry)
         if not isinstance(answer, rules.Damaged):
             return answer
-        # Others may have published and moved the log's hint on since the head was read.
+        # Another process may have published, and advanced the log's hint, since the head was read.
         if head.last_entry in self.contradicted:
             raise mismatch_error(self.pipeline, view, self.sinking, head, answer.why)
         self.contradicted = [head.last_entry]
         return None
 
     def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
-        """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
-        after it."""
+        """Publish the next entry, by a view of the log that is newer than the head. Return whether it was the last
+        one."""
         head, answer = heads[self.sinking.name], self.answer(heads, view)
-        if answer is None or isinstance(answer, rules.NothingToPublish):
-            return answer is not None
+        if answer is None:
+            return False
+        if isinstance(answer, rules.NothingToPublish):
+            return True
         entry = view.get(answer.id)
         assert entry is not None
         sink = self.sinking.sink
@@ -360,15 +369,17 @@ class _Publishing:
             act = sink.publish if publication.restore is None else sink.restore
             published = act(publication, head, self.context)
         except TidegateError as error:
-            # Others may have published it since the head was read, and retention may have removed the staged files.
-            now = self.head()
-            if now.last_entry == head.last_entry:
-                # With a table that somebody has deleted or replaced, what was staged in it is gone.
-                if (gone := missing_table_error(self.pipeline, view, self.sinking, now)) is not None:
-                    raise gone from error
+            # Another process may have published it since the head was read, and retention may have removed the staged
+            # files.
+            head_now = self.head()
+            if head_now.last_entry == head.last_entry:
+                # If the table was deleted or replaced, the files staged in it are deleted too.
+                missing = missing_table_error(self.pipeline, view, self.sinking, head_now)
+                if missing is not None:
+                    raise missing from error
                 if error.reason == STAGED_FILES_GONE and was_published(self.pipeline, entry, self.sinking.name):
-                    why = f"checkpoint {entry.id} was published there, and the table holds {now.last_entry}"
-                    raise mismatch_error(self.pipeline, view, self.sinking, now, why) from error
+                    why = f"checkpoint {entry.id} was published there, and the table holds {head_now.last_entry}"
+                    raise mismatch_error(self.pipeline, view, self.sinking, head_now, why) from error
                 raise
             return False
         if published is None:
@@ -408,11 +419,11 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
         if not entry.completed:
             continue
         if entry.id == view.settled and not any(map(_leaves_unchanged, view.entries)):
-            settled = entry.id  # its hint is there, and no later one is made from it
+            settled = entry.id  # its hint exists, and no later hint copies from it
             continue
         existing = pipeline.ledger.published(entry.id) if not _is_published_here(entry, report) else None
         if existing is None and view.rolled_back_by(entry.id) is not None:
-            continue  # it never will be
+            continue  # it will never be published
         if existing is None and _waits_for(entry, report.stuck):
             report.unpublished += 1
         elif not report.unpublished:
@@ -421,8 +432,9 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
                     publish_intervals.index_interval(pipeline, entry)
                 last_hint = existing or _publish_hint(pipeline, view, entry, last_hint, report)
             except Unavailable:
-                break  # only readers wait for the hint
-            settled = entry.id if below_blocked else settled
+                break  # only readers use the hint
+            if below_blocked:
+                settled = entry.id
     if settled is not None and settled > view.settled:
         pipeline.ledger.hint(LatestHint(**stamp(seams.new_id()), id=settled))
 
@@ -432,7 +444,7 @@ def _publish_hint(
 ) -> Published:
     """Record the state of all tables at this checkpoint: from this pass, from the tables' history, or as before.
 
-    A table whose history no longer shows it is left out: no hint is better than a wrong one.
+    A table whose history no longer shows it is omitted: no hint is better than a wrong one.
     """
     assert entry.manifest is not None
     tables = {}
@@ -454,13 +466,13 @@ def _publish_hint(
 
 
 def _leaves_unchanged(entry: Entry) -> bool:
-    """Return whether the entry leaves a table as it was: its hint says of it what the one before said."""
+    """Return whether the entry leaves a table unchanged, so that its hint copies the table from the hint before."""
     parts = entry.manifest.tables.values() if entry.manifest is not None else ()
     return any(not rules.has_unpublished(part) and part.through is None for part in parts)
 
 
 def _is_published_here(entry: Entry, report: Report) -> bool:
-    """Return whether this very pass has published the entry to each table that it has rows for."""
+    """Return whether this pass has published the entry to each table that it has rows for."""
     assert entry.manifest is not None
     pending = [name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part)]
     return bool(pending) and all((entry.id, name) in report.published for name in pending)
@@ -472,7 +484,7 @@ def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:
 
 
 def _refuse_orphan(pipeline: PipelineContext, view: View, table: str) -> None:
-    """Refuse if a sink was removed from the code while entries still owe its table rows, unless these may be lost."""
+    """Refuse if a sink was removed from the code while rows for its table are pending, unless these may be lost."""
     if may_lose(pipeline.settings.record()):
         return
     for id in rules.pending_checkpoints(view, table):

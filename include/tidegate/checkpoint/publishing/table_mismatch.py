@@ -21,20 +21,20 @@ TABLE_GONE = "TABLE_GONE"
 
 
 def _fresh_start_advice(table: str, to: int | None) -> str:
-    """Return how to let a table begin anew. Empty: that is no way out. to: the last completed checkpoint, if a rollback
-    may go back to it."""
+    """Return how to start with an empty table, or "" if that does not help. to: the last completed checkpoint, if a
+    rollback to it is possible."""
     if to is None or "." in table:  # a state or a quarantine
         return ""
     return (
-        f"; or, if its rows are not needed, let it begin anew: `tidegate rollback MODULE:PIPELINE --to {to} "
+        f"; or, if its rows are not needed, let it start empty: `tidegate rollback MODULE:PIPELINE --to {to} "
         f"--leave {table}`, then resume the pipeline if it is suspended"
     )
 
 
 def deleted_table_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Corrupt:
-    """Return the error for a table that was published to, and is not there any more: deleted by hand, for example."""
+    """Return the error for a table that was published to and no longer exists: deleted by hand, for example."""
     return Corrupt(
-        f"table {sink!r}, {uri}, is gone: checkpoint {id} was published there, as version {version}",
+        f"table {sink!r}, {uri}, is missing: checkpoint {id} was published there, as version {version}",
         expected="the table as tidegate left it",
         help=f"put it back from a copy, all of it{_fresh_start_advice(sink, to)}",
         reason=TABLE_GONE,
@@ -42,8 +42,8 @@ def deleted_table_error(sink: str, uri: str, id: int, version: int, to: int | No
 
 
 def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
-    """Return the error if there was a table where there is none now. None: there is one, or nothing was ever published
-    there."""
+    """Return the error if a table was published to and no longer exists. None if it exists, or was never published
+    to."""
     if head.version is not None:
         return None
     location = sinking.sink.delta_table(pipeline.context(sinking.name))
@@ -56,48 +56,50 @@ def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode
 
 
 def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head, why: str) -> TidegateError:
-    """Return the error for a table at `head` that contradicts the log: it is gone, it has a new path, or it is damaged.
+    """Return the error for a table at `head` that contradicts the log: it is missing, it has a new path, or it is
+    damaged.
 
-    If the table knows nothing of the pipeline, and is not the one that was published to before, then the code is wrong,
-    and nothing is damaged.
+    If the table has no commit of the pipeline, and is not the one that was published to before, the code is wrong and
+    nothing is damaged.
     """
-    if (gone := missing_table_error(pipeline, view, sinking, head)) is not None:
-        return gone
+    missing = missing_table_error(pipeline, view, sinking, head)
+    if missing is not None:
+        return missing
     target = sinking.sink.target(pipeline.place)
     published = (_published_uri(pipeline, entry, sinking.name) for entry in reversed(view.entries))
     before = next(filter(None, published), None)
     if head.last_entry is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
         return Invalid(
-            f"sink {sinking.name!r} has published to {before} so far; {target} knows nothing of that",
+            f"sink {sinking.name!r} has published to {before} so far; {target} has none of that",
             expected=f"the table that it published to before: {before}",
             help="put its path back; if the table was moved, move all of it; for another table give the sink another "
             "name",
             reason="SINK_TABLE_CHANGED",
         )
-    ways = ""
+    remedies = ""
     if isinstance(sinking.sink, TransactionalSink) and sinking.sink.can_set_mark:
         command = f"tidegate mark MODULE:PIPELINE --sink {sinking.name}"
-        ways += f"; if only its mark was lost, `{command}` puts it back, with --last"
+        remedies += f"; if only its mark was lost, `{command}` puts it back, with --last"
     if head.last_entry is None:
-        ways += _fresh_start_advice(sinking.name, _rollback_target(view))
+        remedies += _fresh_start_advice(sinking.name, _rollback_target(view))
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",
         help=(
-            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
-            f"whichever is wrong from a copy; `tidegate doctor` shows both{ways}"
+            "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: restore the one "
+            f"that is wrong from a copy; `tidegate doctor` shows both{remedies}"
         ),
         reason="TABLE_DAMAGED",
     )
 
 
 def was_published(pipeline: PipelineContext, entry: Entry, table: str) -> bool:
-    """Return whether readers have been told that the entry is on the table."""
+    """Return whether the entry's hint for readers lists the table."""
     return _published_table(pipeline, entry, table) is not None
 
 
 def _rollback_target(view: View) -> int | None:
-    """Return the last completed checkpoint, if a rollback may go back to it: those of intervals are independent."""
+    """Return the last completed checkpoint if a rollback to it is possible. Intervals are independent and have none."""
     last = view.last_completed
     return last.id if last is not None and not last.plan.by_interval else None
 
