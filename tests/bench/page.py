@@ -49,7 +49,7 @@ def run(options: Options) -> Result:
     rounds = 10 * options.pairs
     cold, warm, one, summary, more, written = [], [], [], [], [], []
     for number in range(rounds):
-        reading._known.clear()
+        reading._cache.clear()
         cold.append(timed(lambda: page(world, HistoryFilter())))
         warm += [timed(lambda asked=asked: page(world, asked)) for asked in ASKED]
         one.append(timed(lambda number=number: CheckpointHistory(world.ledger, {}).find(1 + number * 37 % count)))

@@ -348,7 +348,7 @@ WALK = {
             "00001.json",
             "For example: expect_column_values_to_be_between(file) 1",
         ),
-        ("correct what writes the source, or the gate's rules and limits", "then let it continue: the button Resume"),
+        ("correct the writer of the source, or the gate's rules and limits", "then let it continue: the button Resume"),
     ),
     "lost_file": (("JOB_FAILED", "00001.json"), ("restore them and try again", "the button Resume")),
     "killed": (("left no word: its process was killed",), ("spark.memory", "the button Resume")),

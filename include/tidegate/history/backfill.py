@@ -1,6 +1,6 @@
-"""Lines as their records tell of them: how far each has come, for the pages, metrics, and the backfill itself.
+"""The status of backfills, from their records: for the pages, metrics, and the backfill itself.
 
-No code of the pipeline is needed for it (docs/protocol.md, section 14).
+The pipeline's code is not needed for it (docs/protocol.md, section 14).
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ __all__ = [
 
 @dataclass(frozen=True)
 class HeldBackfillCheckpoint:
-    """A checkpoint of a line that waits for a person."""
+    """A backfill's checkpoint that waits for a person."""
 
     checkpoint: int
-    """A number of the line's own log."""
+    """A number in the backfill's own log."""
     gates: tuple[str, ...]
     why: str
-    """The rules that hold it, and what happens if nobody answers."""
+    """The rules that hold it, and what happens at the time limit."""
 
 
 @dataclass(frozen=True)
 class BackfillStatus:
-    """A line at one moment."""
+    """The status of a backfill at one moment."""
 
     record: BackfillRecord
     checkpoints: int
     """How many checkpoints it has made itself."""
     head: int | None
-    """The last one of them that is completed; None: there is none. A line begins with a copy of its origin."""
+    """Its last completed checkpoint, or None. Its log begins with a copy of its origin."""
     caught_up_to: int
-    """The pipeline's checkpoint all of whose input it has read; 0: none yet."""
+    """The pipeline's checkpoint up to which it has read all input, or 0."""
     caught_up_at: str | None
-    """When that was completed."""
+    """When that checkpoint was completed."""
     pending: tuple[int, ...]
     """The pipeline's completed checkpoints whose input it has not read yet."""
     oldest_pending: str | None
     """When the first of these was decided."""
     swap: int | None
-    """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
+    """The entry that has swapped it in. The rest of the backfill then waits to be cleaned up."""
     blocked_by: str
-    """Why it cannot continue. Empty: it can."""
+    """Why it cannot continue, or empty."""
     last_comparison: BackfillCompared | None
-    """What a swap would have changed when somebody last looked, if anybody did."""
+    """The last comparison with the pipeline's tables, if one was made."""
     held_checkpoint: HeldBackfillCheckpoint | None = None
     stop_reason: str = ""
-    """Why its last checkpoint was aborted, if none has been completed since and nobody has run it again."""
+    """Why its last checkpoint was aborted, if it has not continued since."""
 
     @property
     def state(self) -> str:
@@ -74,24 +74,26 @@ class BackfillStatus:
             return "swapped"
         if self.blocked_by:
             return "blocked"
-        if self.held_checkpoint is not None or self.stop_reason:
-            return "held" if self.held_checkpoint is not None else "stopped"
+        if self.held_checkpoint is not None:
+            return "held"
+        if self.stop_reason:
+            return "stopped"
         return "caught_up" if self.head is not None and not self.pending else "replaying"
 
 
 def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:
-    """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline.
+    """Return the status of all backfills that are not discarded. An unreadable one is reported as blocked.
 
-    with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only.
+    with_values: the user may read rows, and so also the texts of older versions, which may quote some.
     """
-    found = []
+    statuses = []
     for record in ledger.lines():
         try:
-            found.append(backfill_status(ledger, record, options, with_values=with_values))
+            statuses.append(backfill_status(ledger, record, options, with_values=with_values))
         except TidegateError as error:
-            if ledger.line_discarded(record.name) is None:  # else half of its records are gone
-                found.append(_unreadable(record, error))
-    return found
+            if ledger.line_discarded(record.name) is None:  # otherwise its records are being deleted
+                statuses.append(_unreadable(record, error))
+    return statuses
 
 
 def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
@@ -112,16 +114,17 @@ def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
 def backfill_status(
     live: Ledger, record: BackfillRecord, options: Mapping[str, str], *, with_values: bool = True
 ) -> BackfillStatus:
-    """Return how far a line has come, by its own ledger and the pipeline's."""
-    own = folder_ledger(live.line_home(record.name), live.pipeline, options)
-    view = own.view()  # first: the live log must not be the older of the two
+    """Return the status of a backfill, from its own ledger and the pipeline's."""
+    ledger = folder_ledger(live.line_home(record.name), live.pipeline, options)
+    view = ledger.view()  # before the live log, which must not be the older of the two
     progress = _progress_in(record, view)
     step = on_replay(view_from(live, progress), progress, *find_rollbacks(live))
     pending = step.ids if isinstance(step, Replay) else ()
-    first = live.decision(pending[0]) if pending else None
+    first_pending = live.decision(pending[0]) if pending else None
     reached = live.decision(progress.rests_on) if progress.rests_on else None
     head = view.last_completed
-    shown = view if with_values else replace(view, entries=tuple(map(entry_without_rows, view.entries)))
+    if not with_values:
+        view = replace(view, entries=tuple(map(entry_without_rows, view.entries)))
     return BackfillStatus(
         record=record,
         checkpoints=max(progress.head - record.origin, 0),
@@ -129,22 +132,22 @@ def backfill_status(
         caught_up_to=progress.rests_on,
         caught_up_at=reached.created if reached is not None else None,
         pending=pending,
-        oldest_pending=first.created if first is not None else None,
+        oldest_pending=first_pending.created if first_pending is not None else None,
         swap=step.id if isinstance(step, Swapped) else None,
         blocked_by=_describe_refusal(step) if isinstance(step, Refuse) else "",
         last_comparison=live.line_compared(record.name),
-        held_checkpoint=_find_held_checkpoint(shown),
-        stop_reason=_stopped(shown),
+        held_checkpoint=_find_held_checkpoint(view),
+        stop_reason=_stopped(view),
     )
 
 
 def open_backfill_ledger(live: Ledger, name: str, options: Mapping[str, str]) -> Ledger:
-    """Return the ledger of a line, or raise Invalid if there is none of this name."""
+    """Return the ledger of a backfill, or raise Invalid if it does not exist."""
     record = live.line(name)
     if record is None or live.line_discarded(name) is not None:
         raise Invalid(
             f"pipeline {live.pipeline!r} has no backfill {name!r}",
-            expected=" or ".join(line.name for line in live.lines()) or "a backfill: there is none",
+            expected=" or ".join(line.name for line in live.lines()) or "a backfill: the pipeline has none",
             help="name one of these",
             reason="NO_SUCH_BACKFILL",
         )
@@ -153,10 +156,9 @@ def open_backfill_ledger(live: Ledger, name: str, options: Mapping[str, str]) ->
 
 def _find_held_checkpoint(view: View) -> HeldBackfillCheckpoint | None:
     for entry in view.still_open():
-        if waiting := unanswered(entry):
-            return HeldBackfillCheckpoint(
-                entry.id, tuple(holding.gate for holding in waiting), approvals.hold_text(entry)
-            )
+        gates = tuple(holding.gate for holding in unanswered(entry))
+        if gates:
+            return HeldBackfillCheckpoint(entry.id, gates, approvals.hold_text(entry))
     return None
 
 
@@ -174,7 +176,7 @@ def _describe_refusal(refusal: Refuse) -> str:
 
 
 def backfill_progress(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:
-    """Return how far a line has come, by its own ledger."""
+    """Return how far a backfill has replayed, from its own ledger."""
     return _progress_in(record, ledger.view())
 
 
@@ -187,19 +189,23 @@ def _progress_in(record: BackfillRecord, view: View) -> BackfillProgress:
 def find_rollbacks(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
     """Return all completed rollbacks that are retained, and which of them are swaps."""
     rollbacks = ledger.rollbacks()
-    plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
-    swaps = {
-        id for id, plan in plans if plan is not None and plan.rollback is not None and plan.rollback.line is not None
-    }
+    swaps = set()
+    for id, _ in rollbacks:
+        plan = ledger.plan(id)
+        if plan is not None and plan.rollback is not None and plan.rollback.line is not None:
+            swaps.add(id)
     return rollbacks, swaps
 
 
 def view_from(ledger: Ledger, progress: BackfillProgress) -> View:
-    """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
+    """Return the log from the checkpoint that a backfill has reached, with all entries of its run."""
     view = ledger.view(progress.run)
     first = view.entries[0].id if view.entries else 0
     if not progress.reached or progress.reached >= first:
         return view
-    ids = ledger.ids(after=progress.reached - 1, before=first)
-    below = [entry for id in ids if (entry := ledger.entry(id)) is not None]
+    below = []
+    for id in ledger.ids(after=progress.reached - 1, before=first):
+        entry = ledger.entry(id)
+        if entry is not None:
+            below.append(entry)
     return replace(view, entries=(*below, *view.entries))

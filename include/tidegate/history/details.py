@@ -1,9 +1,8 @@
-"""The details that the history keeps of a checkpoint besides its columns: one document per row, and a part of every
-view of it.
+"""A checkpoint's details in the history, in addition to its columns: one document per row, and a part of every view.
 
-It is stored as JSON for good. So each field has a default, for rows that were written before the field was there,
-unknown fields are ignored, for rows that a newer version has written, and a renamed field keeps its stored name
-(`msgspec.field(name=…)`). Documents for users have the names of the attributes.
+It is stored permanently as JSON. So each field has a default, for rows written before the field existed. Unknown fields
+are ignored, for rows written by a newer version. A renamed field keeps its stored name (`msgspec.field(name=…)`).
+Documents for users have the names of the attributes.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 POSITION = 2_000
-"""Positions whose JSON is longer are left out: a source may remember many files in them."""
+"""Positions whose JSON is longer are omitted: they may contain many files."""
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +63,7 @@ class SourceDetails(Details, frozen=True, kw_only=True):
     pace: Pace | None = None
     """Without the checkpoints that it was computed from."""
     start: Json | None = None
-    """Null also if it is too long to keep; so is `end`."""
+    """Like `end`, null also if it is too long to store."""
     end: Json | None = None
 
     @property
@@ -92,20 +91,20 @@ class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
     @property
     def late_rows(self) -> dict[str, int]:
-        """Rows that came too late, by operator."""
-        return {
-            operator: sum(count for name, count in counts.items() if name.startswith("late"))
-            for operator, counts in self.counts.items()
-        }
+        """Late rows, by operator."""
+        late = {}
+        for operator, counts in self.counts.items():
+            late[operator] = sum(count for name, count in counts.items() if name.startswith("late"))
+        return late
 
 
 class OvertakenJob(Details, frozen=True, kw_only=True):
-    """A job that the checkpoint went past."""
+    """A job that the checkpoint overtook."""
 
     last_checkpoint: int | None = msgspec.field(default=None, name="at")
-    """The last checkpoint of which the job has done its part; null: none."""
+    """The last checkpoint that the job has acknowledged, or null."""
     in_flight: list[int] = []
-    """The checkpoints of whose rows it had some yet to take, and how much that was."""
+    """The checkpoints whose rows it had yet to read. The amounts below are the total of these rows."""
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
@@ -121,14 +120,14 @@ class GateAnswer(Details, frozen=True, kw_only=True):
 
 
 class GateDetails(Details, frozen=True, kw_only=True):
-    """A gate's verdict, without the results that it rests on."""
+    """A gate's verdict, without the results that it is based on."""
 
     outcome: str
     rows: int = 0
     quarantined: int = 0
     released: int = 0
     not_released: dict[str, int] = msgspec.field(default_factory=dict, name="stays")
-    """Rows that were to be released and stay in quarantine, by the reason."""
+    """By reason, rows that stay in quarantine despite a release."""
     hold: Hold | None = None
     why: str = ""
     broken: list[RecordedRule] = []
@@ -144,7 +143,7 @@ class StateSize(Details, frozen=True, kw_only=True):
     delta: int = 0
     files: int = 0
     unmerged: int = 0
-    """Rows in files that are due to be merged, and wait for their turn."""
+    """Rows in files that are due to be merged."""
 
 
 class CheckpointDetails(Details, frozen=True, kw_only=True):
@@ -153,19 +152,19 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     reason: str = ""
     detail: str = ""
     counts: bool = False
-    """Whether the abort counts as a failure."""
+    """True if the abort counts as a failure."""
     control: Control | None = None
     rollback: Rollback | None = msgspec.field(default=None, name="restart")
     drain: Drain | None = None
     draining: Drain | None = None
     by_interval: bool | None = None
-    """Null: the row is older than this field."""
+    """Null if the row is older than this field."""
     through: list[str] | None = None
-    """At least once: the sinks whose rows the jobs committed by themselves."""
+    """At least once: the sinks to whose tables the jobs committed directly."""
     sources: dict[str, SourceDetails] = {}
     jobs: dict[str, JobDetails] = {}
     missing_acks: list[str] = msgspec.field(default_factory=list, name="missing")
-    """Jobs without an ack that the checkpoint has not gone past."""
+    """Jobs without an ack that the checkpoint has not overtaken."""
     overtaken_jobs: dict[str, OvertakenJob] = msgspec.field(default_factory=dict, name="behind")
     gates: dict[str, GateDetails] = {}
     states: dict[str, StateSize] = {}
@@ -191,8 +190,11 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
 
     @property
     def amounts_read(self) -> dict[str, Amount]:
-        """Return the amounts read, by source. Each source is read in one job."""
-        return {name: amount for job in self.jobs.values() for name, amount in job.read.items()}
+        """The amounts read, by source. Each source is read in one job."""
+        amounts: dict[str, Amount] = {}
+        for job in self.jobs.values():
+            amounts |= job.read
+        return amounts
 
 
 def _by_sink(parts: Iterator[dict[str, int]]) -> dict[str, int]:
@@ -209,11 +211,11 @@ def details_of(
     states: Mapping[str, StateSize],
     in_flight: Mapping[str, Amount],
 ) -> CheckpointDetails:
-    """The document as of now.
+    """Return the document from the present records.
 
-    in_flight: by job that the checkpoint went past, how much it has yet to take.
+    in_flight: by overtaken job, how much it has yet to read.
     """
-    plan, decision, passed = entry.plan, entry.decision, overtaken_jobs(entry)
+    plan, decision, overtaken = entry.plan, entry.decision, overtaken_jobs(entry)
     return CheckpointDetails(
         reason=decision.reason if decision is not None else "",
         detail=decision.detail if decision is not None else "",
@@ -226,9 +228,9 @@ def details_of(
         through=plan.through,
         sources={name: _source(part) for name, part in plan.sources.items()},
         jobs={name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
-        missing_acks=[job for job in plan.acks if job not in entry.acks and job not in passed],
+        missing_acks=[job for job in plan.acks if job not in entry.acks and job not in overtaken],
         overtaken_jobs={
-            job: _overtaken_job(position, in_flight.get(job, Amount())) for job, position in passed.items()
+            job: _overtaken_job(position, in_flight.get(job, Amount())) for job, position in overtaken.items()
         },
         gates={name: _gate(verdict, entry.answers.get(name)) for name, verdict in _verdicts(entry)},
         states=dict(sorted(states.items())),
@@ -286,6 +288,11 @@ def _verdicts(entry: Entry) -> Iterator[tuple[str, Verdict]]:
 
 
 def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
+    gate_answer = None
+    if answer is not None:
+        gate_answer = GateAnswer(
+            approve=answer.approve, answered_by=answer.by, note=answer.note, answered_at=answer.created
+        )
     return GateDetails(
         outcome=verdict.outcome,
         rows=verdict.rows,
@@ -296,14 +303,12 @@ def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
         why=verdict.why,
         broken=verdict.broken,
         policy=verdict.policy,
-        answer=GateAnswer(approve=answer.approve, answered_by=answer.by, note=answer.note, answered_at=answer.created)
-        if answer is not None
-        else None,
+        answer=gate_answer,
     )
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float | None:
-    """Return the time between two moments, by the writers' clocks; None if one is missing, or they contradict."""
+    """Return the time between two moments, by the writers' clocks. None if one is missing, or if it is negative."""
     first, last = moment_of(earlier), moment_of(later)
     if first is None or last is None:
         return None

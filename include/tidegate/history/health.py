@@ -1,7 +1,7 @@
 """A pipeline's health in one answer: its state, the cause, what to do about it. For `explain`, `watch` and the pages.
 
-`condition` is a pure function of what `observe` has read. It names one cause, the one to begin with: a full disk before
-the failures that follow from it, a suspension before the checkpoint that led to it.
+`condition` is a pure function of the observations that `observe` reads. It names one cause, the one to begin with: a
+full disk before the failures that it causes, a suspension before the checkpoint that led to it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -41,57 +42,57 @@ __all__ = [
 REASONS = {
     "CANCELLED": "a person stopped it",
     "JOB_FAILED": "one of its jobs failed for good",
-    "ENVIRONMENT_FAILED": "there was no Spark to work with, which is not the pipeline's fault",
+    "ENVIRONMENT_FAILED": "no Spark was available, which is not the pipeline's fault",
     "BAD_DECLARATION": "its code, settings or suites are wrong, or do not fit a table; the same ones plan nothing more",
-    "GATE_FAILED": "a gate found what must not be published",
-    "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
+    "GATE_FAILED": "a gate found rows that must not be published",
+    "GATE_REJECTED": "a gate held it, and a person or the time limit rejected it",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
-    "ROLLED_BACK": "somebody went back to an earlier checkpoint",
-    "STOPPED": "somebody cancelled the pipeline",
+    "ROLLED_BACK": "a person rolled the pipeline back to an earlier checkpoint",
+    "STOPPED": "a person cancelled the pipeline",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
-    "SWAP_INTERRUPTED": "the process that was swapping a line in ended before it could decide that",
-    "LINE_DISCARDED": "the line that it would have swapped in was discarded",
+    "SWAP_INTERRUPTED": "the process that was swapping in a backfill ended before it could decide the swap",
+    "LINE_DISCARDED": "the backfill that it would have swapped in was discarded",
     "ACK_VOID": "it was built on an attempt at a job that does not count, because another attempt does",
-    "TOO_LATE": "its process was paused for so long that its number had been used and retired before",
-    "CONTROL": "it is no checkpoint but an act, such as a suspension, which takes a number and never completes",
+    "TOO_LATE": "its process was paused for so long that its number had already been used and retired",
+    "CONTROL": "it is not a checkpoint but an action, such as a suspension, which takes a number and never completes",
 }
-"""What an abort's reason code means."""
+"""The meaning of each reason code of aborts."""
 
 STATES = {
     "new": "started, and without a checkpoint",
     "well": "its last checkpoint is completed and published",
     "behind": "it completes checkpoints, but input has waited at a source after each of the last ones",
-    "losing": "its last checkpoint left out rows behind a gate that came too late, or have no time",
-    "working": "a checkpoint is open, or is being published, and somebody works at it",
+    "losing": "its last checkpoint dropped rows after a gate that were late, or have no event time",
+    "working": "a checkpoint is open, or is being published, and a process works on it",
     "held": "a gate waits for a person",
     "late": "a checkpoint is open beyond its timeout: the next run ends it",
     "paused": "a checkpoint is open, and Airflow has paused the DAG: no further task of it begins",
     "orphaned": "a checkpoint is open whose process has died: the next run ends it",
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
     "failed": "its last checkpoint was aborted, which is tolerated: the next run continues",
-    "troubled": "a run meets an error that no checkpoint tells of: it cannot plan, or publish, or tries a job again",
-    "skipping": "input lies at a source, or an interval was missed, that no run will ever take up by itself",
-    "disk full": "what holds its ledger or its data has no room",
-    "suspended": "no run plans a checkpoint until somebody resumes it",
-    "stopped": "ended by `tidegate stop`, until somebody resumes it",
+    "troubled": "a run has an error that no checkpoint records: it cannot plan or publish, or it retries a job",
+    "skipping": "a source has input, or an interval was missed, that no run will ever process by itself",
+    "disk full": "the disk of its ledger or its data has no room",
+    "suspended": "no run plans a checkpoint until it is resumed",
+    "stopped": "ended by `tidegate stop`, until it is resumed",
     "cancelled": "ended by `tidegate cancel`; if that was final, it cannot be resumed",
-    "finished": "event time has come to its end",
+    "finished": "event time has ended",
 }
-"""What a pipeline can be."""
+"""The states of a pipeline, for people."""
 
 BEHIND = 5
-"""After so many checkpoints in a row that have left input waiting, it does not keep up."""
+"""A pipeline is behind if this many checkpoints in a row have left input waiting."""
 PUBLISHING_S = 60.0
-"""For so long after its decision a checkpoint may be on its way to its tables: whoever has decided it publishes it."""
+"""How long after its decision a checkpoint counts as being published, by the process that decided it."""
 SPARE_BYTES = 16 << 20
-"""With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
+"""With less free space than this a disk counts as full: only a checkpoint's records and a small file may still fit."""
 NO_ROOM_BYTES = 64 << 10
 """With less than this not even a checkpoint's records fit."""
 
 
 class HealthLimits(Protocol):
-    """The settings that it depends on; `tidegate.config.Settings` has them."""
+    """The settings that health depends on; `tidegate.config.Settings` has them."""
 
     @property
     def tolerable_failed_checkpoints(self) -> int: ...
@@ -111,20 +112,20 @@ class Observations:
     pending: frozenset[int] = frozenset()
     """Completed entries that are not on all tables yet."""
     publishing: frozenset[int] = frozenset()
-    """Those of them that have just been decided, by a process that lives as far as anybody knows."""
+    """Those of them that were just decided, by a process that seems to be alive."""
     trouble: Trouble | None = None
     abandoned: frozenset[int] = frozenset()
     """Open entries whose process has died."""
     late: frozenset[int] = frozenset()
     """Open entries whose timeout is over."""
     gaps: tuple[Interval, ...] = ()
-    """Of an interval pipeline: what its intervals leave out."""
+    """For an interval pipeline: the gaps between its intervals."""
     full: tuple[str, ...] = ()
-    """Folders whose disk has no room left."""
+    """Folders whose disk is full."""
     room: int = 0
-    """How many bytes the fullest of these disks has left."""
+    """The free bytes of the fullest of these disks."""
     paused: bool = False
-    """Airflow has paused the DAG. Only its web server knows."""
+    """True if Airflow has paused the DAG. Only its web server knows."""
     recent: tuple[Entry, ...] = ()
     """The last BEHIND completed checkpoints, oldest first, if the last one has left input waiting."""
 
@@ -144,20 +145,20 @@ class Health:
     """The state as a sentence."""
     cause: str = ""
     remedy: tuple[str, ...] = ()
-    """What to do, in this order. Empty: nothing."""
+    """The steps to take, in this order. Empty if no action is needed."""
     checkpoint: int | None = None
     """The checkpoint that it is about."""
     reason: str = ""
-    """The stable code of what went wrong, if something did."""
+    """The stable code of the error, if there is one."""
 
     @property
     def needs_nothing(self) -> bool:
-        """True if nobody has to act."""
+        """True if no action is needed."""
         return not self.remedy
 
 
 Command = Callable[..., str]
-"""How a user calls a command about the pipeline: verb and words to text."""
+"""Formats a command about the pipeline for the user, from its verb and words."""
 
 
 def observe(
@@ -165,9 +166,15 @@ def observe(
 ) -> Observations:
     """Read all that the answer depends on."""
     view = ledger.view()
-    open_ones = list(view.still_open())
-    pending = [e for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None]
-    full = {folder: free for folder in local_folders(limits) if (free := _room_if_full(folder)) is not None}
+    open_entries = list(view.still_open())
+    unsettled = [entry for entry in view.entries if entry.completed and entry.id > view.settled]
+    pending = [entry for entry in unsettled if ledger.published(entry.id) is None]
+    full = {}
+    for folder in local_folders(limits):
+        free = _room_if_full(folder)
+        if free is not None:
+            full[folder] = free
+    awaited = [entry for entry in open_entries if not approvals.awaits_person(entry)]
     return Observations(
         pipeline=ledger.pipeline,
         view=view,
@@ -175,8 +182,8 @@ def observe(
         pending=frozenset(entry.id for entry in pending),
         publishing=frozenset(entry.id for entry in pending if _just_decided(entry) and not gone(entry.plan)),
         trouble=ledger.trouble(),
-        abandoned=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
-        late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
+        abandoned=frozenset(entry.id for entry in open_entries if gone(entry.plan)),
+        late=frozenset(entry.id for entry in awaited if _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
         full=tuple(full),
         room=min(full.values(), default=0),
@@ -189,25 +196,26 @@ def _recent(ledger: Ledger, view: View) -> tuple[Entry, ...]:
     last = view.last_completed
     if last is None or not any(part.more or (part.lag and part.lag.waits) for part in last.plan.sources.values()):
         return ()
-    found = [last]
-    for id in range(last.id - 1, max(last.id - 3 * BEHIND, 0), -1):  # others between them may have failed
+    recent = [last]
+    # Checkpoints between them may have failed, so look three times as far back.
+    for id in range(last.id - 1, max(last.id - 3 * BEHIND, 0), -1):
         entry = view.get(id) or ledger.entry(id)
         if entry is not None and entry.completed and entry.control is None:
-            found.append(entry)
-        if len(found) == BEHIND:
+            recent.append(entry)
+        if len(recent) == BEHIND:
             break
-    return tuple(reversed(found))
+    return tuple(reversed(recent))
 
 
 def _late(ledger: Ledger, entry: Entry) -> bool:
     try:
         return ledger.expired(entry.plan)
-    except TidegateError:  # to tell the time, the store writes a file: on a full disk it cannot
+    except TidegateError:  # to read its clock, the store writes a file, which fails on a full disk
         return False
 
 
 def local_folders(limits: HealthLimits) -> list[str]:
-    """The folders on disks of this machine that it writes to. A store elsewhere reports by itself that it is full."""
+    """Return the folders on local disks that it writes to. An object store reports by itself that it is full."""
     return [folder for folder in dict.fromkeys((limits.root, limits.data)) if not is_url(folder)]
 
 
@@ -217,13 +225,13 @@ def _just_decided(entry: Entry) -> bool:
 
 
 def _room_if_full(folder: str) -> int | None:
-    """Return how many bytes a disk has left that counts as full; None: it does not, or is not there."""
+    """Return the free bytes of a disk that counts as full. None if it is not full, or does not exist."""
     free = free_bytes(folder)
     return free if free is not None and free < SPARE_BYTES else None
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes on a folder's disk; None if they cannot be read, or the folder is not there."""
+    """Return the free bytes on a folder's disk. None if they cannot be read, or the folder does not exist."""
     try:
         stats = os.statvfs(folder)
     except OSError:
@@ -232,24 +240,35 @@ def free_bytes(folder: str) -> int | None:
 
 
 def condition(observed: Observations, command: Command | None = None) -> Health:
-    """Return the first of these answers that applies."""
-    say = command or (lambda verb, *words: " ".join(["tidegate", verb, observed.pipeline, *map(str, words)]))
+    """Return the pipeline's health: the first of these answers that applies."""
+    command = command or partial(_command_text, observed.pipeline)
     health = (
         _disk(observed)
-        or _suspended(observed, say)
-        or _held_health(observed, say)
-        or _troubled(observed, say)
-        or _unpublished(observed, say)
-        or _open(observed, say)
+        or _suspended(observed, command)
+        or _held_health(observed, command)
+        or _troubled(observed, command)
+        or _unpublished(observed, command)
+        or _open(observed, command)
     )
     if health is not None and not health.needs_nothing:
         return health
-    at_work = health or _publishing(observed) or _losing(observed)
-    return _failed(observed, say) or _skipping(observed) or at_work or _backlog_health(observed) or _well(observed)
+    return (
+        _failed(observed, command)
+        or _skipping(observed)
+        or health
+        or _publishing(observed)
+        or _losing(observed)
+        or _backlog_health(observed)
+        or _well(observed)
+    )
+
+
+def _command_text(pipeline: str, verb: str, *words: object) -> str:
+    return " ".join(["tidegate", verb, pipeline, *map(str, words)])
 
 
 def describe_texts(text: str) -> tuple[str, str, tuple[str, ...]]:
-    """An error's text in its three parts: what happened, what was expected, what to do next."""
+    """Split an error's text into its three parts: what happened, what was expected, what to do next."""
     happened, expected, helps = [], [], []
     for line in text.splitlines():
         stripped = line.strip()
@@ -269,14 +288,17 @@ def _disk(observed: Observations) -> Health | None:
     if not observed.full:
         return None
     folders = ", ".join(observed.full)
-    is_full = observed.room < NO_ROOM_BYTES or _met_full_disk(observed)
-    said = "cannot continue: a disk is full" if is_full else "may not be able to continue: a disk is nearly full"
+    if observed.room < NO_ROOM_BYTES or _met_full_disk(observed):
+        problem = "cannot continue: a disk is full"
+        consequence = "too little to write a checkpoint"
+    else:
+        problem = "may not be able to continue: a disk is nearly full"
+        consequence = "a checkpoint that needs more than that fails"
     room = "no room" if observed.room < NO_ROOM_BYTES else f"{observed.room / (1 << 20):.1f} MiB"
-    needed = "too little to write a checkpoint" if is_full else "a checkpoint that needs more than that fails"
     return Health(
         "disk full",
-        f"Pipeline {observed.pipeline} {said}",
-        f"The disk that holds {folders} has {room} left: {needed}.",
+        f"Pipeline {observed.pipeline} {problem}",
+        f"The disk that holds {folders} has {room} left: {consequence}.",
         (f"make room on the disk that holds {folders}; nothing is lost, the next run continues by itself",),
         checkpoint=next((entry.id for entry in observed.view.still_open()), None),
         reason="DISK_FULL",
@@ -284,7 +306,7 @@ def _disk(observed: Observations) -> Health | None:
 
 
 def _met_full_disk(observed: Observations) -> bool:
-    """Return whether the last thing that was tried has failed for want of room."""
+    """Return whether the last action failed because of a full disk."""
     trouble = observed.trouble
     if trouble is not None and troubles.is_current(trouble, observed.view, observed.pending):
         return trouble.reason == "DISK_FULL"
@@ -292,33 +314,37 @@ def _met_full_disk(observed: Observations) -> bool:
     return last is not None and last.aborted and last.decision is not None and "disk is full" in last.decision.detail
 
 
-def _suspended(observed: Observations, say: Command) -> Health | None:
+def _suspended(observed: Observations, command: Command) -> Health | None:
     suspension = control.suspended(observed.view, observed.tolerable)
     if suspension is None:
         return None
     state = control.STATE_AFTER[suspension.action]
     if suspension.failed_checkpoints:
-        return _suspended_by_failures(observed, suspension, say)
-    last = observed.view.last_completed
+        return _suspended_by_failures(observed, suspension, command)
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
     cause, _, helps = describe_texts(f"It was {state} by {suspension.cause}{why}")
-    resume = f"when the cause is fixed: {say('resume')}; nothing is lost, its input waits"
-    if control.finished(observed.view) is not None:
-        resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
+    cancellation = control.final_cancel(observed.view)
+    if cancellation is not None:
+        remedy = (
+            f"nothing: it was cancelled for good by entry {cancellation.id}; savepoints can be forked: "
+            f"{command('fork')}"
+        )
+    elif control.finished(observed.view) is not None:
+        remedy = f"nothing, if that was intended; to continue after the end: {command('resume', '--after-end')}"
     elif suspension.action != "suspend":
-        resume = f"nothing, if that was meant; to let it continue: {say('resume')}"
-    if (cancellation := control.final_cancel(observed.view)) is not None:
-        by = f"it was cancelled for good by entry {cancellation.id}"
-        resume = f"nothing: {by}; savepoints can be forked: {say('fork')}"
-    about = suspension.rejected_checkpoint or (last.id if last is not None else None)
-    return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, resume), about)
+        remedy = f"nothing, if that was intended; to let it continue: {command('resume')}"
+    else:
+        remedy = f"when the cause is fixed: {command('resume')}; nothing is lost, its input waits"
+    last = observed.view.last_completed
+    checkpoint = suspension.rejected_checkpoint or (last.id if last is not None else None)
+    return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, remedy), checkpoint)
 
 
-def _suspended_by_failures(observed: Observations, suspension: SuspensionState, say: Command) -> Health:
+def _suspended_by_failures(observed: Observations, suspension: SuspensionState, command: Command) -> Health:
     id = suspension.failed_checkpoints[-1]
     entry = observed.view.get(id)
     assert entry is not None
-    cause, helps = _why(entry, say)
+    cause, helps = _why(entry, command)
     count = len(suspension.failed_checkpoints)
     several = f"its last {count} checkpoints" if count > 1 else f"checkpoint {id}"
     return Health(
@@ -326,35 +352,39 @@ def _suspended_by_failures(observed: Observations, suspension: SuspensionState, 
         f"Pipeline {observed.pipeline} is suspended: {several} failed;"
         f" tolerable_failed_checkpoints is {observed.tolerable}",
         cause,
-        (*helps, f"then let it continue: {say('resume')}; its input waits, nothing is lost"),
+        (*helps, f"then let it continue: {command('resume')}; its input waits, nothing is lost"),
         id,
         _reason(entry),
     )
 
 
-def _held_health(observed: Observations, say: Command) -> Health | None:
+def _held_health(observed: Observations, command: Command) -> Health | None:
     for entry in observed.view.still_open():
         if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
-            remedy = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
+            remedy = f"{command('approve', entry.id)}, or {command('reject', entry.id)}"
             cause = " ".join(filter(None, (_sentence(text), approvals.hold_text(entry))))
             return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
 
 
-def _troubled(observed: Observations, say: Command) -> Health | None:
+def _troubled(observed: Observations, command: Command) -> Health | None:
     trouble = observed.trouble
-    if trouble is None or not troubles.is_current(trouble, observed.view, observed.pending) or _tried_again(observed):
+    if trouble is None or not troubles.is_current(trouble, observed.view, observed.pending) or _is_retrying(observed):
         return None
-    about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
-    about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
+    if trouble.entry is not None:
+        subject = f"checkpoint {trouble.entry}"
+    elif trouble.unplanned > 1:
+        subject = f"no checkpoint could be planned by {trouble.unplanned} runs in a row"
+    else:
+        subject = "no checkpoint could be planned"
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
-    help = describe_texts(trouble.help)[0] or "see the log of the run that met it; the next one tries again"
+    help = describe_texts(trouble.help)[0] or "see the log of the failed run; the next one tries again"
     remedy: tuple[str, ...] = (help,)
-    if trouble.kind == Unavailable.kind and not _comes_by_itself(observed.view):
-        remedy = (help, f"no run comes by itself, since interval is never: then {say('trigger')}, or tidegate run")
+    if trouble.kind == Unavailable.kind and not _is_scheduled(observed.view):
+        remedy = (help, f"no run is scheduled, since interval is never: then {command('trigger')}, or tidegate run")
     return Health(
         "troubled",
-        f"Pipeline {observed.pipeline} meets an error at its step {trouble.step}: {about}",
+        f"Pipeline {observed.pipeline} has an error at its step {trouble.step}: {subject}",
         f"{trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}{expected}",
         remedy,
         trouble.entry,
@@ -362,22 +392,26 @@ def _troubled(observed: Observations, say: Command) -> Health | None:
     )
 
 
-def _comes_by_itself(view: View) -> bool:
-    """Return whether the next run is scheduled, by the settings of the last plan. Without any, it is assumed."""
-    configs = (entry.plan.config for entry in reversed(view.entries) if entry.control is None)
-    return next(configs, {}).get("interval") != "never"
+def _is_scheduled(view: View) -> bool:
+    """Return whether the next run is scheduled, by the settings of the last plan. True if no plan is in the view."""
+    for entry in reversed(view.entries):
+        if entry.control is None:
+            return entry.plan.config.get("interval") != "never"
+    return True
 
 
-def _tried_again(observed: Observations) -> bool:
-    """Return true if the error may pass and a run is still trying: then nobody has to act."""
+def _is_retrying(observed: Observations) -> bool:
+    """Return whether the error may pass and a run is still retrying, so that no action is needed."""
     trouble = observed.trouble
-    entry = observed.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
-    if trouble is None or entry is None or not entry.open:
+    if trouble is None or trouble.entry is None or trouble.kind != Unavailable.kind:
         return False
-    return trouble.kind == Unavailable.kind and entry.id not in observed.abandoned and entry.id not in observed.late
+    entry = observed.view.get(trouble.entry)
+    if entry is None or not entry.open:
+        return False
+    return entry.id not in observed.abandoned and entry.id not in observed.late
 
 
-def _unpublished(observed: Observations, say: Command) -> Health | None:
+def _unpublished(observed: Observations, command: Command) -> Health | None:
     overdue = observed.pending - observed.publishing
     if not overdue:
         return None
@@ -385,22 +419,22 @@ def _unpublished(observed: Observations, say: Command) -> Health | None:
     return Health(
         "unpublished",
         f"Pipeline {observed.pipeline} has completed checkpoint {id}, which is not on all tables yet",
-        "Whoever completed it did not come to publish it, or a table refused it.",
-        (f"run the pipeline: the next run publishes it first; if that fails, {say('doctor')} tells why",),
+        "The process that completed it ended before it could publish it, or a table refused it.",
+        (f"run the pipeline: the next run publishes it first; if that fails, {command('doctor')} shows why",),
         id,
     )
 
 
 def _publishing(observed: Observations) -> Health | None:
-    """Somebody is at it: it takes a moment from each decision until all tables have it."""
+    """A checkpoint was just decided, and is being published, which takes a moment."""
     if not observed.publishing:
         return None
     id = min(observed.publishing)
-    said = f"Pipeline {observed.pipeline} is at work on checkpoint {id}, which is completed: it is being published"
-    return Health("working", said, checkpoint=id)
+    text = f"Pipeline {observed.pipeline} is working on checkpoint {id}, which is completed: it is being published"
+    return Health("working", text, checkpoint=id)
 
 
-def _open(observed: Observations, say: Command) -> Health | None:
+def _open(observed: Observations, command: Command) -> Health | None:
     entry = next(observed.view.still_open(), None)
     if entry is None:
         return None
@@ -409,11 +443,11 @@ def _open(observed: Observations, say: Command) -> Health | None:
     if entry.id in observed.abandoned:
         return Health(
             "orphaned",
-            f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, that nobody works at",
-            f"The process that made it is gone; {waits}. Something has killed it: a person, the system for want of "
-            "memory, or the machine went down.",
+            f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, that no process works on",
+            f"The process that made it has died; {waits}. It was killed by a person or for lack of memory, or the "
+            "machine went down.",
             (
-                "run the pipeline again: the next run ends this checkpoint and takes its input again, nothing is lost",
+                "run the pipeline again: the next run ends this checkpoint and reads its input again, nothing is lost",
                 "if it is killed again, give it memory (spark.memory), or less input per checkpoint",
             ),
             entry.id,
@@ -423,10 +457,10 @@ def _open(observed: Observations, say: Command) -> Health | None:
         return Health(
             "paused",
             f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, and Airflow has paused its DAG",
-            f"Tasks that are at work end, and no other one begins; {waits}.",
+            f"Running tasks end, and no further one begins; {waits}.",
             (
                 "unpause the DAG: its run continues, or, if the timeout is over, the next one ends this checkpoint and "
-                "takes its input again; nothing is lost",
+                "reads its input again; nothing is lost",
             ),
             entry.id,
             "DAG_PAUSED",
@@ -436,38 +470,45 @@ def _open(observed: Observations, say: Command) -> Health | None:
             "late",
             f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, whose timeout is over",
             f"After {entry.plan.timeout_s:g} s {_sentence(waits)}",
-            (f"run the pipeline: the next run ends it. If it needs longer, raise timeout; {say('watch')} shows it",),
+            (
+                f"run the pipeline: the next run ends it. If it needs longer, raise timeout; {command('watch')} shows "
+                "its progress",
+            ),
             entry.id,
             "CHECKPOINT_EXPIRED",
         )
     cause = ""
-    if (trouble := observed.trouble) is not None and trouble.entry == entry.id and _tried_again(observed):
-        cause = f"It has met an error, and tries again. {trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}"
-    text = f"Pipeline {observed.pipeline} is at work on checkpoint {entry.id}: {waits}"
+    trouble = observed.trouble
+    if trouble is not None and trouble.entry == entry.id and _is_retrying(observed):
+        cause = f"It has met an error, and retries. {trouble.reason}: {_sentence(describe_texts(trouble.what)[0])}"
+    text = f"Pipeline {observed.pipeline} is working on checkpoint {entry.id}: {waits}"
     return Health("working", text, cause, checkpoint=entry.id)
 
 
-def _failed(observed: Observations, say: Command) -> Health | None:
-    """The last checkpoint was aborted, which is tolerated, and nobody has resumed since."""
+def _failed(observed: Observations, command: Command) -> Health | None:
+    """The last checkpoint was aborted, which is tolerated, and the pipeline was not resumed since."""
     last = observed.view.entries[-1] if observed.view.entries else None
     if last is None or last.control is not None or last.decision is None or last.completed:
         return None
-    cause, helps = _why(last, say)
+    cause, helps = _why(last, command)
     if last.decision.reason == BAD_DECLARATION:
         text = f"Pipeline {observed.pipeline} makes no checkpoints: its declaration is wrong, so {last.id} was aborted"
-        retry = "the first run after that is mended takes the same input again"
-        return Health("failed", text, cause, (*helps, retry), last.id, _reason(last))
-    text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
-    return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
+        retry = "the first run after that is fixed reads the same input again"
+    else:
+        text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
+        retry = "the next run reads its input again"
+    return Health("failed", text, cause, (*helps, retry), last.id, _reason(last))
 
 
 def _skipping(observed: Observations) -> Health | None:
-    """It runs, but some of its input will never be in its tables."""
+    """The pipeline runs, but some of its input will never be in its tables."""
     last = observed.view.last_completed
     entry = last.id if last is not None else None
     if observed.gaps:
-        gaps = ", ".join(map(str, observed.gaps[:5])) + (", …" if len(observed.gaps) > 5 else "")
-        text = f"Pipeline {observed.pipeline} continues, but has left out time between its intervals"
+        gaps = ", ".join(map(str, observed.gaps[:5]))
+        if len(observed.gaps) > 5:
+            gaps += ", …"
+        text = f"Pipeline {observed.pipeline} continues, but has gaps between its intervals"
         remedy: tuple[str, ...] = (skipping.making_up(observed.pipeline, observed.gaps),)
         cause = f"No checkpoint has made {gaps} (UTC), and no run will by itself."
         return Health("skipping", text, cause, remedy, entry, "INTERVALS_MISSING")
@@ -481,33 +522,38 @@ def _skipping(observed: Observations) -> Health | None:
 
 
 def _losing(observed: Observations) -> Health | None:
-    """Operators behind a gate left out rows for being late, and nobody takes those."""
+    """Operators after a gate dropped late rows, which no stream receives."""
     last = observed.view.last_completed
-    acks = [acked.ack for acked in last.acks.values()] if last is not None else []
-    verdicts = [verdict for ack in acks for verdict in ack.gates.values()]
-    counts = {operator: counts for ack in acks for operator, counts in ack.stats.counts.items()}
-    lost = {}
-    for behind in (behind for verdict in verdicts for behind in verdict.behind):
-        counted = counts.get(behind.operator, {})
-        rows = sum(number for name, number in counted.items() if name in ("late", "without_time"))
-        if rows:
-            lost[behind.what] = rows
-    if last is None or not lost:
+    if last is None:
         return None
-    left_out = "; ".join(f"{what} left out {_rows(rows)}: too late, or without a time" for what, rows in lost.items())
-    text = f"Pipeline {observed.pipeline} continues, but checkpoint {last.id} lost rows that came too late"
+    acks = [acked.ack for acked in last.acks.values()]
+    counts: dict[str, dict[str, int]] = {}
+    for ack in acks:
+        counts |= ack.stats.counts
+    lost = {}
+    for ack in acks:
+        for verdict in ack.gates.values():
+            for late in verdict.behind:
+                counted = counts.get(late.operator, {})
+                rows = counted.get("late", 0) + counted.get("without_time", 0)
+                if rows:
+                    lost[late.what] = rows
+    if not lost:
+        return None
+    dropped = "; ".join(f"{title} dropped {_rows(rows)}: late, or without event time" for title, rows in lost.items())
+    text = f"Pipeline {observed.pipeline} continues, but checkpoint {last.id} lost late rows"
     since = last.plan.base or "beginning"
     remedy = (
-        "so that such rows count: give their source a longer watermark, or take the operator's late rows as a stream "
-        f"of its own; then tidegate backfill MODULE:{observed.pipeline} --from {since} computes these again",
+        "so that such rows count: give their source a longer watermark, or use the operator's late rows as a separate "
+        f"stream; then tidegate backfill MODULE:{observed.pipeline} --from {since} computes these again",
     )
-    return Health("losing", text, _sentence(left_out), remedy, last.id, "LATE_ROWS")
+    return Health("losing", text, _sentence(dropped), remedy, last.id, "LATE_ROWS")
 
 
 def _backlog_health(observed: Observations) -> Health | None:
-    """It completes checkpoints, but does not keep up: after each of the last ones input has waited.
+    """The pipeline completes checkpoints, but does not keep up: input has waited after each of the last ones.
 
-    A backlog that is known to shrink is being worked off. It is no alarm: it may only be the busiest hour of the day.
+    A backlog that is known to shrink raises no alarm: it may only be the busiest hour of the day.
     """
     last = observed.recent
     if len(last) < BEHIND:
@@ -515,36 +561,37 @@ def _backlog_health(observed: Observations) -> Health | None:
     name, entry = observed.pipeline, last[-1].id
     growing, waiting = [], []
     for source in last[-1].plan.sources:
-        ranges = [part for each in last if (part := each.plan.sources.get(source)) is not None]
+        ranges = [recent.plan.sources[source] for recent in last if source in recent.plan.sources]
         unit, amounts = _backlogs(ranges)
         if len(amounts) == BEHIND and all(before < after for before, after in pairwise(amounts)):
             growing.append(f"at source {source} {amounts[0]:,} {unit} waited, and {amounts[-1]:,} do now")
         elif len(ranges) == BEHIND and all(part.more for part in ranges) and not _shrinks(amounts):
             waiting.append(source)
     if growing:
-        text = f"Pipeline {name} falls behind: more input has come than its last {BEHIND} checkpoints took"
+        text = f"Pipeline {name} falls behind: more input has arrived than its last {BEHIND} checkpoints read"
         cause = _sentence(f"{BEHIND} checkpoints ago, {'; '.join(growing)}")
-        cause += " If that stays so, raise the source's bound, shorten its interval, or give Spark more cores."
+        cause += " If that continues, raise the source's bound, shorten its interval, or give Spark more cores."
         return Health("behind", text, cause, checkpoint=entry)
     if waiting:
         text = f"Pipeline {name} is behind: input has waited after each of its last {BEHIND} checkpoints"
-        cause = f"At source {', '.join(waiting)} there was more than its bound takes. If that stays so, raise it."
+        cause = f"Source {', '.join(waiting)} had more than its bound allows. If that continues, raise the bound."
         return Health("behind", text, cause, checkpoint=entry)
     return None
 
 
 def _backlogs(ranges: Sequence[Range]) -> tuple[str, list[int]]:
-    """Return what waited after each range, in a unit in which the source has always told it; nothing: in none."""
+    """Return a unit in which the source reported its backlog after all of these ranges, and the amounts. "" and no
+    amounts if no unit qualifies."""
     for unit in ("rows", "bytes", "files"):
-        told = [getattr(part.lag, unit, None) for part in ranges]
-        amounts = [amount for amount in told if amount is not None]
-        if len(amounts) == len(told):
+        reported = [getattr(part.lag, unit, None) for part in ranges]
+        amounts = [amount for amount in reported if amount is not None]
+        if len(amounts) == len(reported):
             return unit, amounts
     return "", []
 
 
 def _shrinks(amounts: Sequence[int]) -> bool:
-    """Return whether less waits by now, or nothing."""
+    """Return whether the backlog has become smaller, or is empty."""
     return len(amounts) == BEHIND and (amounts[-1] < amounts[0] or not amounts[-1])
 
 
@@ -559,20 +606,22 @@ def _well(observed: Observations) -> Health:
 # -- why a checkpoint was aborted ----------------------------------------------------------------------
 
 
-def _why(entry: Entry, say: Command) -> tuple[str, tuple[str, ...]]:
-    """The cause of an abort, and what to do about it."""
+def _why(entry: Entry, command: Command) -> tuple[str, tuple[str, ...]]:
+    """Return the cause of an abort, and what to do about it."""
     decision = entry.decision
     assert decision is not None
     happened, expected, helps = describe_texts(decision.detail)
-    meaning = REASONS.get(decision.reason, decision.reason)
-    happened += _rules(entry) if decision.reason == "GATE_FAILED" else ""
-    cause = f"{decision.reason}, {meaning}" + (f": {_sentence(happened)}" if happened else ".")
-    cause += f" Expected: {expected}." if expected else ""
-    return cause, helps or (_remedy(entry, decision, say),)
+    if decision.reason == "GATE_FAILED":
+        happened += _rules(entry)
+    cause = f"{decision.reason}, {REASONS.get(decision.reason, decision.reason)}"
+    cause += f": {_sentence(happened)}" if happened else "."
+    if expected:
+        cause += f" Expected: {expected}."
+    return cause, helps or (_remedy(entry, decision, command),)
 
 
 def _rules(entry: Entry) -> str:
-    """The rules that rows have broken: the verdict itself may only name how many rows there were."""
+    """Return the rules that rows have broken: the verdict itself may only state the number of rows."""
     rules = []
     for acked in entry.acks.values():
         for verdict in acked.ack.gates.values():
@@ -581,19 +630,22 @@ def _rules(entry: Entry) -> str:
     return f" ({'; '.join(rules[:5])})" if rules else ""
 
 
-def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
-    """The remedy for aborts whose detail has no help of its own."""
-    return {
-        "GATE_FAILED": "correct what writes the source, or the gate's rules and limits; values that broke them: "
-        + say("explain", entry.id),
-        "GATE_REJECTED": f"correct what writes the source, or quarantine the rows: {say('resume', '--quarantine-all')}",
-        "CHECKPOINT_EXPIRED": "raise timeout, or take less input per checkpoint; under Airflow, look whether tasks "
+def _remedy(entry: Entry, decision: Decision, command: Command) -> str:
+    """Return the remedy for an abort whose detail has no help."""
+    remedies = {
+        "GATE_FAILED": "correct the writer of the source, or the gate's rules and limits; values that broke them: "
+        + command("explain", entry.id),
+        "GATE_REJECTED": "correct the writer of the source, or quarantine the rows: "
+        + command("resume", "--quarantine-all"),
+        "CHECKPOINT_EXPIRED": "raise timeout, or read less input per checkpoint; under Airflow, check whether tasks "
         "wait for a slot",
-        "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "
-        "it more (spark.memory), or less input per checkpoint",
-        "ENVIRONMENT_FAILED": "fix what it says of Spark; the next run takes the same input",
-        "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
-    }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
+        "JOB_FAILED": "see the log of the failed task; if its process was killed for lack of memory, give it more "
+        "(spark.memory), or less input per checkpoint",
+        "ENVIRONMENT_FAILED": "fix the error of Spark; the next run reads the same input",
+        "RUN_GONE": "if it was killed for lack of memory, give it more (spark.memory), or less input per checkpoint",
+    }
+    fallback = f"{command('explain', entry.id)} shows the details; the log of the failed task has more"
+    return remedies.get(decision.reason, fallback)
 
 
 def _reason(entry: Entry) -> str:
@@ -605,5 +657,5 @@ def _rows(count: int) -> str:
 
 
 def _sentence(text: str) -> str:
-    """With a full stop, and a capital."""
+    """Return the text with a capital and a full stop."""
     return (text[:1].upper() + text[1:]).rstrip(".") + "."

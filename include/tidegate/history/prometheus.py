@@ -14,7 +14,8 @@ PREFIX: Final = "tidegate_"
 
 
 def prometheus_text(pipelines: Mapping[str, Iterable[Metric]]) -> str:
-    """The metrics of several pipelines, by name: all samples of a metric are together, as the format demands."""
+    """Return the metrics of several pipelines, by pipeline. All samples of a metric are together, as the format
+    demands."""
     samples: dict[str, list[str]] = {}
     for pipeline, listed in pipelines.items():
         for metric in listed:

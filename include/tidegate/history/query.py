@@ -1,11 +1,11 @@
-"""Reading the history: settled checkpoints from its table, later ones from the ledger, as one list.
+"""Reads the history: settled checkpoints from its table, later ones from the ledger, as one list.
 
     history = CheckpointHistory(ledger, options)
     history.page(HistoryFilter(states=("aborted",), sort="seconds"))    # a page of rows, without details
     history.one(17)                                                     # one checkpoint with details, however old
     history.counts(), history.summary(), history.points(...)            # figures over many
 
-If the history's table is lost or broken, what the ledger has is shown without it, and `problem` says why.
+If the history's table is lost or broken, only the ledger's checkpoints are listed, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_LENGTH", "SORTS", "CheckpointHistory", "HistoryFilter", "HistoryPage", "view_of"]
 
-_LIVE = 1_000
+_MAX_LIVE = 1_000
 """At most this many entries are read from the ledger. It has more only if the history is lost, or was never written."""
 
 
 @dataclass(frozen=True)
 class HistoryPage:
-    """Some of the rows, and how many there are in all."""
+    """Some of the rows, and their total number."""
 
     rows: list[ListedCheckpoint]
     total: int
@@ -55,44 +55,44 @@ class CheckpointHistory:
     """One pipeline's history as of one moment: make a new one to see later checkpoints."""
 
     def __init__(self, ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> None:
-        """with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only."""
+        """with_values: the user may read rows, and so also the texts of older versions, which may quote some."""
         self.ledger = ledger
         self.with_values = with_values
         self.journal: Journal = journal_of(ledger, options)
         self.problem = ""
-        """Why the history's table is left out; empty: it is not."""
+        """Why the history's table could not be used, or empty."""
 
     @functools.cached_property
     def rows(self) -> HistoryRows:
-        """All rows: the very object of whoever has looked before, if nothing has changed since."""
+        """All rows, cached per process until the history changes."""
         key = os.getpid(), self.journal.location.url  # nothing is shared across forks
         lock = _locks.setdefault(key, threading.Lock())
         with lock:
-            shelf = self._shelf(_known.get(key))
-        live = list(self._live(shelf.last))
+            stored = self._stored_rows(_cache.get(key))
+        live = list(self._live(stored.last))
         with lock:
-            known = _known.get(key)
-            if known is None or known.shelf is not shelf or known.live != live:
-                known = _Found(shelf, live, HistoryRows(_joined(shelf.rows, rows_table(live, COLUMNS))))
-                _keep(key, known)
-        return known.all if self.with_values else known.all.without_texts()
+            cached = _cache.get(key)
+            if cached is None or cached.stored is not stored or cached.live != live:
+                cached = _CachedRows(stored, live, HistoryRows(_joined(stored.rows, rows_table(live, COLUMNS))))
+                _put_into_cache(key, cached)
+        return cached.all if self.with_values else cached.all.without_texts()
 
     def page(self, criteria: HistoryFilter) -> HistoryPage:
-        """The rows of one page, without details."""
+        """Return the rows of one page, without details."""
         rows, total = self.rows.page(criteria)
         return HistoryPage([_listed(row) for row in rows], total)
 
     def checkpoints_after(self, id: int, *states: str) -> list[int]:
-        """All checkpoints after `id` in these states, newest first."""
+        """Return all checkpoints after `id` in these states, newest first."""
         return self.rows.ids(*states, after=id)
 
     def swaps_after(self, id: int) -> list[ListedCheckpoint]:
-        """All swaps after `id` that count, newest first."""
-        found = map(self.rows.find, self.checkpoints_after(id, "swap"))
-        return [_listed(row) for row in found if row is not None]
+        """Return all swaps after `id` that count, newest first."""
+        rows = map(self.rows.find, self.checkpoints_after(id, "swap"))
+        return [_listed(row) for row in rows if row is not None]
 
     def find(self, id: int) -> CheckpointView | None:
-        """One checkpoint with its details; None: there never was one, as far as anybody knows."""
+        """Return one checkpoint with its details, or None if it is unknown."""
         row = self.rows.find(id)
         if row is None:
             return None
@@ -103,76 +103,77 @@ class CheckpointHistory:
         return CheckpointView(**columns, details=details, records_retained=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
-        """As Flink's overview counts."""
+        """Return counts of checkpoints, like those of Flink's overview."""
         return self.rows.counts()
 
     def newest(self, *states: str) -> CheckpointView | None:
-        """The last checkpoint in one of these states."""
+        """Return the last checkpoint in one of these states."""
         last = self.rows.newest(*states)
         return self.find(last) if last is not None else None
 
     def last_completed(self) -> CheckpointView | None:
-        """The last completed checkpoint whose input counts: with its rows, or with those of a backfill in their
-        place."""
+        """Return the last completed checkpoint whose input counts, even if a backfill has replaced its rows."""
         return self.newest("completed", REPLACED)
 
     def neighbours(self, id: int) -> tuple[int | None, int | None]:
-        """The ids before and after it; None: there is none."""
+        """Return the ids before and after this one, or None at either end."""
         return self.rows.neighbours(id)
 
     def summary(self, criteria: HistoryFilter | None = None) -> dict[str, dict[str, float] | None]:
-        """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed checkpoints; None: never
-        measured."""
+        """Return min, avg, percentiles from p50 to p99.9 and max of each measure, over completed checkpoints. None if
+        it was never measured."""
         return self.rows.summary(criteria or HistoryFilter())
 
     def reasons(self, criteria: HistoryFilter | None = None) -> list[Json]:
-        """The reasons of aborts, the most frequent first: how often each occurred, and the last checkpoint with it."""
+        """Return the reasons of aborts, the most frequent first, with their counts and the last checkpoint of each."""
         return self.rows.reasons(criteria or HistoryFilter())
 
     def rules(self, gate: str, limit: int = 50) -> list[Json]:
-        """For each of the last `limit` checkpoints that the gate has judged, oldest first: how many rows it has judged,
-        and how many have broken each rule."""
+        """Return, for each of the last `limit` checkpoints that the gate has judged, oldest first: how many rows it has
+        judged, and how many have broken each rule."""
         ids = self.rows.last(["id"], limit)["id"].to_pylist()
-        shelved = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist() if ids and not self.problem else []
-        texts = {row["id"]: row[DETAILS] for row in shelved}
-        found = []
+        stored: list[Json] = []
+        if ids and not self.problem:
+            stored = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist()
+        texts = {row["id"]: row[DETAILS] for row in stored}
+        verdicts = []
         for id in ids:
             details = self._decoded(id, texts[id]) if id in texts else self._details(id)
             verdict = details.gates.get(gate)
             if verdict is not None:
                 broken = {rule.rule: rule.rows for rule in verdict.broken}
-                found.append({"id": id, "outcome": verdict.outcome, "rows": verdict.rows, "broken": broken})
-        return found
+                verdicts.append({"id": id, "outcome": verdict.outcome, "rows": verdict.rows, "broken": broken})
+        return verdicts
 
     def points(self, names: Sequence[str], limit: int = 500) -> dict[str, list[Any]]:
-        """Columns over the last `limit` checkpoints, oldest first: for plots."""
+        """Return columns over the last `limit` checkpoints, oldest first: for plots."""
         rows = self.rows.last(["id", *names], limit)
         return {name: [_value(value) for value in rows[name].to_pylist()] for name in rows.column_names}
 
-    # -- where rows come from --------------------------------------------------------------------------
+    # -- the sources of rows ---------------------------------------------------------------------------
 
-    def _shelf(self, known: _Found | None) -> _Shelf:
-        """The rows that the table holds. Rows never change: only what has come since others have looked is read."""
-        older = known.shelf if known is not None else _nothing()
+    def _stored_rows(self, cached: _CachedRows | None) -> _StoredRows:
+        """Return the rows that the table holds. Rows never change, so only those added since the last call are read."""
+        older = cached.stored if cached is not None else _no_stored_rows()
         try:
             snapshot = self.journal.opened()
             if snapshot is None:
-                return _nothing()
+                return _no_stored_rows()
             if snapshot.log_hash == older.version:
                 return older
             last, after = self.journal.last(snapshot), older.last
-            if not older.version or last < after:  # nobody has looked; or it was lost, and has begun anew
-                older, after = _nothing(), 0
+            if not older.version or last < after:  # the first read, or the table was lost and created again
+                older, after = _no_stored_rows(), 0
             rows = _joined(older.rows, self.journal.read(COLUMNS, after=after))
-            # Others may have added more since it was opened, which has been read, too.
+            # Rows that another process has added since the table was opened have been read too.
             highest = rows["id"][-1].as_py() if rows.num_rows else 0
-            return _Shelf(snapshot.log_hash, max(last, highest), rows)
+            return _StoredRows(snapshot.log_hash, max(last, highest), rows)
         except TidegateError as error:
             self.problem = error.what
-            return _nothing()
+            return _no_stored_rows()
 
     def _live(self, last: int) -> Iterator[HistoryRow]:
-        for id in self.ledger.ids(after=last)[-_LIVE:]:
+        for id in self.ledger.ids(after=last)[-_MAX_LIVE:]:
             entry = self.ledger.entry(id)
             if entry is not None:
                 yield live_row(self.ledger, entry)
@@ -202,42 +203,42 @@ _Key = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class _Shelf:
+class _StoredRows:
     """The rows of one version of the history's table."""
 
     version: str
-    """The hash of its log; empty: there is no table, or it cannot be read."""
+    """The hash of its log. Empty if the table does not exist or cannot be read."""
     last: int
-    """Up to which id it has been written."""
+    """The highest id written to it."""
     rows: pa.Table
 
 
 @dataclass(frozen=True)
-class _Found:
-    """All rows as somebody has found them."""
+class _CachedRows:
+    """All rows of a pipeline, as last read."""
 
-    shelf: _Shelf
+    stored: _StoredRows
     live: list[HistoryRow]
     all: HistoryRows
 
 
-_known: dict[_Key, _Found] = {}
+_cache: dict[_Key, _CachedRows] = {}
 _locks: dict[_Key, threading.Lock] = {}
 _lock = threading.Lock()
 _CAPACITY = 32
 
 
-def _keep(key: _Key, known: _Found) -> None:
+def _put_into_cache(key: _Key, rows: _CachedRows) -> None:
     with _lock:
-        _known.pop(key, None)
-        _known[key] = known
-        while len(_known) > _CAPACITY:
-            del _known[next(iter(_known))]
+        _cache.pop(key, None)
+        _cache[key] = rows
+        while len(_cache) > _CAPACITY:
+            del _cache[next(iter(_cache))]
 
 
 @functools.cache
-def _nothing() -> _Shelf:
-    return _Shelf("", 0, rows_table([], COLUMNS))
+def _no_stored_rows() -> _StoredRows:
+    return _StoredRows("", 0, rows_table([], COLUMNS))
 
 
 def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
@@ -250,13 +251,15 @@ def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointView:
-    """The view of an entry, as its records are now; without `sizes`, without those of states and rows in flight."""
+    """Return the view of an entry, from its records. sizes: include the sizes of states and of rows in flight."""
     row = live_row(ledger, entry, sizes=sizes)
     undone_by, replaced_by = _undone(ledger, entry.id) if entry.completed else (None, None)
-    undone = UNDONE if replaced_by is None else REPLACED
+    state = row.outcome
+    if undone_by is not None:
+        state = UNDONE if replaced_by is None else REPLACED
     return CheckpointView(
         **msgspec.structs.asdict(row),
-        state=undone if undone_by is not None else row.outcome,
+        state=state,
         undone_by=undone_by,
         replaced_by=replaced_by,
         records_retained=True,
@@ -264,19 +267,22 @@ def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointVi
 
 
 def _undone(ledger: Ledger, id: int) -> tuple[int | None, str | None]:
-    """Return the rollback or swap since which an entry no longer counts; and of a swap, its backfill."""
+    """Return the rollback or swap that undid an entry, and for a swap, its backfill."""
     rollbacks = ledger.rollbacks()
-    by = rolled_back_by(id, rollbacks)
-    if by is None or _backfill_of(ledger, by) is None:
-        return by, None
-    # What was rolled back before has not been computed again: the swap has replaced nothing of it.
-    of_input = [each for each in rollbacks if _backfill_of(ledger, each[0]) is None]
-    before = rolled_back_by(id, of_input)
-    return (before, None) if before is not None else (by, _backfill_of(ledger, by))
+    undone_by = rolled_back_by(id, rollbacks)
+    if undone_by is None:
+        return None, None
+    backfill = _backfill_of(ledger, undone_by)
+    if backfill is None:
+        return undone_by, None
+    # If the entry had been rolled back before the swap, the backfill did not replay it, and replaced nothing of it.
+    without_swaps = [(rollback, target) for rollback, target in rollbacks if _backfill_of(ledger, rollback) is None]
+    rolled_back = rolled_back_by(id, without_swaps)
+    return (rolled_back, None) if rolled_back is not None else (undone_by, backfill)
 
 
 def _backfill_of(ledger: Ledger, id: int) -> str | None:
-    """Return the backfill that the entry has swapped in; None: it is a rollback."""
+    """Return the backfill that the entry has swapped in, or None for an ordinary rollback."""
     plan = ledger.plan(id)
     line = plan.rollback.line if plan is not None and plan.rollback is not None else None
     return line.name if line is not None else None

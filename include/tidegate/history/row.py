@@ -1,10 +1,10 @@
-"""One row of the history: what is to be known about a checkpoint when its records are gone. Pure, from its records.
+"""One row of the history, which outlives a checkpoint's records. Pure, from its records.
 
-Lists are sorted and filtered by columns; all the rest is in `details`. Nothing is decided by any of it. Times are the
+Lists are sorted and filtered by columns; everything else is in `details`. No decision depends on it. Times are by the
 writers' clocks.
 
-A measure is a column with a `Measure`: declare it here, and compute it in `row_of`. All that shows measures (`show`,
-`summary`, `diff`, `explain`, metrics, the pages and their API) iterates over MEASURES.
+A measure is a column with a `Measure`: declare it here, and compute it in `row_of`. Everything that shows measures
+(`show`, `summary`, `diff`, `explain`, metrics, the pages and their API) iterates over MEASURES.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tidegate.records.records import Amount, Json, Published, sum_of, work_of
 __all__ = ["MEASURES", "PLOTTED", "CheckpointRow", "HistoryRow", "Measure", "row_of", "state_name"]
 
 TEXT = 500
-"""Longer reasons are cut in the column; `details` has them whole."""
+"""Longer reasons are cut in the column; `details` has them in full."""
 WORST_LAST = ("pass", "warn", "quarantine", "hold", "abort")
 """Verdicts, from good to bad."""
 WRITING = ("stage ", "send ")
-"""How the steps of a job begin that write what is to be published: the rest is reading and computing."""
+"""Prefixes of the steps that write output. All other steps read or compute."""
 
 
 @dataclass(frozen=True)
@@ -41,35 +41,35 @@ class Measure:
     """In lower case."""
     unit: Literal["s", "rows", "bytes", "rows/s", "times"]
     help: str
-    """What it is, in words that follow on "5 s …" or on the label."""
+    """Help text, phrased to follow "5 s …" or the label."""
     wait: bool = False
-    """Whether the checkpoint does nothing meanwhile: `explain` names these."""
+    """True for time that the checkpoint spends waiting: `explain` names these."""
     plotted: bool = False
-    """Whether the page of plots has one of it."""
+    """True if the page of plots shows it."""
     metric: str = ""
-    """The metric that has it, of the last completed checkpoint; in milliseconds, if it is a duration."""
+    """The name of its metric, about the last completed checkpoint. Durations are in milliseconds."""
     metric_help: str = ""
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns. Null: there is no such thing, or it was not measured."""
+    """The columns. Null if not applicable or not measured."""
 
     id: int
     kind: str
-    """scheduled, manual, control or fork, as its plan has it; restart of a rollback, swap of a swap."""
+    """scheduled, manual, control or fork, as in the plan; restart for a rollback, swap for a swap."""
     outcome: str
     """completed, aborted, rollback, swap, suspended …; open or held while it is not decided."""
     reason: str
     why: str
     quotes_rows: bool | None
-    """False: neither `why` nor the details quote the value of a row. Null: an older version has written it."""
+    """False if neither `why` nor the details quote the value of a row. Null if an older version wrote it."""
     by: str
     run: str
     attempt: str
     base: int | None
     generation: int
     back_to: int | None
-    """Of a rollback, where it goes; of a swap, where its backfill began. 0: the beginning."""
+    """For a rollback, its target; for a swap, where its backfill began. 0 is the beginning."""
     backfill: str | None
     """The backfill that it swaps in."""
     interval: str | None
@@ -107,13 +107,13 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
         Measure(
             "alignment",
             "s",
-            "between the first and the last ack that a job takes from",
+            "between the first and the last ack of a job's upstream jobs",
             wait=True,
             metric="checkpointAlignmentTime",
-            metric_help="From the first ack that a job takes from to the last, in ms.",
+            metric_help="Between the first and the last ack of a job's upstream jobs, in ms.",
         ),
     ]
-    """Of the job that had to wait longest."""
+    """For the job that had to wait longest."""
     sync_seconds: Annotated[
         float | None,
         Measure(
@@ -125,16 +125,16 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     """The longest sync part of a job (records/records.py)."""
-    process_seconds: Annotated[float | None, Measure("processing", "s", "of that all but staging")]
-    stage_seconds: Annotated[float | None, Measure("staging", "s", "writing what is to be published")]
+    process_seconds: Annotated[float | None, Measure("processing", "s", "of the sync part, without staging")]
+    stage_seconds: Annotated[float | None, Measure("staging", "s", "writing output")]
     async_seconds: Annotated[
         float | None,
         Measure(
             "async",
             "s",
-            "making files durable, beside it",
+            "making files durable, concurrently",
             metric="checkpointAsyncDuration",
-            metric_help="Making files durable beside that, in ms.",
+            metric_help="Making files durable concurrently, in ms.",
         ),
     ]
     publish_seconds: Annotated[
@@ -150,7 +150,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ]
     queries: Annotated[
-        int | None, Measure("Spark queries", "times", "computations that its jobs asked Spark for", plotted=True)
+        int | None, Measure("Spark queries", "times", "computations that its jobs requested from Spark", plotted=True)
     ]
     query_seconds: Annotated[float | None, Measure("in queries", "s", "in which its jobs waited for these")]
     query_plan_seconds: Annotated[float | None, Measure("planned by Spark", "s", "of these, until Spark had a plan")]
@@ -159,7 +159,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     analyses: Annotated[
         int | None, Measure("Spark analyses", "times", "questions about a plan, such as for its columns")
     ]
-    """Null unless its jobs are clients of a Spark server, which they have to ask."""
+    """Null unless its jobs are clients of a Spark server: only these need requests for an analysis."""
     analysis_seconds: Annotated[float | None, Measure("in analyses", "s", "in which its jobs waited for these")]
     spark_jobs: Annotated[int | None, Measure("Spark jobs", "times", "of its queries")]
     spark_stages: Annotated[int | None, Measure("Spark stages", "times", "of these that ran")]
@@ -167,17 +167,17 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     acked: int
     rows_in: Annotated[int | None, Measure("rows in", "rows", "rows read from all sources", plotted=True)]
-    """Null if a source does not report how many it has read."""
+    """Null if a source does not report its number of rows."""
     bytes_in: Annotated[int | None, Measure("bytes in", "bytes", "bytes read from all sources")]
     rate: Annotated[float | None, Measure("rows in per second", "rows/s", "of the longest sync part", plotted=True)]
     rows_out: Annotated[int | None, Measure("rows out", "rows", "rows staged for all sinks", plotted=True)]
     bytes_out: Annotated[int | None, Measure("bytes out", "bytes", "bytes staged for all sinks")]
-    late: Annotated[int | None, Measure("late rows", "rows", "rows that came later than the watermark", plotted=True)]
-    judged: Annotated[int | None, Measure("rows judged", "rows", "rows that gates have seen")]
+    late: Annotated[int | None, Measure("late rows", "rows", "rows that arrived after the watermark", plotted=True)]
+    judged: Annotated[int | None, Measure("rows judged", "rows", "rows that gates have judged")]
     quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have quarantined", plotted=True)]
     released: int | None
     verdict: str | None
-    """The worst of its gates'."""
+    """The worst verdict of its gates."""
     state_rows: Annotated[
         int | None,
         Measure("stored state rows", "rows", "rows in the files of states: a key has one in each file not merged yet"),
@@ -185,20 +185,18 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: Annotated[
         int | None, Measure("state size", "bytes", "the full size of all keyed states", plotted=True)
     ]
-    state_delta: Annotated[
-        int | None, Measure("state delta", "bytes", "what the checkpoint itself has written of them")
-    ]
+    state_delta: Annotated[int | None, Measure("state delta", "bytes", "state that the checkpoint itself has written")]
     processed_rows: Annotated[
-        int | None, Measure("in flight, processed (rows)", "rows", "rows that older checkpoints had left in flight")
+        int | None, Measure("in flight, processed (rows)", "rows", "rows that earlier checkpoints had left in flight")
     ]
-    """Null: none were in flight."""
+    """Null if none were in flight."""
     processed_bytes: Annotated[int | None, Measure("in flight, processed", "bytes", "bytes of these")]
     persisted_rows: Annotated[
         int | None,
         Measure(
             "in flight, persisted (rows)",
             "rows",
-            "rows that jobs have yet to take: a part of the checkpoint",
+            "rows that jobs have yet to read: a part of the checkpoint",
         ),
     ]
     persisted_bytes: Annotated[int | None, Measure("in flight, persisted", "bytes", "bytes of these")]
@@ -207,11 +205,11 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     lag_seconds: Annotated[
         float | None, Measure("watermark lag", "s", "how far event time was behind the clock", plotted=True)
     ]
-    """When it was decided."""
+    """As of its decision."""
     waiting_rows: Annotated[
         int | None, Measure("rows waiting", "rows", "rows that waited at its sources after its range", plotted=True)
     ]
-    """At most, and when it was planned. Null: no source can tell; so it is with all that waited."""
+    """An upper bound, as of the plan. Like the other backlogs, null if no source can measure it."""
     waiting_files: Annotated[
         int | None, Measure("files waiting", "times", "files that waited at its sources after its range", plotted=True)
     ]
@@ -219,17 +217,21 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Measure("bytes waiting", "bytes", "bytes that waited at its sources after its range", plotted=True)
     ]
     waiting_seconds: Annotated[
-        float | None, Measure("oldest waiting", "s", "the age of the oldest of what waited", plotted=True)
+        float | None, Measure("oldest waiting", "s", "the age of the oldest waiting input", plotted=True)
     ]
 
 
-MEASURES: Final[Mapping[str, Measure]] = {
-    name: extra
-    for name, hint in get_type_hints(CheckpointRow, include_extras=True).items()
-    for extra in getattr(hint, "__metadata__", ())
-    if isinstance(extra, Measure)
-}
-"""The columns that percentiles are taken of, with how they are shown."""
+def _measures() -> dict[str, Measure]:
+    measures = {}
+    for name, hint in get_type_hints(CheckpointRow, include_extras=True).items():
+        for annotation in getattr(hint, "__metadata__", ()):
+            if isinstance(annotation, Measure):
+                measures[name] = annotation
+    return measures
+
+
+MEASURES: Final[Mapping[str, Measure]] = _measures()
+"""The measured columns. Summaries have percentiles of each."""
 PLOTTED: Final[tuple[str, ...]] = tuple(name for name, measure in MEASURES.items() if measure.plotted)
 """The measures that the pages plot, in the order of the plots."""
 
@@ -246,15 +248,15 @@ def row_of(
     states: Mapping[str, StateSize],
     in_flight: Mapping[str, Amount],
 ) -> HistoryRow:
-    """The row as far as the records go by now; once the entry is settled, it never changes.
+    """Return the row from the present records. Once the entry is settled, it never changes.
 
-    in_flight: by job, how much it has yet to take.
+    in_flight: by job, how much it has yet to read.
     """
     plan, decision = entry.plan, entry.decision
     details = details_of(entry, published, states, in_flight)
     jobs = list(details.jobs.values())
     decided = decision.created if decision is not None else None
-    act = entry.control or entry.rollback or plan.drain
+    action = entry.control or entry.rollback or plan.drain
     line = entry.rollback.line if entry.rollback is not None else None
     watermark = _watermark(jobs)
     return HistoryRow(
@@ -264,7 +266,7 @@ def row_of(
         reason=decision.reason if decision is not None and entry.control is None else "",
         why=_why(entry)[:TEXT],
         quotes_rows=plan.quotes_rows,
-        by=act.by if act is not None else "",
+        by=action.by if action is not None else "",
         run=plan.run,
         attempt=plan.attempt,
         base=plan.base,
@@ -299,7 +301,7 @@ def row_of(
 
 
 def state_name(entry: Entry) -> str:
-    """The entry's state in a word, but for what later entries change: `rolled back` and `replaced` are up to them."""
+    """Return the entry's state in a word, apart from `rolled back` and `replaced`, which later entries determine."""
     if entry.control is not None:
         return STATE_AFTER[entry.control.action]
     if entry.decision is None:
@@ -310,19 +312,19 @@ def state_name(entry: Entry) -> str:
 
 
 def _why(entry: Entry) -> str:
-    """Return the reason recorded with the decision, or with the act that the entry is."""
-    act = entry.control or entry.rollback or entry.plan.drain
+    """Return the reason recorded with the decision, or with the action that the entry records."""
+    action = entry.control or entry.rollback or entry.plan.drain
     aborted = entry.aborted and entry.control is None
-    if entry.decision is not None and (aborted or act is None):
+    if entry.decision is not None and (aborted or action is None):
         return entry.decision.detail
-    return act.reason if act is not None else ""
+    return action.reason if action is not None else ""
 
 
 # -- sums and times ------------------------------------------------------------------------------------
 
 
 def _sum(numbers: Iterable[int]) -> int | None:
-    """None if there are none."""
+    """Return the sum, or None of no numbers."""
     listed = list(numbers)
     return sum(listed) if listed else None
 
@@ -332,11 +334,14 @@ def _longest(durations: Iterable[float | None]) -> float | None:
 
 
 def _late(jobs: list[JobDetails]) -> int | None:
-    """Rows that came too late, of all operators; None: none looks at event time."""
-    counts_anything = any(counts for job in jobs for counts in job.counts.values())
-    if not counts_anything and not any(job.watermarks for job in jobs):
-        return None
-    return sum(count for job in jobs for count in job.late_rows.values())
+    """Return the late rows of all operators, or None if no job uses event time."""
+    late = 0
+    uses_event_time = False
+    for job in jobs:
+        late += sum(job.late_rows.values())
+        if job.watermarks or any(job.counts.values()):
+            uses_event_time = True
+    return late if uses_event_time else None
 
 
 def _durations(jobs: list[JobDetails]) -> Json:
@@ -385,7 +390,7 @@ def _input(entry: Entry, details: CheckpointDetails) -> Json:
 
 
 def _waiting(details: CheckpointDetails) -> Json:
-    """Return how much waited at all sources, as far as they can tell."""
+    """Return the backlog at all sources, where they can measure it."""
     lags = [source.lag for source in details.sources.values() if source.lag is not None]
     return {
         "waiting_rows": _sum(lag.rows for lag in lags if lag.rows is not None),
@@ -420,7 +425,7 @@ def _in_flight(jobs: list[JobDetails], persisted_by_job: Mapping[str, Amount]) -
 
 
 def _watermark(jobs: list[JobDetails]) -> str | None:
-    """The lowest of all that are not idle. The end of time, which a drain brings, is none."""
+    """Return the lowest watermark that is not of an idle source. The end of time, after a drain, does not count."""
     lowest: tuple[Any, str] | None = None
     for job in jobs:
         for name, mark in job.watermarks.items():
@@ -434,4 +439,6 @@ def _watermark(jobs: list[JobDetails]) -> str | None:
 
 def _lag(watermark: str | None, decided: str | None) -> float | None:
     mark, moment = moment_of(watermark), moment_of(decided)
-    return round((moment - mark).total_seconds(), 3) if mark is not None and moment is not None else None
+    if mark is None or moment is None:
+        return None
+    return round((moment - mark).total_seconds(), 3)

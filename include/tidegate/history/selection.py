@@ -1,7 +1,7 @@
-"""The rows of a history at one moment, and what is asked of them: a page, counts, percentiles, the newest of a kind.
+"""The rows of a history at one moment, and queries of them: a page, counts, percentiles, the newest of a kind.
 
-Every open page asks the same of 100,000 rows, every few seconds. So what was found in them is kept beside them, and
-rows that are as they were are the same object (`query.py`): then an answer reads no more rows than it shows.
+Every open page sends the same queries over 100,000 rows every few seconds. So results are cached next to the rows, and
+unchanged rows are the same object (`query.py`): then an answer reads no more rows than it shows.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ __all__ = [
 T = TypeVar("T")
 
 MAX_LENGTH = 200
-"""No page is longer."""
+"""The maximum length of a page."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 UNDONE = "rolled back"
 REPLACED = "replaced"
-"""A swap has put what a backfill has computed of the same input in its place."""
+"""A swap has replaced its output with that of a backfill of the same input."""
 ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
-"""Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
+"""Reasons of aborts that are not failures: the pipeline was rolled back or cancelled while the checkpoint ran."""
 COUNTED = ("completed", "rollback", "swap")
-"""What a rollback can undo, and can go back to."""
+"""The outcomes that a rollback can undo and return to."""
 _BACK = ("rollback", "swap")
-_KEPT = 24
-"""So many answers are kept; the largest is a number for each row."""
+_MAX_ANSWERS = 24
+"""The number of cached answers. The largest is one number per row."""
 
 
 @dataclass(frozen=True)
 class HistoryFilter:
-    """Which rows, in which order."""
+    """Selects rows, and their order."""
 
     states: Sequence[str] = ()
     kinds: Sequence[str] = ()
     text: str = ""
-    """In the run, the reason, what is said of it, or its id."""
+    """Searched for in the run, the reason, the explanation and the id."""
     since: datetime | None = None
     until: datetime | None = None
     sort: str = "id"
@@ -72,12 +72,12 @@ class HistoryFilter:
 
     @property
     def conditions(self) -> tuple[Hashable, ...]:
-        """What tells which rows are meant, in any order."""
+        """The fields that select rows, without their order."""
         return tuple(self.states), tuple(self.kinds), self.text, self.since, self.until
 
     @property
     def all(self) -> bool:
-        """Whether all rows are meant."""
+        """True if all rows are selected."""
         return self.conditions == HistoryFilter().conditions
 
 
@@ -89,43 +89,44 @@ class HistoryRows:
         import pyarrow.compute as pc
 
         rows = _as_written_today(rows.combine_chunks())
-        by = undone(rows)
-        by_swap = pc.is_in(by, rows["id"].filter(pc.equal(rows["outcome"], "swap")).combine_chunks())
-        whose = pc.if_else(by_swap, REPLACED, UNDONE)
-        states = pc.if_else(pc.is_null(by), rows["outcome"].combine_chunks(), whose)
-        place = pc.index_in(by, rows["id"].combine_chunks())
-        names = rows["backfill"].combine_chunks().take(place)
-        self.table: pa.Table = (
-            rows.append_column("state", states).append_column("undone_by", by).append_column("replaced_by", names)
-        )
+        undone_by = undone(rows)
+        swaps = rows["id"].filter(pc.equal(rows["outcome"], "swap")).combine_chunks()
+        undone_states = pc.if_else(pc.is_in(undone_by, swaps), REPLACED, UNDONE)
+        states = pc.if_else(pc.is_null(undone_by), rows["outcome"].combine_chunks(), undone_states)
+        places = pc.index_in(undone_by, rows["id"].combine_chunks())
+        backfills = rows["backfill"].combine_chunks().take(places)
+        table = rows.append_column("state", states)
+        table = table.append_column("undone_by", undone_by)
+        self.table: pa.Table = table.append_column("replaced_by", backfills)
         self._ids = _numbers(rows["id"])
         self._answers: dict[Hashable, Any] = {}
         self._lock = threading.RLock()
 
     def without_texts(self) -> HistoryRows:
-        """Return the same rows without texts that may quote values: who may not read those cannot search them
-        either."""
+        """Return the same rows without texts that may quote values, so that these cannot be searched either."""
         if not self.table.num_rows:
             return self
         plain = self.table.drop_columns(["state", "undone_by", "replaced_by"])
         return self.compute_once("without texts", lambda: HistoryRows(rows_without_texts(plain)))
 
     def page(self, criteria: HistoryFilter) -> tuple[list[Json], int]:
-        """Return the rows of a page, and how many there are in all that are like that."""
+        """Return the rows of a page, and the number of all matching rows."""
         _refuse(criteria)
         low, high = criteria.offset, criteria.offset + criteria.limit
         if criteria.all and criteria.sort == "id":
             count = self.table.num_rows
-            first, last = (max(count - high, 0), max(count - low, 0)) if criteria.descending else (low, high)
+            if not criteria.descending:
+                return self.table.slice(low, high - low).to_pylist(), count
+            first, last = max(count - high, 0), max(count - low, 0)
             rows = self.table.slice(first, last - first).to_pylist()
-            return (rows[::-1] if criteria.descending else rows), count
-        wanted = dataclasses.replace(criteria, offset=0, limit=1)
-        key = "sorted", wanted.conditions, wanted.sort, wanted.descending
-        places = self.compute_once(key, lambda: self._sorted(wanted))
+            return rows[::-1], count
+        whole = dataclasses.replace(criteria, offset=0, limit=1)
+        key = "sorted", whole.conditions, whole.sort, whole.descending
+        places = self.compute_once(key, lambda: self._sorted(whole))
         return self.table.take(places.slice(low, criteria.limit)).to_pylist(), len(places)
 
     def find(self, id: int) -> Json | None:
-        """Return the row of a checkpoint; None: there is none."""
+        """Return the row of a checkpoint, or None."""
         place = int(self._ids.searchsorted(id))
         if place == len(self._ids) or self._ids[place] != id:
             return None
@@ -133,20 +134,20 @@ class HistoryRows:
         return rows[0]
 
     def neighbours(self, id: int) -> tuple[int | None, int | None]:
-        """Return the ids before and after it; None: there is none."""
-        before, after = int(self._ids.searchsorted(id)) - 1, int(self._ids.searchsorted(id, side="right"))
-        return (
-            int(self._ids[before]) if before >= 0 else None,
-            int(self._ids[after]) if after < len(self._ids) else None,
-        )
+        """Return the ids before and after this one, or None at either end."""
+        before = int(self._ids.searchsorted(id)) - 1
+        after = int(self._ids.searchsorted(id, side="right"))
+        previous_id = int(self._ids[before]) if before >= 0 else None
+        next_id = int(self._ids[after]) if after < len(self._ids) else None
+        return previous_id, next_id
 
     def ids(self, *states: str, after: int = 0) -> list[int]:
         """Return all checkpoints after `after` in these states, newest first."""
         import pyarrow.compute as pc
 
         later = self.table.select(["id", "state"]).slice(int(self._ids.searchsorted(after, side="right")))
-        found: list[int] = later.filter(pc.is_in(later["state"], _texts(states)))["id"].to_pylist()
-        return found[::-1]
+        ids: list[int] = later.filter(pc.is_in(later["state"], _texts(states)))["id"].to_pylist()
+        return ids[::-1]
 
     def newest(self, *states: str) -> int | None:
         """Return the last checkpoint in one of these states."""
@@ -155,43 +156,43 @@ class HistoryRows:
     def _newest(self, states: Sequence[str]) -> int | None:
         import pyarrow.compute as pc
 
-        found: int | None = pc.max(self.table["id"].filter(pc.is_in(self.table["state"], _texts(states)))).as_py()
-        return found
+        ids = self.table["id"].filter(pc.is_in(self.table["state"], _texts(states)))
+        last: int | None = pc.max(ids).as_py()
+        return last
 
     def counts(self) -> dict[str, int]:
-        """As Flink's overview counts."""
+        """Return counts of checkpoints, like those of Flink's overview."""
         return dict(self.compute_once("counts", self._counts))
 
     def _counts(self) -> dict[str, int]:
         import pyarrow.compute as pc
 
-        tally, outcomes = _tally(self.table["state"]), self.table["outcome"]
-        undecided = tally.get("open", 0) + tally.get("held", 0)
-        undone, replaced = (
-            _tally(outcomes.filter(pc.equal(self.table["state"], state))).get("completed", 0)
-            for state in (UNDONE, REPLACED)
-        )
-        acts = _tally(outcomes)
-        restored, swapped = acts.get("rollback", 0), acts.get("swap", 0)
+        states, outcomes = _tally(self.table["state"]), _tally(self.table["outcome"])
+        in_progress = states.get("open", 0) + states.get("held", 0)
+        completed = states.get("completed", 0)
+        for undone_state in (UNDONE, REPLACED):
+            undone_outcomes = self.table["outcome"].filter(pc.equal(self.table["state"], undone_state))
+            completed += _tally(undone_outcomes).get("completed", 0)
+        rollbacks, swaps = outcomes.get("rollback", 0), outcomes.get("swap", 0)
         reasons = _tally(self.table["reason"])
-        ended_early = sum(reasons.get(reason, 0) for reason in ENDED)
-        completed, failed = tally.get("completed", 0) + undone + replaced, tally.get("aborted", 0) - ended_early
+        cancelled = sum(reasons.get(reason, 0) for reason in ENDED)
+        failed = states.get("aborted", 0) - cancelled
         return {
-            "triggered": completed + failed + ended_early + undecided + restored + swapped,
-            "in_progress": undecided,
-            "held": tally.get("held", 0),
+            "triggered": completed + failed + cancelled + in_progress + rollbacks + swaps,
+            "in_progress": in_progress,
+            "held": states.get("held", 0),
             "completed": completed,
             "failed": failed,
-            "cancelled": ended_early,
-            "rollbacks": restored,
-            "rolled_back": tally.get(UNDONE, 0),
-            "swaps": swapped,
-            "replaced": tally.get(REPLACED, 0),
+            "cancelled": cancelled,
+            "rollbacks": rollbacks,
+            "rolled_back": states.get(UNDONE, 0),
+            "swaps": swaps,
+            "replaced": states.get(REPLACED, 0),
         }
 
     def summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
-        """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed ones; None: never
-        measured."""
+        """Return min, avg, percentiles from p50 to p99.9 and max of each measure, over completed checkpoints. None if
+        it was never measured."""
         return dict(self.compute_once(("summary", criteria.conditions), lambda: self._summary(criteria)))
 
     def _summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
@@ -202,7 +203,7 @@ class HistoryRows:
         return {name: _spread(completed[name]) for name in MEASURES}
 
     def reasons(self, criteria: HistoryFilter) -> list[Json]:
-        """The reasons of aborts, the most frequent first: how often each occurred, and the last checkpoint with it."""
+        """Return the reasons of aborts, the most frequent first, with their counts and the last checkpoint of each."""
         aborted = self._matching(dataclasses.replace(criteria, states=("aborted",)), ["id", "reason"]).to_pylist()
         last = {row["reason"]: row["id"] for row in aborted}
         counted = Counter(row["reason"] for row in aborted).most_common()
@@ -216,12 +217,11 @@ class HistoryRows:
         return self.table.slice(max(self.table.num_rows - limit, 0)).select(list(names))
 
     def compute_once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what was found in these rows under this key. Of several who ask at once, one looks; the others
-        wait."""
+        """Return the cached answer for this key, computed on the first call. Concurrent callers wait for it."""
         with self._lock:
             answer = self._answers.pop(key) if key in self._answers else find()
             self._answers[key] = answer
-            while len(self._answers) > _KEPT:
+            while len(self._answers) > _MAX_ANSWERS:
                 del self._answers[next(iter(self._answers))]
             return cast(T, answer)
 
@@ -246,7 +246,7 @@ class HistoryRows:
         return columns if mask is None else columns.filter(mask)
 
     def _mask(self, criteria: HistoryFilter) -> Any:
-        """Return for each row whether it is meant; None: all are."""
+        """Return for each row whether it matches. None if all do."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -351,7 +351,7 @@ def _refuse(criteria: HistoryFilter) -> None:
         raise Invalid(
             f"a page of {criteria.limit} rows from {criteria.offset} on is not possible",
             expected=f"1 to {MAX_LENGTH} rows, from 0 on",
-            help="ask for several pages",
+            help="request several pages",
             reason="BAD_PAGE",
         )
 

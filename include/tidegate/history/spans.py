@@ -1,4 +1,4 @@
-"""Where the time of one checkpoint went: a tree of spans, from its plan to its tables. Pure, from its view."""
+"""A checkpoint's time as a tree of spans, from its plan to its tables. Pure, from its view."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ __all__ = ["Span", "span_tree"]
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of time, and what happened in it. Times are the writers' clocks."""
+    """A named stretch of time. Times are by the writers' clocks."""
 
     name: str
     start_s: float | None
-    """From the plan: negative before it. None: it has no one place, or it is not known."""
+    """Seconds from the plan, negative before it. None if it is not contiguous, or unknown."""
     seconds: float | None
-    """None: it has not ended, or it is not known."""
+    """None if it has not ended, or is unknown."""
     spark: SparkWork | None = None
-    """None: nothing of it is Spark's."""
+    """Spark's work in it, if any."""
     parts: list[Span] = field(default_factory=list)
     computed: Computed | None = None
     """How an operator was computed in it."""
 
     @property
     def end_s(self) -> float | None:
-        """When it ended, from the plan."""
-        return round(self.start_s + self.seconds, 3) if self.start_s is not None and self.seconds is not None else None
+        """When it ended, in seconds from the plan."""
+        if self.start_s is None or self.seconds is None:
+            return None
+        return round(self.start_s + self.seconds, 3)
 
 
 def span_tree(view: CheckpointView) -> Span:
@@ -58,32 +60,27 @@ def _moment(text: str) -> float:
 
 
 def _job(name: str, job: JobDetails) -> Span:
-    """Return a job's span: its attempt that counts. Older records have steps without a place, or none."""
-    steps = [
-        Span(
-            step.name,
-            round(job.delay + step.after_s, 3) if job.delay is not None else None,
-            step.seconds,
-            step.spark,
-            computed=step.computed,
-        )
-        for step in job.steps
-    ]
-    steps = steps or [Span(step, None, seconds) for step, seconds in job.seconds.items()]
+    """Return the span of a job's counting attempt. In older records, steps have no start, or are missing."""
+    steps = []
+    for step in job.steps:
+        start_s = round(job.delay + step.after_s, 3) if job.delay is not None else None
+        steps.append(Span(step.name, start_s, step.seconds, step.spark, computed=step.computed))
+    if not steps:
+        steps = [Span(step, None, seconds) for step, seconds in job.seconds.items()]
     seconds = seconds_between(job.started, job.acked)
     if seconds is not None and job.steps:
         rest = round(max(seconds - _seconds_of_any(job.steps), 0.0), 3)
         steps.append(Span("between the steps", None, rest, job.between_steps))
     if job.async_s:
-        steps.append(Span("made durable, beside them", None, job.async_s))
+        steps.append(Span("made durable, concurrently", None, job.async_s))
     return Span(f"job {name}", job.delay, seconds, job.spark, steps)
 
 
 def _seconds_of_any(steps: Sequence[StepStats]) -> float:
-    """Return for how long at least one of the steps was at work."""
-    seconds, until = 0.0, 0.0
+    """Return how long at least one of the steps was running."""
+    seconds, covered_until = 0.0, 0.0
     for step in sorted(steps, key=lambda step: step.after_s):
         end = step.after_s + step.seconds
-        seconds += max(end - max(step.after_s, until), 0.0)
-        until = max(until, end)
+        seconds += max(end - max(step.after_s, covered_until), 0.0)
+        covered_until = max(covered_until, end)
     return seconds

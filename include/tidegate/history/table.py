@@ -1,11 +1,10 @@
-"""The history: a Delta table with a row for each checkpoint that was ever decided, long after its records are gone.
+"""The history: a Delta table with a row for each checkpoint that was ever decided. It outlives the records.
 
     <root>/<pipeline>/history/     one row per settled entry, in the order of ids (delta/journal.py)
 
-Rows are written after a publish, before retention removes the records that they are made from, by whichever process
-gets there: all that is settled and not there yet, in one commit whose transaction is the highest id in it. So each row
-is there once. No decision and no publish waits for it, and none fails with it: errors here go to the log, and
-`tidegate doctor` reports them.
+Any process writes rows, after a publish and before retention removes the records that they are made from: all settled
+entries that are missing, in one commit whose transaction is the highest id in it. So no row is duplicated. No decision
+and no publish waits for it, and none fails with it: errors here are logged, and `tidegate doctor` reports them.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ __all__ = ["COLUMNS", "HISTORY", "journal_of", "live_row", "remember", "rows_tab
 log = logging.getLogger(__name__)
 
 HISTORY: Final = "history"
-"""The table's folder, beside the checkpoints."""
+"""The table's folder, next to the checkpoints."""
 BATCH = 500
 """At most this many rows in one commit: a ledger that is older than its history is read in parts."""
 CLEAN_EVERY = 50
 """After this many entries, files that crashes have left are removed, and the old part of the table's log."""
 RACES = 5
-"""How many lost races are tolerated before the rest is left to the winners."""
+"""After losing this many races, the rest is left to the winners."""
 
 DETAILS: Final = "details"
-"""The column that has the details, as JSON."""
+"""The column with the details, as JSON."""
 _TIMES = ("planned", "decided", "published", "watermark")
 _TYPES = {"bool": "boolean", "int": "long", "float": "double", "str": "string", "CheckpointDetails": "string"}
 
@@ -64,24 +63,25 @@ SCHEMA: Final[Json] = {
     "fields": [_column(name, hint) for name, hint in get_type_hints(HistoryRow).items()],
 }
 COLUMNS: Final = tuple(field["name"] for field in SCHEMA["fields"] if field["name"] != DETAILS)
-"""What a list shows and sorts by."""
+"""The columns that a list shows and sorts by."""
 
 
 def journal_of(ledger: Ledger, options: Mapping[str, str]) -> Journal:
-    """The history's table. Its transaction carries the pipeline's uid: a pipeline that begins anew has its own rows."""
+    """Return the history's table. Its transactions carry the pipeline's uid, so that a pipeline that starts over writes
+    its own rows."""
     identity = ledger.identity_or_none()
     uid = identity.uid if identity is not None else ""
     return Journal(Location(f"{ledger.home}/{HISTORY}", options), SCHEMA, "id", f"tidegate-history/{uid}")
 
 
 def remember(ledger: Ledger, options: Mapping[str, str]) -> int:
-    """Write down what is settled and not there yet; return the number of rows. Never raises."""
+    """Write the settled entries that are missing, and return their number. Never raises."""
     try:
         return _remember(ledger, journal_of(ledger, options))
     except Exception as error:
         log.warning(
-            "The history of pipeline %s could not be written: %s. No checkpoint is harmed; what retention removes "
-            "until it works is missing there for good. `tidegate doctor %s` looks at it",
+            "The history of pipeline %s could not be written: %s. No checkpoint is harmed, but checkpoints that "
+            "retention removes in the meantime will be missing for good. `tidegate doctor %s` examines it",
             ledger.pipeline,
             error,
             ledger.pipeline,
@@ -96,22 +96,24 @@ def _remember(ledger: Ledger, journal: Journal) -> int:
         last = journal.last(snapshot)
         settled = ledger.settled()
         ids = ledger.ids(after=last, before=settled + 1)[:BATCH] if settled > last else []
-        rows = [row for id in ids if (row := _row(ledger, id)) is not None]
+        rows = [row for row in (_row(ledger, id) for id in ids) if row is not None]
         if not rows:
             return written
         if journal.add(snapshot, rows_table(rows), _stamp(ledger, journal, rows[-1].id)) is None:
             races += 1
             continue
         written += len(rows)
-        if any(id % CLEAN_EVERY == 0 for id in ids) and (now := journal.opened()) is not None:
-            journal.clean(now)
+        if any(id % CLEAN_EVERY == 0 for id in ids):
+            latest = journal.opened()
+            if latest is not None:
+                journal.clean(latest)
         if len(ids) < BATCH:
             return written
     return written
 
 
 def _row(ledger: Ledger, id: int) -> HistoryRow | None:
-    """None if it is retired, or unreadable: `tidegate doctor` reports that, and the other rows are written."""
+    """Return the row of an entry. None if it is retired, or unreadable, which `tidegate doctor` reports."""
     try:
         entry = ledger.entry(id)
         return live_row(ledger, entry) if entry is not None else None
@@ -121,9 +123,9 @@ def _row(ledger: Ledger, id: int) -> HistoryRow | None:
 
 
 def live_row(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> HistoryRow:
-    """The row of an entry, as its records are now.
+    """Return the row of an entry, from its records.
 
-    sizes: with the sizes of states and of what is in flight, for which further records must be read.
+    sizes: include the sizes of states and of rows in flight, for which further records must be read.
     """
     published = ledger.published(entry.id)
     if not sizes:
@@ -132,14 +134,14 @@ def live_row(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> HistoryRow:
 
 
 def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
-    """The size of each state, from the record that its ack names."""
+    """Return the size of each state, from the record that its ack names."""
     sizes = {}
     for name, payload in states_of(entry).items():
         state = typed.convert(ledger.unpack(payload), StateTable)
         sizes[name] = StateSize(
-            rows=sum(each.file.rows for each in state.files),
-            bytes=sum(each.file.size for each in state.files),
-            delta=sum(each.file.size for each in state.files if each.checkpoint == entry.id),
+            rows=sum(part.file.rows for part in state.files),
+            bytes=sum(part.file.size for part in state.files),
+            delta=sum(part.file.size for part in state.files if part.checkpoint == entry.id),
             files=len(state.files),
             unmerged=debt(state.files),
         )
@@ -147,17 +149,20 @@ def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
 
 
 def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
-    """By job that the checkpoint went past, how much the job has yet to take."""
+    """Return, by overtaken job, how much it has yet to read."""
     if entry.manifest is None or entry.rollback is not None:
         return {}
-    return {
-        job: sum_of(_sent(ledger, payload) for part in waiting for payload in part.channels.values())
-        for job, waiting in entry.manifest.in_flight.items()
-    }
+    amounts = {}
+    for job, unread in entry.manifest.in_flight.items():
+        sent = []
+        for part in unread:
+            sent += [_sent(ledger, payload) for payload in part.channels.values()]
+        amounts[job] = sum_of(sent)
+    return amounts
 
 
 def _sent(ledger: Ledger, payload: Payload) -> Amount:
-    """The amount in a channel's record. It is unknown if the record is lost: the rest is reported all the same."""
+    """Return the amount in a channel's record. It is unknown if the record is lost."""
     try:
         return typed.convert(ledger.unpack(payload), Sent).amount
     except TidegateError:
@@ -178,7 +183,7 @@ def _stamp(ledger: Ledger, journal: Journal, last: int) -> CommitStamp:
 
 
 def rows_table(rows: Iterable[HistoryRow], names: Sequence[str] = ()) -> pa.Table:
-    """Rows as the table has them, with these columns; by default with all."""
+    """Return rows in the table's schema, with these columns; by default with all."""
     import pyarrow as pa
 
     from tidegate.delta.arrow_types import arrow_schema

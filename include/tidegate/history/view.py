@@ -1,6 +1,6 @@
 """The one view of a checkpoint, which all commands that show checkpoints, the metrics, the pages and their API render.
 
-It is made from an entry's records while they are there, and from its row of the history afterwards.
+It is made from an entry's records while they exist, and from its row of the history afterwards.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["CheckpointView", "ListedCheckpoint"]
 
 
 class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
-    """A row as lists have it."""
+    """A row of a list."""
 
     state: str
     """The outcome; or `rolled back` or `replaced`, which depend on later rollbacks and swaps."""
     undone_by: int | None
-    """The rollback or swap since which it no longer counts."""
+    """The rollback or swap that undid it."""
     replaced_by: str | None
-    """The backfill that was swapped in by that."""
+    """The backfill that this swap brought in."""
 
     @property
     def described_state(self) -> str:
@@ -31,7 +31,7 @@ class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
         return f"replaced by backfill {self.replaced_by}" if self.replaced_by is not None else self.state
 
     def document(self) -> Json:
-        """As JSON has it."""
+        """Return it as JSON."""
         document: Json = msgspec.to_builtins(self)
         return document
 
@@ -41,10 +41,10 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
 
     details: CheckpointDetails
     records_retained: bool
-    """Whether its records are still there; else this is from the history."""
+    """True if its records still exist. Otherwise this view is from the history."""
 
     def document(self) -> Json:
-        """As JSON has it."""
+        """Return it as JSON."""
         document: Json = typed.document_of(self)
         return document
 
@@ -64,6 +64,8 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> str:
-        """Why it was aborted, or what the person wrote whose act it is."""
-        act = self.details.control or self.details.rollback
-        return act.reason if act is not None and self.outcome != "aborted" else self.details.reason
+        """Why it was aborted; for an action, the person's note."""
+        action = self.details.control or self.details.rollback
+        if action is not None and self.outcome != "aborted":
+            return action.reason
+        return self.details.reason

@@ -1,8 +1,8 @@
-"""What people see of a checkpoint who may not read rows: all but the values of rows.
+"""Views of a checkpoint for people who may not read rows, without the values of rows.
 
-Errors, notes and logs keep values out by themselves (`errors.py: quoted`). What older versions have recorded may quote
-some anywhere, so of that only codes and figures are shown: no pattern tells a value from a word. The position of a
-source is the source's own, and may be a value, such as the last key that was read.
+Errors, notes and logs contain no values (`errors.py: quoted`). Texts recorded by older versions may quote some
+anywhere, so these are replaced as a whole: no pattern distinguishes a value from a word. A source's position is opaque
+and may contain a value, such as the last key that was read.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def rows_without_texts(rows: pa.Table) -> pa.Table:
 
     texts, marks = rows["why"], rows["quotes_rows"]
     hidden = pc.and_(pc.fill_null(marks, True), pc.fill_null(pc.not_equal(texts, ""), False))
-    shown = pc.if_else(hidden, pa.scalar(LEFT_OUT, texts.type), texts)
-    return rows.set_column(rows.schema.get_field_index("why"), "why", shown)
+    safe_texts = pc.if_else(hidden, pa.scalar(LEFT_OUT, texts.type), texts)
+    return rows.set_column(rows.schema.get_field_index("why"), "why", safe_texts)
 
 
 def details_without_rows(details: CheckpointDetails, *, quotes_rows: bool) -> CheckpointDetails:
-    """Return a checkpoint's details without values of rows. quotes_rows: an older version has written their texts."""
+    """Return a checkpoint's details without values of rows. quotes_rows: an older version wrote their texts."""
     sources = {name: msgspec.structs.replace(source, start=None, end=None) for name, source in details.sources.items()}
     details = msgspec.structs.replace(details, sources=sources)
     if not quotes_rows:
@@ -79,15 +79,17 @@ def trouble_without_rows(trouble: Trouble | None) -> Trouble | None:
 
 
 def manifest_without_rows(manifest: Manifest) -> Json:
-    """Return a manifest as JSON without what sources and sinks have in it: positions, and the files of tables with the
-    least and greatest value of each column, and with partitions in their names."""
+    """Return a manifest as JSON without the data of sources and sinks: positions, and the files of tables, which have
+    the least and greatest value of each column, and partition values in their names."""
     document: Json = msgspec.to_builtins(manifest)
     for position in document["positions"].values():
         position["at"] = None
-    payloads = [payload for table in document["tables"].values() for payload in table["committables"]]
-    payloads += [
-        payload for parts in document["in_flight"].values() for part in parts for payload in part["channels"].values()
-    ]
+    payloads: list[Json] = []
+    for table in document["tables"].values():
+        payloads += table["committables"]
+    for parts in document["in_flight"].values():
+        for part in parts:
+            payloads += part["channels"].values()
     for payload in payloads:
         payload["data"] = None
     return document

@@ -105,7 +105,7 @@ def test_bad_rows(shop, tidegate):
     cause, remedy = explained(tidegate, "suspended", "GATE_FAILED")
     assert "ate 'checked': 200 of 200 rows are bad, at most 0.2 may be" in cause
     assert f"({rule}: 200 of 200 rows break it)" in cause
-    assert "correct what writes the source, or the gate's rules and limits" in remedy
+    assert "correct the writer of the source, or the gate's rules and limits" in remedy
     assert "tidegate resume orders" in remedy
     assert "for example 'XX', 'YY'" in tidegate("explain", "orders").out
     assert "for example 'XX', 'YY'" in tidegate("show", "orders", "2").out
@@ -186,7 +186,7 @@ def test_a_killed_worker(project, tidegate):
     project.plan(2, 1, run=f"process:{socket.gethostname()}:999999999:1:abc")
     cause, remedy = explained(tidegate, "orphaned", "RUN_GONE")
     assert "The process that made it is gone; job main has not acknowledged it" in cause
-    assert "want of memory" in cause
+    assert "lack of memory" in cause
     assert "run the pipeline again" in remedy
     assert "spark.memory" in remedy
 

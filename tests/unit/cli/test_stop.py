@@ -89,7 +89,7 @@ def test_cancelling_ends_what_is_open_at_once(shop, tidegate):
     decision = shop.coordinator.ledger.decision(plan.id)
     assert (decision.outcome, decision.reason, decision.counts) == ("aborted", "STOPPED", False)
     assert refused(shop).reason == "STOPPED"
-    assert "somebody cancelled the pipeline" in tidegate("explain", "orders", str(plan.id)).out
+    assert "a person cancelled the pipeline" in tidegate("explain", "orders", str(plan.id)).out
     assert tidegate("resume", "orders").code == 0
     assert shop.checkpoint() == 6, "what was ended is read again"
 

@@ -122,7 +122,7 @@ def test_it_is_well_only_if_it_keeps_up(world):
     files = condition(with_lags(world, 5, 6, 7, 8, 9, unit="files"))
     assert "at source in 5 files waited, and 9 do now" in files.cause
     stays = condition(with_lags(world, 5, 7, 6, 5, 5, unit="bytes"))
-    assert (stays.state, "more than its bound takes" in stays.cause) == ("behind", True)
+    assert (stays.state, "more than its bound allows" in stays.cause) == ("behind", True)
 
 
 def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(world):
@@ -133,7 +133,7 @@ def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(w
     world.checkpoint("one more")
     behind = seen(world)
     assert (behind.state, behind.needs_nothing) == ("behind", True), "nobody has to act: it may catch up"
-    assert "At source in there was more than its bound takes" in behind.cause
+    assert "At source in there was more than its bound allows" in behind.cause
     world.checkpoint("the last of it")
     assert seen(world).state == "well"
 
@@ -214,7 +214,7 @@ def test_what_may_pass_and_is_tried_again_asks_nobody_to_do_anything(world):
     note(world, "first", Unavailable("the server is gone", help="try again", reason="SPARK_LOST"))
     found = seen(world)
     assert (found.state, found.needs_nothing, found.checkpoint) == ("working", True, id)
-    assert found.cause == "It has met an error, and tries again. SPARK_LOST: The server is gone."
+    assert found.cause == "It has met an error, and retries. SPARK_LOST: The server is gone."
     world.age(id, 10_000)
     assert (seen(world).state, seen(world).reason) == ("troubled", "SPARK_LOST"), "nobody has brought it to its end"
 
@@ -299,4 +299,4 @@ def test_a_wrong_declaration_is_not_called_going_on(world):
     assert (found.state, found.needs_nothing, found.checkpoint) == ("failed", False, id)
     assert "makes no checkpoints: its declaration is wrong" in found.summary
     assert "continues" not in found.summary
-    assert "the first run after that is mended" in found.remedy[-1]
+    assert "the first run after that is fixed" in found.remedy[-1]
