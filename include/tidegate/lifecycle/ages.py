@@ -1,16 +1,16 @@
-"""Find checkpoints that retention spares beyond `num_retained`: young ones, and the last few of each day.
+"""Find the checkpoints that retention spares in addition to `num_retained`: young ones, and the last few of each day.
 
     retain_for        checkpoints completed within this time stay
     retain_per_day    the number of older checkpoints that stay per day (UTC): the last ones,
     retain_days       for this number of days, counting only days with checkpoints
 
-The daily checkpoints are pinned, like savepoints: so they can be rolled back to, and the files that they name stay, by
+The daily checkpoints are pinned, like savepoints. So they can be rolled back to, and the files that they name stay, by
 the rules for every pin. Whether a checkpoint is one of its day's last is computed from the existing ones each time; no
 count is stored.
 
-Days come from the clocks of the deciders, and these may be wrong, by an hour or by years. So these clocks alone never
-release a checkpoint: the time must have passed by the store's clock as well. And a checkpoint that claims to be of next
-month adds one day, not thirty.
+Days come from the clocks of the deciders, which may be wrong by an hour or by years. So these clocks alone never
+release a checkpoint: the time must have passed by the store's clock as well. And a checkpoint dated next month adds one
+day, not thirty.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ages:
 
     @property
     def spare_none(self) -> bool:
-        """Whether no checkpoint stays for its age."""
+        """True if no checkpoint stays because of its age."""
         return not self.young_s and not self.per_day
 
     @staticmethod
@@ -64,7 +64,11 @@ class Ages:
         """Pin the checkpoints that are retained for their day. Return them."""
         if not self.per_day:
             return set()
-        return {id for id in ids if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id, line.days[id])}
+        pinned = set()
+        for id in ids:
+            if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id, line.days[id]):
+                pinned.add(id)
+        return pinned
 
     def unpin_days(self, line: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
         """Unpin daily checkpoints that are too old or rolled back, or no longer retained by changed settings.
@@ -86,19 +90,19 @@ class Ages:
         if day is None:
             return False
         later = {later_id: later_day for later_id, later_day in line.days.items() if later_id > id}
-        days = len({later_day for later_day in later.values() if later_day > day})
-        if days > self.days and line.are_apart(id, None, self.days * _DAY_S):
+        later_days = {later_day for later_day in later.values() if later_day > day}
+        if len(later_days) > self.days and line.are_apart(id, None, self.days * _DAY_S):
             return False
         if list(later.values()).count(day) < self.per_day:
             return True
         return line.are_apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int, day: date) -> bool:
-        """Create the pin, then check for the tombstone, like everybody who refers to a checkpoint. Return whether it
+        """Create the pin, then check for the tombstone, as with every reference to a checkpoint. Return whether it
         holds."""
         decision = ledger.decision(id)
         if decision is None or decision.manifest is None:
-            return False  # somebody else is retiring it
+            return False  # another process is retiring it
         owner = f"day-{entry_name(id)}"
         record_stamp = stamp(seams.new_id())
         ledger.create_pin(
@@ -119,9 +123,9 @@ class Ages:
 
 
 class DatedCheckpoints:
-    """The existing checkpoints that can be rolled back to, each with its day; read once per clean-up.
+    """The existing checkpoints that can be rolled back to, each with its day. Read once per clean-up.
 
-    pins: all pins. Those of days tell the day, so that the records of their checkpoints need not be read for it.
+    pins: all pins. Those of days contain the day, so that the records of their checkpoints need not be read for it.
     """
 
     def __init__(self, ledger: Ledger, pins: Sequence[Pin] = ()) -> None:
@@ -133,26 +137,31 @@ class DatedCheckpoints:
         """The day of each checkpoint, by the clock of its decider."""
         rollbacks = self.ledger.rollbacks()
         pinned = {pin.entry: pin.note for pin in self._pins if pin.kind == "day" and pin.note}
-        days = ((id, _day_of(self.ledger, id, rollbacks, pinned.get(id, ""))) for id in self.ledger.ids())
-        return {id: day for id, day in days if day is not None}
+        days = {}
+        for id in self.ledger.ids():
+            day = _day_of(self.ledger, id, rollbacks, pinned.get(id, ""))
+            if day is not None:
+                days[id] = day
+        return days
 
     def are_apart(self, id: int, later: int | None, seconds: float) -> bool:
         """Return whether at least this time passed between two checkpoints, or since one, by the store's clock.
 
         False if one of them no longer exists.
         """
-        ages = (self.ledger.age_of_decision(id), 0.0 if later is None else self.ledger.age_of_decision(later))
-        return None not in ages and (ages[0] or 0.0) - (ages[1] or 0.0) >= seconds
+        age = self.ledger.age_of_decision(id)
+        later_age = 0.0 if later is None else self.ledger.age_of_decision(later)
+        return age is not None and later_age is not None and age - later_age >= seconds
 
 
 def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]], pinned: str) -> date | None:
-    """Return the day on which a checkpoint was completed; None if it cannot be rolled back to.
+    """Return the day on which a checkpoint was completed, or None if it cannot be rolled back to.
 
-    pinned: the day for which it was pinned, when all of this was checked; empty if it was not.
+    pinned: the day in its pin, or empty. The other conditions were checked when the pin was created.
     """
     if pinned:
-        stays = ledger.has_plan(id) and rolled_back_by(id, rollbacks) is None
-        return date.fromisoformat(pinned) if stays else None
+        counts = ledger.has_plan(id) and rolled_back_by(id, rollbacks) is None
+        return date.fromisoformat(pinned) if counts else None
     decision = ledger.decision(id)
     if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
         return None

@@ -1,13 +1,13 @@
-"""Copies of savepoints: folders with everything needed to continue from a checkpoint, wherever they are moved to.
+"""Copies of savepoints: folders with everything needed to continue from a checkpoint. They can be moved.
 
     copying.json      while it is being made: the checkpoint that is copied
     pipeline.json, checkpoints/…, blobs/…, state/<operator>/…      as in the pipeline's own folder
     savepoint.json    last: a description, and the size and sha256 of every other file
 
 States are compacted while they are copied: one file, with the newest row of each key (state/whole.py). The records of
-the checkpoint stay unchanged, so savepoint.json names the files that a fork takes instead of those in the records.
+the checkpoint stay unchanged, so savepoint.json names the files that a fork uses in place of those in the records.
 
-The folder reads like a ledger with one checkpoint, all older ones being retired. Nothing in it depends on its location.
+The folder reads like a ledger with one checkpoint, whose older ones are retired. Nothing in it depends on its location.
 It does not contain tables of sinks: they belong to their readers.
 """
 
@@ -89,33 +89,34 @@ def _copy_files(snapshot: CheckpointSnapshot, target: Ledger, name: str) -> Copy
 
 
 def open_copy(folder: str, options: Mapping[str, str]) -> Copied:
-    """Open a folder that `copy_out` made, wherever it is now."""
-    unknown = folder_ledger(folder, "", options)
-    copy = unknown.copy(DONE)
+    """Open a folder that `copy_out` made, at its present location."""
+    unnamed = folder_ledger(folder, "", options)
+    copy = unnamed.copy(DONE)
     if copy is None:
-        unfinished = unknown.copy(_BUSY) is not None
-        raise Rejected(
-            f"{folder} holds no savepoint" + (" that is complete: copying was interrupted" if unfinished else ""),
-            expected="a folder with savepoint.json in it",
-            help="`tidegate savepoint create PIPELINE NAME --copy FOLDER` makes one"
-            + (", or continues it" if unfinished else ""),
-            reason="NO_SUCH_SAVEPOINT",
-        )
+        what = f"{folder} holds no savepoint"
+        help = "`tidegate savepoint create PIPELINE NAME --copy FOLDER` makes one"
+        if unnamed.copy(_BUSY) is not None:
+            what += " that is complete: copying was interrupted"
+            help += ", or continues it"
+        raise Rejected(what, expected="a folder with savepoint.json in it", help=help, reason="NO_SUCH_SAVEPOINT")
     return Copied(folder_ledger(folder, copy.origin.pipeline, options), copy, options)
 
 
 def verify(copied: Copied) -> list[str]:
-    """Yield the files that differ from what was copied, by hash."""
+    """Return the problems of the copied files: missing ones, and those with another size or hash."""
     try:
         files, location = copied.files, Location(copied.ledger.home, copied.options)
     except Corrupt as error:
         return [error.what]
     problems = []
     for path, (size, sha) in files.items():
-        if (there := location.size(path)) is None:
+        actual_size = location.size(path)
+        if actual_size is None:
             problems.append(f"{path} is missing")
-        elif there != size or hash_of(location, path) != (size, sha):
-            problems.append(f"{path} is not what was copied (its {'size' if there != size else 'hash'} differs)")
+        elif actual_size != size:
+            problems.append(f"{path} is not what was copied (its size differs)")
+        elif hash_of(location, path) != (size, sha):
+            problems.append(f"{path} is not what was copied (its hash differs)")
     return problems
 
 
@@ -140,9 +141,11 @@ def remove(copied: Copied) -> None:
     try:
         files = list(copied.files)
     except Corrupt:
-        files = []  # an earlier removal came this far
+        files = []  # an interrupted removal has deleted them, and the list of them
     location.remove_files(files)
-    location.remove_files([*([blob.path] if blob is not None else []), _CLAIMED, DONE])
+    if blob is not None:
+        location.remove_files([blob.path])
+    location.remove_files([_CLAIMED, DONE])
     with contextlib.suppress(Unavailable):
         if not location.walk(""):
             location.remove_folder("")
@@ -155,7 +158,7 @@ def _begin(target: Ledger, description: Copy) -> Copy | None:
     """Claim an empty folder, or one with an earlier try at the same copy. Return that copy if it is complete."""
     copy = target.copy(DONE)
     if copy is None and target.copy(_BUSY) is None and target.store.names(""):
-        raise _not_empty(target, "something else lies there")
+        raise _not_empty(target, "it contains something else")
     existing = copy or target.create_copy(_BUSY, description)
     same = (existing.name, existing.origin.uid, existing.origin.entry, existing.origin.manifest)
     if same != (description.name, description.origin.uid, description.origin.entry, description.origin.manifest):
@@ -166,7 +169,7 @@ def _begin(target: Ledger, description: Copy) -> Copy | None:
 def _not_empty(target: Ledger, why: str) -> Rejected:
     return Rejected(
         f"{target.home} cannot take the savepoint: {why}",
-        expected="a folder that is empty, or is not there yet",
+        expected="a folder that is empty, or does not exist yet",
         help="choose another folder",
         reason="NOT_EMPTY",
     )
@@ -176,7 +179,7 @@ def _claimed(copied: Copied) -> Rejected:
     return Rejected(
         f"the savepoint in {copied.ledger.home} was claimed by another pipeline, which removes it",
         expected="an unclaimed one",
-        help="take another savepoint; without --claim a folder is left alone",
+        help="use another savepoint; without --claim a folder is not removed",
         reason="CLAIMED",
     )
 
@@ -186,7 +189,7 @@ def _owner(snapshot: CheckpointSnapshot, target: Ledger) -> str:
 
 
 def _spare(snapshot: CheckpointSnapshot, target: Ledger) -> None:
-    """Pin the checkpoint while it is copied. If it is retired already, or damaged, leave nothing behind."""
+    """Pin the checkpoint while it is copied. If it is already retired, or damaged, clean up."""
     owner = _owner(snapshot, target)
     pin = Pin(
         **stamp(seams.new_id()),
@@ -209,13 +212,14 @@ def _spare(snapshot: CheckpointSnapshot, target: Ledger) -> None:
 
 
 def _records(snapshot: CheckpointSnapshot) -> Iterator[tuple[str, bytes]]:
-    """Yield the records and side files, unchanged, and the hint with which the copy reads like a ledger."""
+    """Yield the records and side files, unchanged, and the hint that makes the copy read like a ledger."""
     assert snapshot.entry.manifest is not None
     entry_path = entry_folder(snapshot.entry.id)
     paths = ["pipeline.json", f"{entry_path}/plan.json", f"{entry_path}/manifest-{snapshot.origin.manifest}.json"]
     paths += [f"{entry_path}/decision.json", f"{entry_path}/published.json"]
     paths += [f"{entry_folder(handle.entry)}/acks/{job}.json" for job, handle in snapshot.entry.manifest.jobs.items()]
-    for path in dict.fromkeys([*paths, *(f"{entry_path}/acks/{job}.json" for job in snapshot.entry.acks)]):
+    paths += [f"{entry_path}/acks/{job}.json" for job in snapshot.entry.acks]
+    for path in dict.fromkeys(paths):
         data = snapshot.parent.store.read(path)
         if data is None:
             raise Corrupt(
@@ -237,6 +241,6 @@ def _put(target: Ledger, path: str, data: bytes) -> tuple[int, str]:
     """Write a file once. A file of an earlier try must have the same content."""
     if not target.store.create(path, data):
         if target.store.read(path) != data:
-            raise _not_empty(target, f"{path} is another one")
-        target.store.sync(path)  # the sync may have failed: a visible file is not yet a durable one
+            raise _not_empty(target, f"{path} differs")
+        target.store.sync(path)  # an earlier sync may have failed: a visible file is not yet a durable one
     return len(data), sha256(data)

@@ -1,18 +1,18 @@
 """Fork: a new pipeline that starts from a checkpoint of another one, and is independent from then on.
 
-    look      check every reason against it; nothing is touched
+    inspect   check every reason against it; nothing is touched
     claim     forking.json in the new pipeline's folder: its uid, and its origin
     pin       the checkpoint in its own pipeline; then check whether retention was faster
     copy      side files and files of states, under their own names
     records   the new log's first entry, under the same number: a checkpoint that read nothing, and acked the copies
     publish   the tables of states
-    begin     pipeline.json: THE commit point; before it there is no new pipeline, and the claim says why
+    begin     pipeline.json: THE commit point; before it the new pipeline does not exist, and the claim says why
 
-Everything is copied, nothing is shared. So the new pipeline does not need the old one once it exists, and nothing that
-either does, loses or deletes affects the other. The cost is one copy of the state.
+Everything is copied, nothing is shared. So the new pipeline does not need the old one once it exists, and neither can
+affect the other by what it does, loses or deletes. The cost is one copy of the state.
 
-The new log looks like one whose older entries are retired. So no rule of the protocol has to know forks. It begins with
-the number of the checkpoint because rows of states carry the number of the checkpoint that wrote them, and the highest
+The new log looks like one whose older entries are retired, so the protocol needs no rule for forks. It begins with the
+number of the checkpoint, because rows of states carry the number of the checkpoint that wrote them, and the highest
 counts. Each step can be interrupted: a repeated fork repeats it, and uses the existing files as they are.
 """
 
@@ -92,7 +92,7 @@ def fork(
     checkpoint, it continues.
 
     copied: the folder with the checkpoint, if it is a copy. claims: the new pipeline owns that folder and removes it;
-    otherwise it is left alone.
+    otherwise it is not touched.
     """
     claimed = _claim(to.ledger, snapshot.origin)
     try:
@@ -142,8 +142,8 @@ def _refuse_same(parent: Ledger, to: PipelineContext) -> None:
     if parent.home == to.ledger.home:
         raise Invalid(
             f"pipeline {parent.pipeline!r} cannot be forked into itself",
-            expected="a pipeline with a name of its own",
-            help="declare another one, Pipeline('another name'), with tables of its own",
+            expected="a pipeline with another name",
+            help="declare another one, Pipeline('another name'), with other tables",
             reason="NAME_TAKEN",
         )
 
@@ -152,8 +152,7 @@ def _refuse_finished(snapshot: CheckpointSnapshot) -> None:
     """Raise Rejected if event time has ended with the checkpoint: every later row would be late."""
     if snapshot.entry.plan.drain is not None:
         raise Rejected(
-            f"with checkpoint {snapshot.entry.id} of {snapshot.origin.pipeline!r} event time came to its end: "
-            "it is finished",
+            f"{snapshot.origin.pipeline!r} is finished: event time ended with checkpoint {snapshot.entry.id}",
             expected="a checkpoint before that",
             help=f"fork from checkpoint {snapshot.entry.plan.base}, if it is retained",
             reason="FINISHED",
@@ -171,12 +170,12 @@ def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict
     show exactly what they showed as of the checkpoint.
 
     Only from a savepoint's folder, and only for Delta sinks declared with take_over=True: then the old pipeline is
-    lost, or it has tables of its own. Raise Invalid if such a table is not as of the checkpoint.
+    lost, or it has other tables. Raise Invalid if such a table is not as of the checkpoint.
     """
     if snapshot.parent.copy(DONE) is None:
         return {}
     assert snapshot.entry.manifest is not None
-    taken = {}
+    tables = {}
     for name, sinking in to.graph.sinks.items():
         context = _parent_context(snapshot, name, to)
         if not getattr(sinking.sink, "take_over", False) or sinking.sink.delta_table(context) is None:
@@ -189,68 +188,77 @@ def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict
             raise _not_as_of(snapshot, name, sinking.sink.target(to.place), expected, last)
         table = sinking.sink.locate(expected, context)
         if table is not None:
-            taken[name] = table
-    return taken
+            tables[name] = table
+    return tables
 
 
 def _not_as_of(snapshot: CheckpointSnapshot, name: str, target: str, expected: int, last: int | None) -> Invalid:
     id, pipeline = snapshot.entry.id, snapshot.origin.pipeline
-    holds = f"holds checkpoint {last}" if last is not None else "is not there, or holds no checkpoint"
+    holds = f"holds checkpoint {last}" if last is not None else "does not exist, or holds no checkpoint"
     return Invalid(
         f"sink {name!r} is to take over {target}, which {holds} of {pipeline!r}; as of checkpoint {id}, the table held "
         f"checkpoint {expected}",
         expected=f"a copy of the table that shows what it showed as of checkpoint {id}",
-        help="copy the table with the files of its _delta_log up to the version that `tidegate show` gives for that "
+        help="copy the table with the files of its _delta_log up to the version that `tidegate show` prints for that "
         "checkpoint, and no later ones; or fork from a savepoint of the checkpoint that it holds; or, to begin with an "
-        "empty table, give the sink another path, or leave out take_over",
+        "empty table, give the sink another path, or omit take_over",
         reason="TABLE_NOT_AS_OF",
     )
 
 
 def _is_in_use(snapshot: CheckpointSnapshot, name: str, target: str) -> bool:
-    """Return whether the table is the old pipeline's own one, and the old pipeline is still there."""
+    """Return whether the table is the old pipeline's own one, and the old pipeline still exists."""
     published = snapshot.parent.published(snapshot.entry.id)
     if published is None or name not in published.tables or published.tables[name].uri != target:
         return False
     if published.home is None:
         return True
     try:
-        begun = folder_ledger(published.home, snapshot.origin.pipeline, snapshot.options).identity_or_none()
+        identity = folder_ledger(published.home, snapshot.origin.pipeline, snapshot.options).identity_or_none()
     except TidegateError:
-        return True  # it does not answer: that is no proof
-    return begun is not None and begun.uid == snapshot.origin.uid
+        return True  # it does not answer, which proves nothing
+    return identity is not None and identity.uid == snapshot.origin.uid
 
 
 def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> None:
     """Raise Invalid if a sink of the new pipeline would publish to a table of the old one, unless it takes it over."""
-    taken = tables_taken_over(snapshot, to)
+    taken_over = tables_taken_over(snapshot, to)
     last, pipeline = snapshot.parent.view().last_completed, snapshot.origin.pipeline
-    commits = {*snapshot.entry.plan.commits, *(last.plan.commits if last is not None else ())}
-    names = sorted(name for name in commits if not name.startswith((STATE, QUARANTINE)))
-    conflicts = [
-        f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {parent_sink!r}"
-        for name, sinking in to.graph.sinks.items()
-        for parent_sink in names
-        if not (name in taken and name == parent_sink) and _is_parents_target(sinking.sink, parent_sink, snapshot, to)
-    ]
+    commits = set(snapshot.entry.plan.commits)
+    if last is not None:
+        commits |= set(last.plan.commits)
+    parent_sinks = sorted(name for name in commits if not name.startswith((STATE, QUARANTINE)))
+    conflicts = []
+    for name, sinking in to.graph.sinks.items():
+        target = sinking.sink.target(to.place)
+        for parent_sink in parent_sinks:
+            if name in taken_over and name == parent_sink:
+                continue
+            if _is_parents_target(sinking.sink, parent_sink, snapshot, to):
+                conflicts.append(f"sink {name!r}: {target} is a table of {pipeline!r}, of its sink {parent_sink!r}")
     if conflicts:
+        help = "give its sinks other paths; where a table is to begin with rows, copy them with Spark into a new one"
+        if snapshot.parent.copy(DONE) is not None:
+            help += _TAKE_OVER
         raise Invalid(
             "\n    ".join([f"pipeline {to.graph.name!r} would write to tables that are not its own:", *conflicts]),
             expected="tables of its own",
-            help="give its sinks other paths; where a table is to begin with rows, copy them with Spark into a new one"
-            + (_TAKE_OVER if snapshot.parent.copy(DONE) is not None else ""),
+            help=help,
             reason="NOT_ITS_OWN_TABLE",
         )
 
 
 def _is_parents_target(sink: Sink, parent_sink: str, snapshot: CheckpointSnapshot, to: PipelineContext) -> bool:
     """Return whether a sink's target is one of the parent's. The mark of a database or a broker names no table, so
-    there the parent's records tell."""
+    there the parent's records decide."""
     if isinstance(sink, TransactionalSink):
-        ids = {snapshot.entry.id, snapshot.parent.settled()}
-        published = filter(None, map(snapshot.parent.published, ids))
-        tables = (record.tables.get(parent_sink) for record in published)
-        return any(table is not None and table.uri == sink.target(to.place) for table in tables)
+        target = sink.target(to.place)
+        for id in {snapshot.entry.id, snapshot.parent.settled()}:
+            published = snapshot.parent.published(id)
+            table = published.tables.get(parent_sink) if published is not None else None
+            if table is not None and table.uri == target:
+                return True
+        return False
     try:
         return sink.head(_parent_context(snapshot, parent_sink, to)).last_entry is not None
     except Unavailable:
@@ -265,7 +273,7 @@ def _is_parents_target(sink: Sink, parent_sink: str, snapshot: CheckpointSnapsho
 def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     """Claim the new pipeline's identity and return it. The first claim determines the origin."""
     identity = None
-    while identity is None:  # again, if somebody has just let go of the claim that was seen
+    while identity is None:  # repeat if another process has just released the claim
         started = ledger.identity_or_none()
         if started is None and ledger.claim() is None:
             ledger.identity()  # Corrupt if the folder contains something else
@@ -275,17 +283,17 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
         identity = started or ledger.claim() or ledger.identity_or_none()
     existing = identity.origin
     if not _same(existing, origin):
-        source = (
-            f"checkpoint {existing.entry} of {existing.pipeline!r}"
-            if existing is not None
-            else "nothing: it began afresh"
-        )
+        if existing is not None:
+            history = f"forked from checkpoint {existing.entry} of {existing.pipeline!r}"
+        else:
+            history = "not forked from any other"
+        help = "choose another name"
+        if started is None:
+            help += f"; or, if that fork was interrupted, remove {ledger.home}"
         raise Rejected(
-            f"pipeline {ledger.pipeline!r} is there already, forked from {source}",
+            f"pipeline {ledger.pipeline!r} exists already, {history}",
             expected="the name of a pipeline that has never been started",
-            help="choose another name"
-            if started is not None
-            else f"choose another name; or, if that fork was interrupted, remove {ledger.home}",
+            help=help,
             reason="NAME_TAKEN",
         )
     return identity
@@ -298,8 +306,8 @@ def _same(first: Origin | None, second: Origin) -> bool:
 
 
 def _spare(snapshot: CheckpointSnapshot, claimed: PipelineRecord, copied: Copied | None, *, claims: bool) -> Pin | None:
-    """Pin the checkpoint while it is copied, or claim the folder so that nobody else removes it. Return the pin, if
-    any."""
+    """Pin the checkpoint while it is copied, or claim the folder so that no other pipeline removes it. Return the pin,
+    if any."""
     if copied is not None:
         refuse_claimed(copied, claimed.uid)
         if claims:
@@ -333,11 +341,10 @@ def _pin(snapshot: CheckpointSnapshot, claimed: PipelineRecord) -> Pin:
 def _recorded(
     snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext, taken: Mapping[str, PublishedTable]
 ) -> Entry | None:
-    """Create the first entry of the new log, with all its records. Existing ones count. taken: the tables with rows
-    that it takes over; it leaves them as they are, and marks them as its own.
+    """Create the first entry of the new log, with all its records. Existing ones count. taken: the tables that it takes
+    over: their rows stay, and they are marked as its own.
 
-    None: another process has completed the fork meanwhile. The fork may have moved on so far that this entry is
-    retired.
+    Return None if another process has completed the fork. Later checkpoints may even have retired this entry.
     """
     ledger = to.ledger
     plan = ledger.create_entry(_plan(snapshot, claimed, to)).record
@@ -361,7 +368,7 @@ def _recorded(
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha))
     entry = to.real_entry(plan.id)
-    if entry is None or not entry.completed:  # of a line that is being discarded, the decision is gone already
+    if entry is None or not entry.completed:  # a backfill is being discarded, and the decision is already deleted
         _refuse_lost(ledger)
         return None
     ledger.sync_decision(plan.id)
@@ -369,12 +376,12 @@ def _recorded(
 
 
 def _refuse_lost(ledger: Ledger) -> None:
-    """Raise Unavailable if a record that was just written is gone, unless the fork has begun and retention removed
+    """Raise Unavailable if a record that was just written is missing, unless the fork has begun and retention removed
     it."""
     if ledger.identity_or_none() is None:
         raise Unavailable(
-            f"{ledger.home} does not show what was just written to it",
-            help="fork once more: it continues where this one stopped",
+            f"{ledger.home} does not show a record that was just written to it",
+            help="fork again: it continues where this one stopped",
             reason="STORAGE",
         )
 
@@ -383,7 +390,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
     """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
     base_plan, config = snapshot.entry.plan, to.settings.record()
     declared = [name for name in planned_ranges(snapshot.entry) if name in to.graph.sources]
-    left = find_unused_hooks(to.graph, snapshot.entry)
+    unused_hooks = find_unused_hooks(to.graph, snapshot.entry)
     return Plan(
         **stamp(seams.new_id()),
         quotes_rows=False,
@@ -395,7 +402,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
         clock=base_plan.time,
         reach=base_plan.reach,
         sources={name: part for name, part in standing_ranges(base_plan, {}).items() if name in declared},
-        hooks={name: state for name, state in base_plan.hooks.items() if name not in left},
+        hooks={name: state for name, state in base_plan.hooks.items() if name not in unused_hooks},
         triggers=declared,
         acks=[job.name for job in to.graph.jobs],
         commits=list(to.graph.tables),
@@ -451,14 +458,16 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineCon
         restore=part.restore,
         target=entry.id,
     )
-    act = sink.publish if part.restore is None else sink.restore
+    published = None
     head = sink.head(context)
-    published = act(publication, head, context) if head.last_entry is None else None
+    if head.last_entry is None:
+        publish = sink.publish if part.restore is None else sink.restore
+        published = publish(publication, head, context)
     published = published or sink.locate(entry.id, context)
     if published is None:
         raise Unavailable(
-            f"the table of {name.removeprefix(STATE)!r} could not be made",
-            help="fork once more: it continues where this one stopped",
+            f"the table of {name.removeprefix(STATE)!r} could not be created",
+            help="fork again: it continues where this one stopped",
             reason="BUSY_TABLE",
         )
     return published

@@ -3,18 +3,19 @@
     savepoint_interval     the time between two periodic savepoints
     savepoints_retained    how many of them stay; older ones are disposed of
 
-They are ordinary savepoints: the same pins, which the same commands show, verify, roll back to and dispose of. Only
-their names show that they are disposed of automatically.
+They are ordinary savepoints with the same pins, and the same commands show, verify, roll back to and dispose of them.
+Only their names show that they are disposed of automatically.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.config.keys import KEYS
 from tidegate.errors import Invalid, Rejected
 from tidegate.lifecycle.savepoint import create, dispose, savepoints
+from tidegate.records.records import Json
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -33,10 +34,8 @@ def keep_periodically(pipeline: PipelineContext) -> str | None:
     checkpoint's number. A surplus one is disposed of by the next call. Without the setting nothing happens.
     """
     settings = pipeline.settings.record()
-    interval_s, num_retained = (
-        KEYS[name].parse(settings.get(name, KEYS[name].default))
-        for name in ("savepoint_interval", "savepoints_retained")
-    )
+    interval_s = _parsed(settings, "savepoint_interval")
+    num_retained = _parsed(settings, "savepoints_retained")
     ledger = pipeline.ledger
     newest = ledger.view().settled if interval_s is not None else 0
     if not newest:
@@ -45,7 +44,7 @@ def keep_periodically(pipeline: PipelineContext) -> str | None:
     created = None
     last = periodic[0].entry if periodic else None
     if last is None or (last < newest and _seconds_between(ledger, last, newest) >= interval_s):
-        with contextlib.suppress(Rejected):  # it is no longer the last checkpoint, and retention was faster
+        with contextlib.suppress(Rejected):  # newer checkpoints completed in the meantime, and retention removed it
             created = create(ledger, f"{PERIODIC}{newest}", newest, "tidegate")
             periodic.insert(0, created)
     for savepoint in periodic[num_retained:]:
@@ -54,7 +53,11 @@ def keep_periodically(pipeline: PipelineContext) -> str | None:
     return created.name if created is not None else None
 
 
+def _parsed(settings: Json, name: str) -> Any:
+    return KEYS[name].parse(settings.get(name, KEYS[name].default))
+
+
 def _seconds_between(ledger: Ledger, before: int, now: int) -> float:
-    """Return the seconds between two checkpoints, by the store's clock; infinite if one of them is gone."""
+    """Return the seconds between two checkpoints, by the store's clock, or infinity if one of them is removed."""
     older, newer = ledger.age_of_decision(before), ledger.age_of_decision(now)
     return float("inf") if older is None or newer is None else older - newer

@@ -1,4 +1,4 @@
-"""Go back to a checkpoint: positions, state, every table, as one entry of the log (docs/protocol.md, R2 to R4).
+"""Roll back to a checkpoint: positions, state and every table, as one entry of the log (docs/protocol.md, R2 to R4).
 
     examine    find its effects, and every reason against it; nothing is touched
     abort      abort open entries until none is left
@@ -8,7 +8,7 @@
     publish    by anyone, any number of times, like any other entry (checkpoint/publishing/publish.py)
 
 Tables return to a version of their own history: the one that the target's commit made. The entry holds the target's
-content: positions, acks and states; so the next checkpoint continues from there, under a new id.
+content (positions, acks and states), so the next checkpoint continues from there, under a new id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RolledBack:
     id: int
     proposal: Proposal
     report: publish.Report | None
-    """None: publishing failed in a way that needs a person, as `error` says. The rollback is decided nevertheless."""
+    """None if publishing failed in a way that needs a person, as `error` says. The rollback is decided nevertheless."""
     error: TidegateError | None = None
     aborted: tuple[int, ...] = ()
     """The open checkpoints that it aborted."""
@@ -73,13 +73,13 @@ def roll_back(
 ) -> RolledBack:
     """Roll back to checkpoint `to`.
 
-    choices: how to treat tables to which others have written. suspend: a reason to suspend the pipeline afterwards, so
-    that nothing is read again before somebody has looked. shown: the checkpoints that a person has agreed to lose; by
-    default, those that are found first. drop_in_flight: let go of the rows that were in flight as of `to`: jobs that
-    were behind never read them, and no source reads them again.
+    choices: how to treat tables to which other writers have committed. suspend: a reason to suspend the pipeline
+    afterwards, so that nothing is read again before a person has examined it. shown: the checkpoints that a person has
+    agreed to lose; by default, those found first. drop_in_flight: drop the rows that were in flight as of `to`: lagging
+    jobs never read them, and no source reads them again.
 
     Raise Rejected, with every reason, if it is impossible. Then nothing has changed, except that open checkpoints may
-    be aborted. Otherwise the rollback is decided, and published as far as the tables answer.
+    be aborted. Otherwise the rollback is decided, and published to the tables that answer.
     """
     check_run(run)
     ledger, reach = pipeline.ledger, to
@@ -91,7 +91,8 @@ def roll_back(
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
         proposal = _possible(pipeline, to, choices, view, drop_in_flight)
-        shown = {*proposal.undone, *proposal.aborted} if shown is None else shown
+        if shown is None:
+            shown = {*proposal.undone, *proposal.aborted}
         _refuse_more(pipeline, shown, proposal)
         answer = rules.on_rollback(view)
         if isinstance(answer, rules.Abort):
@@ -115,23 +116,26 @@ def roll_back(
 
 
 def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
-    """Return the rollback that this run has decided already, if its answer was lost. Later entries are not undone."""
+    """Return the rollback that this run has already decided, if its answer was lost. Later entries are not undone."""
     id = rules.own_entry(view, run)
-    entry = view.get(id) or ledger.entry(id) if id is not None else None
-    if id is None or (entry is not None and entry.open):
+    if id is None:
+        return None
+    entry = view.get(id) or ledger.entry(id)
+    if entry is not None and entry.open:
         return None
     if entry is None or entry.plan.run != run:
         raise Rejected(
-            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is decided and retired since",
+            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is decided and already retired",
             expected="a run whose rollback is still in the log",
-            help="check where the pipeline is; to roll back nevertheless, use a run of its own",
+            help="check where the pipeline is; to roll back nevertheless, use another run",
             reason="RETIRED",
         )
     if entry.rollback is None or entry.rollback.target != to:
         raise Invalid(
-            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is no rollback to checkpoint {to}",
+            f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is not a rollback to checkpoint "
+            f"{to}",
             expected="a run that has done nothing else",
-            help="give each rollback a run of its own",
+            help="use a separate run for each rollback",
             reason="RUN_TAKEN",
         )
     return id
@@ -147,19 +151,18 @@ def _possible(
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
         proposal = examine(pipeline, to, choices, drop_in_flight=drop_in_flight)
-    problems = [
-        *proposal.problems,
-        *(
-            f"table {name!r} cannot be given what is pending for it, as of checkpoint {to}"
-            + (f": fix it, or choose --leave {name} (it never comes there)" if name in pipeline.graph.sinks else "")
-            for name in proposal.lacking
-        ),
-    ]
+    problems = list(proposal.problems)
+    for name in proposal.lacking:
+        problem = f"table {name!r} lacks its pending rows as of checkpoint {to}, which cannot be published"
+        if name in pipeline.graph.sinks:
+            problem += f": fix it, or choose --leave {name} (it never gets them)"
+        problems.append(problem)
     if problems:
         raise Rejected(
-            "\n    ".join([f"pipeline {pipeline.graph.name!r} cannot go back to checkpoint {to}:", *problems]),
-            expected="records, versions and files as of that checkpoint, and a choice where others have written",
-            help="nothing has been changed; fix it, choose per table (discard, retract, keep, leave), or go elsewhere",
+            "\n    ".join([f"pipeline {pipeline.graph.name!r} cannot return to checkpoint {to}:", *problems]),
+            expected="records, versions and files as of that checkpoint, and a choice where others have committed",
+            help="nothing has been changed; fix it, choose per table (discard, retract, keep, leave), or choose "
+            "another checkpoint",
             reason="CANNOT_ROLL_BACK",
         )
     return proposal
@@ -170,15 +173,16 @@ def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Pr
     newer = sorted(set(proposal.undone) - set(shown))
     if newer:
         raise Rejected(
-            f"checkpoint {', '.join(map(str, newer))} of pipeline {pipeline.graph.name!r} was completed meanwhile",
-            expected="no more to be undone than what was shown",
-            help="look again, and roll back again; `tidegate suspend` keeps new ones from being planned",
+            f"checkpoint {', '.join(map(str, newer))} of pipeline {pipeline.graph.name!r} has just completed",
+            expected="no checkpoints to be undone except those shown",
+            help="examine it, and roll back again; `tidegate suspend` keeps new ones from being planned",
             reason="CHANGED_MEANWHILE",
         )
 
 
 def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> RolledBack:
-    """Decide the rollback. Its entry exists, so nothing below it can change any more; somebody may have aborted it."""
+    """Decide the rollback. Its entry exists, so no lower entry can change any more. Another process may have aborted
+    it."""
     ledger, to = pipeline.ledger, proposal.target.id
     ledger.index_run(plan)
     ledger.sync_decision(to)
@@ -254,7 +258,7 @@ def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: 
 
 
 def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
-    """Return the manifest: the target's positions and acks, and for each table what restores it."""
+    """Return the manifest: the target's positions and acks, and the restoration of each table."""
     target_manifest, base_manifest = proposal.target.manifest, proposal.base.manifest
     assert target_manifest is not None
     assert base_manifest is not None
@@ -287,9 +291,9 @@ def _aborted(id: int, reason: str, detail: str) -> Decision:
 
 
 def pin(ledger: Ledger, plan: Plan, entry: int, manifest: str, suffix: str = "") -> Pin:
-    """Pin what a rollback, or a swap, rests on: it cannot be retired before that is, or is found to have failed.
+    """Pin an entry that a rollback or a swap rests on, until that is retired, or found to have failed.
 
-    The pin carries the entry and its attempt in its name: one that another attempt may replace protects nobody.
+    The pin's name contains the entry and its attempt: a pin that another attempt could replace would protect nothing.
     """
     assert plan.rollback is not None
     pinned = Pin(
@@ -307,8 +311,7 @@ def pin(ledger: Ledger, plan: Plan, entry: int, manifest: str, suffix: str = "")
 
 
 def unpin(ledger: Ledger, *pins: Pin) -> None:
-    """Remove the pins of a rollback that has no entry. If that fails, the next clean-up finds that they are of no
-    use."""
-    for each in pins:
+    """Remove the pins of a rollback that has no entry. If that fails, the next clean-up finds that they are stale."""
+    for stale in pins:
         with contextlib.suppress(TidegateError):
-            ledger.delete_pin(each.owner)
+            ledger.delete_pin(stale.owner)

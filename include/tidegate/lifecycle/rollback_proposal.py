@@ -17,7 +17,7 @@ from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
-from tidegate.records.records import Json, Payload, PublishedTable, Restored
+from tidegate.records.records import Blob, Json, Payload, PublishedTable, Restored
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = [
 
 How = Literal["restore", "discard", "retract", "keep", "leave"]
 CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
-"""The choices for a table to which others have written; "leave": for one that is beyond help."""
+"""The choices for a table to which other writers have committed, and "leave" for one that cannot be repaired."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class TableChange:
 
     table: str
     method: How | None
-    """None: nothing was published there since."""
+    """None if nothing was published there since."""
     way: RestorePlan = field(default_factory=RestorePlan)
     state: Payload | None = None
     """For a keyed state: its content as of the target."""
     written_directly: bool = False
     """At least once: its rows stay, so rows that are read again exist twice."""
     last_held: int | None = None
-    """For a table that is let go of: the last checkpoint that it holds, as far as known."""
+    """For an abandoned table: the last checkpoint that it holds, if known."""
 
     @property
     def restored(self) -> Restored | None:
@@ -65,14 +65,14 @@ class TableChange:
 
 @dataclass(frozen=True)
 class RowsInFlight:
-    """Rows that, as of a checkpoint, one job had yet to take from another one."""
+    """Rows that, as of a checkpoint, one job had yet to read from another one."""
 
     job: str
     stream: str
     checkpoint: int
-    """The one in which they were sent."""
+    """The checkpoint in which they were sent."""
     rows: int | None
-    """None: the record of them cannot be read."""
+    """None if the record of them cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,21 @@ class Proposal:
     """Swaps that would no longer count: the entry, and its backfill."""
     changes: tuple[TableChange, ...]
     problems: tuple[str, ...]
-    """The reasons against it. Without any, it is possible."""
+    """The reasons against it. Empty if it is possible."""
     lacking: tuple[str, ...]
     """Tables to which the target, or a later entry, must be published first."""
     in_flight: tuple[RowsInFlight, ...] = ()
-    """The rows in flight as of the target: they are read after it, or let go of."""
+    """The rows in flight as of the target: they are read after it, or dropped."""
     drops_in_flight: bool = False
-    """True: they are let go of."""
+    """True if they are dropped."""
 
     @property
     def dropped(self) -> dict[str, list[int]]:
-        """Return the checkpoints whose rows are let go of, by the job that had yet to take them."""
+        """The checkpoints whose rows are dropped, by the job that had yet to read them."""
+        if not self.drops_in_flight:
+            return {}
         jobs: dict[str, set[int]] = {}
-        for part in self.in_flight if self.drops_in_flight else ():
+        for part in self.in_flight:
             jobs.setdefault(part.job, set()).add(part.checkpoint)
         return {job: sorted(ids) for job, ids in jobs.items()}
 
@@ -116,7 +118,7 @@ def examine(
     drop_in_flight: bool = False,
 ) -> Proposal:
     """Return the effects of a rollback to checkpoint `to`. Checks every record, version, hash and file that it
-    needs. drop_in_flight: what was in flight then is let go of, so nothing of it is needed."""
+    needs. drop_in_flight: the rows in flight at the time are dropped, so none of their files are needed."""
     view = view or pipeline.ledger.view(reach=to)
     target, base = _target(pipeline, to, view)
     _refuse_unknown_choices(pipeline, base, choices)
@@ -127,7 +129,7 @@ def examine(
     except Corrupt:
         if pipeline.ledger.is_retained(to):
             raise
-        raise claimed(pipeline, to) from None  # retention removed it meanwhile
+        raise claimed(pipeline, to) from None  # retention has just removed it
     if proposal.problems and not pipeline.ledger.is_retained(to):
         raise claimed(pipeline, to)
     return proposal
@@ -146,19 +148,24 @@ def _examined(
             continue
         problems += change.way.problems
         problems += undecided_choices(change, choices)
-        if change.way.not_published_yet or (
-            not change.way.exists and _has_pending_since(pipeline, target, base, change.table)
-        ):
+        is_missing = not change.way.exists and _has_pending_since(target, base, change.table)
+        if change.way.not_published_yet or is_missing:
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
-    before = pipeline.ledger.rollbacks()
-    above = [entry for entry in _between(pipeline.ledger, target.id, view) if rolled_back_by(entry.id, before) is None]
-    swaps = ((entry.id, entry.rollback.line) for entry in above if entry.completed and entry.rollback is not None)
+    rollbacks = pipeline.ledger.rollbacks()
+    undone, undone_swaps = [], []
+    for entry in _between(pipeline.ledger, target.id, view):
+        if not entry.completed or rolled_back_by(entry.id, rollbacks) is not None:
+            continue
+        if entry.rollback is None:
+            undone.append(entry.id)
+        elif entry.rollback.line is not None:
+            undone_swaps.append((entry.id, entry.rollback.line.name))
     return Proposal(
         target=target,
         base=base,
-        undone=tuple(entry.id for entry in above if entry.completed and entry.rollback is None),
-        undone_swaps=tuple((id, line.name) for id, line in swaps if line is not None),
+        undone=tuple(undone),
+        undone_swaps=tuple(undone_swaps),
         aborted=tuple(entry.id for entry in view.still_open()),
         changes=tuple(changes),
         problems=tuple(problems),
@@ -172,30 +179,34 @@ def _examined(
 
 
 def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entry]:
-    """Return the target and the last completed checkpoint. Raise Invalid or Rejected if it is no possible target."""
+    """Return the target and the last completed checkpoint. Raise Invalid or Rejected if the target is impossible."""
     ledger, name = pipeline.ledger, pipeline.graph.name
     if pipeline.graph.by_interval:
         raise Invalid(
             f"pipeline {name!r} reads by data interval: its checkpoints do not rest on each other",
-            expected="a pipeline that reads whatever is new",
-            help="make the interval again, with corrected input or code: its rows are replaced",
+            expected="a pipeline that reads all new input",
+            help="process the interval again, with corrected input or code: its rows are replaced",
             reason="BY_INTERVAL",
         )
     last, target = view.last_completed, pipeline.real_entry(to)
     if target is None or not target.completed or last is None:
-        problem = "is not there (retired, or never made)" if target is None else "was not completed"
-        decisions = ((id, ledger.decision(id)) for id in ledger.ids())
-        completed = [id for id, decision in decisions if decision is not None and decision.outcome == "completed"]
-        expected = f"a completed one that is retained: {', '.join(map(str, completed)) or 'there is none'}"
+        problem = "does not exist (retired, or never made)" if target is None else "was not completed"
+        completed = []
+        for id in ledger.ids():
+            decision = ledger.decision(id)
+            if decision is not None and decision.outcome == "completed":
+                completed.append(str(id))
+        expected = f"a completed one that is retained: {', '.join(completed) or 'none exists'}"
         raise no_such_checkpoint(name, to, problem=problem, expected=expected)
-    never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
+    will_not_be_published = to <= view.settled or view.rolled_back_by(to) is not None
+    never_published = will_not_be_published and ledger.published(to) is None
     if not ledger.is_retained(to):
         raise claimed(pipeline, to)
-    if never:
+    if never_published:
         raise Rejected(
             f"checkpoint {to} of pipeline {name!r} was rolled back before it was on every table",
-            expected="one that all tables have been given",
-            help="go back to the checkpoint before it: its input is read again",
+            expected="one that was published to all tables",
+            help="return to the checkpoint before it: its input is read again",
             reason="NEVER_PUBLISHED",
         )
     return target, last
@@ -214,7 +225,9 @@ def claimed(pipeline: PipelineContext, to: int) -> Rejected:
 def unreadable(ledger: Ledger, target: Entry, *, with_in_flight: bool = True) -> Iterator[str]:
     """Yield the problems of the target's own records and side files: missing or changed ones."""
     assert target.manifest is not None
-    blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}
+    blobs: set[Blob] = set()
+    for part in target.plan.sources.values():
+        blobs.update(blobs_within(part.end))
     for job, handle in target.manifest.jobs.items():
         try:
             ack = ledger.chosen_ack(handle, job)
@@ -222,8 +235,8 @@ def unreadable(ledger: Ledger, target: Entry, *, with_in_flight: bool = True) ->
             yield error.what
             continue
         blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
-    waiting = _waiting(target) if with_in_flight else ()
-    blobs |= {payload.blob for _, payload in waiting if payload.blob is not None}
+    if with_in_flight:
+        blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
     for blob in sorted(blobs, key=lambda blob: blob.path):
         try:
             ledger.get_blob(blob)
@@ -232,10 +245,11 @@ def unreadable(ledger: Ledger, target: Entry, *, with_in_flight: bool = True) ->
 
 
 def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
-    """Return the input in flight as of a checkpoint, by stream."""
+    """Yield the input in flight as of a checkpoint, by stream."""
     assert target.manifest is not None
-    unread = (part for parts in target.manifest.in_flight.values() for part in parts)
-    return ((stream, payload) for part in unread for stream, payload in part.channels.items())
+    for unread in target.manifest.in_flight.values():
+        for part in unread:
+            yield from part.channels.items()
 
 
 def _rows_in_flight(ledger: Ledger, target: Entry) -> Iterator[RowsInFlight]:
@@ -256,22 +270,22 @@ def _refuse_nothing_in_flight(pipeline: PipelineContext, target: Entry) -> None:
     if target.manifest is not None and not target.manifest.in_flight:
         raise Invalid(
             f"as of checkpoint {target.id} of pipeline {pipeline.graph.name!r}, nothing was in flight: every job had "
-            "taken all",
-            expected="a checkpoint that went past a busy job",
+            "read all rows",
+            expected="a checkpoint that overtook a busy job",
             help="roll back without dropping anything",
             reason="NOTHING_IN_FLIGHT",
         )
 
 
 def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:
-    """Yield the channels of which files that would be read again are gone."""
+    """Yield the channels with missing files that would be read again."""
     from tidegate.connectors.channel import Channel, Sent, channel_name
 
     for stream, payload in _waiting(target):
         sent = typed.convert(pipeline.ledger.unpack(payload), Sent)
         missing = Channel(stream).missing_files(sent, pipeline.context(channel_name(stream)))
         if missing:
-            yield f"channel {stream!r}: {len(missing)} files that were in flight are gone, first {missing[0]!r}"
+            yield f"channel {stream!r}: {len(missing)} files that were in flight are missing, first {missing[0]!r}"
 
 
 def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
@@ -288,7 +302,7 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 def table_changes(
     pipeline: PipelineContext, view: View, target: Entry | None, base: Entry, choices: Mapping[str, How]
 ) -> Iterator[TableChange]:
-    """Yield the effect on each table of the pipeline. target: None for the beginning, as a swap may go back to."""
+    """Yield the effect on each table of the pipeline. target: None for the beginning, to which a swap may return."""
     assert base.manifest is not None
     published = pipeline.ledger.published(target.id) if target is not None else None
     states = _states(pipeline.ledger, target) if target is not None else {}
@@ -299,11 +313,11 @@ def table_changes(
             yield TableChange(name, "leave", last_held=_last_held(pipeline, view, name))
             continue
         if sinking is None:
-            continue  # nothing was published there since, or it is a problem
+            continue  # nothing was published there since, or `_removed` reports it
         if name in through:
             yield _stays(pipeline, name, sinking.sink)
             continue
-        to = _last_there(target, name)
+        to = _last_on_table(target, name)
         target_table: PublishedTable | None = published.tables.get(name) if published is not None else None
         state = states.get(name)
         state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
@@ -312,22 +326,27 @@ def table_changes(
         except Unavailable:
             raise
         except TidegateError as error:
-            also = f"; fix that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
-            way = RestorePlan(problems=(f"{error.what}{also}",))
+            problem = error.what
+            if name in pipeline.graph.sinks:
+                problem += f"; fix that, or choose --leave {name} (it stays as it is)"
+            way = RestorePlan(problems=(problem,))
         if way.not_published_yet and not way.exists and target_table is not None and target_table.is_delta:
-            gone = deleted_table_error(
+            deleted = deleted_table_error(
                 name, target_table.uri, target.id if target else 0, target_table.version, base.id
             )
-            way = RestorePlan(exists=False, problems=(f"{gone.what}; {gone.help}",))
+            way = RestorePlan(exists=False, problems=(f"{deleted.what}; {deleted.help}",))
         yield TableChange(name, choices.get(name, "restore") if way.exists else None, way, state)
 
 
-def _last_there(target: Entry | None, table: str) -> int | None:
-    return rules.after_publish([target.manifest], table) if target is not None and target.manifest is not None else None
+def _last_on_table(target: Entry | None, table: str) -> int | None:
+    """Return the last checkpoint on a table as of the target."""
+    if target is None or target.manifest is None:
+        return None
+    return rules.after_publish([target.manifest], table)
 
 
 def _last_held(pipeline: PipelineContext, view: View, name: str) -> int | None:
-    """Return the last checkpoint that a table holds, by the table itself, or else by the log."""
+    """Return the last checkpoint that a table holds, from the table itself, or else from the log."""
     sinking = pipeline.graph.tables.get(name)
     if sinking is not None:
         with contextlib.suppress(TidegateError):
@@ -340,18 +359,19 @@ def _last_held(pipeline: PipelineContext, view: View, name: str) -> int | None:
 
 
 def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> TableChange:
-    """Return the change of a table to which jobs write directly: no checkpoint knows which of its rows existed by
-    then."""
+    """Return the change of a table to which jobs write directly: no checkpoint records which of its rows existed at the
+    time."""
     version = sink.head(pipeline.context(name)).version
-    return TableChange(
-        name, "keep" if version is not None else None, RestorePlan(version=version), written_directly=True
-    )
+    method: How | None = "keep" if version is not None else None
+    return TableChange(name, method, RestorePlan(version=version), written_directly=True)
 
 
 def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
     assert target.manifest is not None
-    acks = (ledger.chosen_ack(handle, job) for job, handle in target.manifest.jobs.items())
-    return {name: payload for ack in acks for name, payload in ack.states.items()}
+    states: dict[str, Payload] = {}
+    for job, handle in target.manifest.jobs.items():
+        states |= ledger.chosen_ack(handle, job).states
+    return states
 
 
 def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterator[str]:
@@ -362,19 +382,23 @@ def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterat
     if change.way.rows_stay_reason and change.method not in ("keep", None):
         yield (
             f"table {change.table!r}: {change.way.rows_stay_reason}. Choose --keep {change.table} (its rows stay, and "
-            f"what is read again is written to it once more) or --leave {change.table} (the same, and it never gets "
-            "what is still pending for it)"
+            f"rows that are read again are written to it again) or --leave {change.table} (the same, and it never gets "
+            "its pending rows)"
         )
         return
     if change.method == "retract" and change.way.not_separable_reason:
-        yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.not_separable_reason}"
+        yield (
+            f"table {change.table!r}: its own rows cannot be restored alone, because {change.way.not_separable_reason}"
+        )
     if change.method != "restore" or not change.way.foreign_commits:
         return
-    commits = ", ".join(change.way.foreign_commits[:10]) + (" …" if len(change.way.foreign_commits) > 10 else "")
-    retract = "" if change.way.not_separable_reason else " --retract (put back this pipeline's rows only),"
+    commits = ", ".join(change.way.foreign_commits[:10])
+    if len(change.way.foreign_commits) > 10:
+        commits += " …"
+    retract = "" if change.way.not_separable_reason else " --retract (restore this pipeline's rows only),"
     yield (
         f"table {change.table!r}: others have committed since: {commits}. Choose --discard (their commits are lost),"
-        f"{retract} or --keep (its rows stay, and what is read again is added to them)"
+        f"{retract} or --keep (its rows stay, and rows that are read again are added to them)"
     )
 
 
@@ -384,15 +408,15 @@ def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Map
     for name in base.manifest.tables:
         if choices.get(name) == "leave":
             continue
-        if name not in pipeline.graph.tables and _has_pending_since(pipeline, target, base, name):
-            state = name.startswith(STATE)
-            subject = f"state {name.removeprefix(STATE)}" if state else f"sink {name!r}"
-            yield f"{subject} is not in the code any more, but has been published since: put it back first" + (
-                "" if state else f", or choose --leave {name} (its rows stay as they are)"
-            )
+        if name not in pipeline.graph.tables and _has_pending_since(target, base, name):
+            advice = "is not in the code any more, but has been published since: put it back first"
+            if name.startswith(STATE):
+                yield f"state {name.removeprefix(STATE)} {advice}"
+            else:
+                yield f"sink {name!r} {advice}, or choose --leave {name} (its rows stay as they are)"
 
 
-def _has_pending_since(pipeline: PipelineContext, target: Entry, base: Entry, table: str) -> bool:
+def _has_pending_since(target: Entry, base: Entry, table: str) -> bool:
     """Return whether an entry after the target makes a commit on the table."""
     assert base.manifest is not None
     last = rules.after_publish([base.manifest], table)
@@ -406,12 +430,15 @@ def _refuse_unknown_choices(pipeline: PipelineContext, base: Entry, choices: Map
     for name, how in choices.items():
         if how == "leave" and name in removed:
             continue
-        if name not in names or how not in CHOICES:
+        problem = ""
+        if name not in names:
+            problem = f"{name!r} has no choices"
+        elif how not in CHOICES:
+            problem = f"{how!r} is not a choice for {name!r}"
+        if problem:
             raise Invalid(
-                f"there is nothing to choose for {name!r}"
-                if name not in names
-                else f"{how!r} is no choice for {name!r}",
+                problem,
                 expected=f"{' or '.join(CHOICES)} for one of {', '.join(names)}",
-                help="states and quarantine always go back",
+                help="states and quarantine are always restored",
                 reason="BAD_CHOICE",
             )

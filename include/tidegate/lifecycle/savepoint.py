@@ -1,7 +1,7 @@
 """Savepoints: checkpoints with a name. A pin spares one from retention until it is disposed of.
 
-A savepoint is only a reference. Retention spares the files that it names (records, side files, states). Tables keep
-their older versions until somebody's VACUUM removes files of them, which `verify` notices.
+A savepoint is only a reference. Retention spares the files that it names (records, side files, states). Tables retain
+their older versions until a VACUUM removes files of them, which `verify` notices.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Savepoint:
     name: str
     pin: Pin
     is_retained: bool = True
-    """False: its checkpoint is retired or gone. Its creator died before noticing, or somebody has deleted it."""
+    """False if its checkpoint no longer exists: its creator died before noticing, or it was deleted by hand."""
 
     @property
     def entry(self) -> int:
-        """The checkpoint."""
+        """The checkpoint's number."""
         return self.pin.entry
 
 
 def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -> Savepoint:
-    """Give checkpoint `id` (default: the last published one) a name. Repeating it does nothing."""
+    """Name checkpoint `id` (default: the last published one). Idempotent."""
     decision = nameable(ledger, name, id)
     id = decision.id
     assert decision.manifest is not None
@@ -92,7 +92,7 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
     decision = ledger.decision(id)
     if decision is None or decision.manifest is None or ledger.published(id) is None:
         problem = "is not completed, or not on all tables yet"
-        raise no_such_checkpoint(ledger.pipeline, id, problem=problem, expected="one that a rollback can go back to")
+        raise no_such_checkpoint(ledger.pipeline, id, problem=problem, expected="one that a rollback can return to")
     return decision
 
 
@@ -122,7 +122,7 @@ def _check(name: str) -> None:
 
 def _name_taken_error(ledger: Ledger, name: str, entry: int) -> Rejected:
     return Rejected(
-        f"savepoint {name!r} of pipeline {ledger.pipeline!r} is there already: checkpoint {entry}",
+        f"savepoint {name!r} of pipeline {ledger.pipeline!r} exists already: checkpoint {entry}",
         expected="a new name",
         help="choose another one, or dispose of that one first",
         reason="NAME_TAKEN",
@@ -137,7 +137,7 @@ def savepoints(ledger: Ledger) -> list[Savepoint]:
 
 
 def find(ledger: Ledger, name: str) -> Savepoint:
-    """Return the savepoint with this name. Raise Invalid, with a list of the existing ones, if there is none."""
+    """Return the savepoint with this name. Raise Invalid, with a list of the existing ones, if it does not exist."""
     by_name = {savepoint.name: savepoint for savepoint in savepoints(ledger)}
     if name not in by_name:
         raise Invalid(
@@ -162,7 +162,7 @@ def _last(ledger: Ledger) -> int:
         return settled
     raise Rejected(
         f"pipeline {ledger.pipeline!r} has no checkpoint that is on all tables",
-        expected="one, to be given a name",
+        expected="one to name",
         help=how_to_make_one(ledger),
         reason="NO_SUCH_CHECKPOINT",
     )

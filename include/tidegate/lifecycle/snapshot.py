@@ -72,22 +72,21 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
     identity = parent.identity()
     entry = parent.entry(id) if identity is not None else None
     if identity is None or entry is None or entry.decision is None or entry.decision.manifest is None:
-        raise no_such_checkpoint(parent.pipeline, id, problem="is not there, or not completed")
+        raise no_such_checkpoint(parent.pipeline, id, problem="does not exist, or is not completed")
     if entry.plan.by_interval:
         raise Invalid(
             f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to continue from",
-            expected="a pipeline that reads whatever is new",
-            help="a new pipeline makes its intervals afresh, in any order",
+            expected="a pipeline that reads all new input",
+            help="a new pipeline makes all its intervals, in any order",
             reason="BY_INTERVAL",
         )
     if entry.manifest is not None and entry.manifest.in_flight:
         raise Rejected(
-            f"in checkpoint {id} of {parent.pipeline!r}, job {', '.join(sorted(entry.manifest.in_flight))} was behind: "
-            "what it had yet to take lies in channels, which are not copied",
-            expected="a checkpoint in which every job has taken all",
-            help="choose another one, or have one made that waits for all jobs: `tidegate savepoint create "
-            "MODULE:PIPELINE NAME --new`, or a run with a savepoint in Airflow. To keep this one where it is, name it "
-            "without --copy",
+            f"in checkpoint {id} of {parent.pipeline!r}, job {', '.join(sorted(entry.manifest.in_flight))} lagged: its "
+            "unread rows are in channels, which are not copied",
+            expected="a checkpoint in which every job has read all rows",
+            help="choose another one, or make one that waits for all jobs: `tidegate savepoint create MODULE:PIPELINE "
+            "NAME --new`, or a run with a savepoint in Airflow. To retain this one where it is, name it without --copy",
             reason="IN_FLIGHT",
         )
     origin = Origin(
@@ -95,7 +94,9 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
     )
     with reporting_retired(parent, id):
         acks = tuple(acks_of(parent, entry))
-    states = {name: payload for ack in acks for name, payload in ack.states.items()}
+    states: dict[str, Payload] = {}
+    for ack in acks:
+        states |= ack.states
     copy = parent.copy(DONE)
     if copy is not None:
         states |= copy.states

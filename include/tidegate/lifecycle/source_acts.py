@@ -1,8 +1,7 @@
-"""Move a source's position to another name, drop it, or accept it in another system: an entry of the log, as suspending
-is.
+"""Move a source's position to another name, drop it, or accept it in another system, by an entry of the log.
 
-Nothing is read and no record is changed. The next plan takes the entry up (protocol/moved_sources.py); until it does,
-a rollback to the last checkpoint takes it back.
+Nothing is read and no record is changed. The next plan takes up the entry (protocol/moved_sources.py); until then, a
+rollback to the last checkpoint undoes it.
 """
 
 from __future__ import annotations
@@ -35,40 +34,40 @@ def move_source(pipeline: PipelineContext, name: str, to: str, by: str, reason: 
 
 
 def accept_source(pipeline: PipelineContext, name: str, by: str, reason: str = "", *, unproven: bool = False) -> int:
-    """Let source `name` continue in the system that it leads to now, if what was read last is there. Return the id of
-    the entry. unproven: also if it is not."""
+    """Let source `name` continue on its present system, if the last input that was read exists there. Return the id of
+    the entry. unproven: even if it does not."""
     if unproven:
-        reason = "; ".join(filter(None, (reason, "what was read last was not looked for")))
+        reason = "; ".join(filter(None, (reason, "the last input that was read was not looked for")))
     change = SourceChange(name=check_name("source", name), to=name)
-    act = Control(action="accept source", by=by, reason=reason, source=change)
-    return _create_entry(pipeline, act, unproven=unproven)
+    action = Control(action="accept source", by=by, reason=reason, source=change)
+    return _create_entry(pipeline, action, unproven=unproven)
 
 
 def drop_source(pipeline: PipelineContext, name: str, by: str, reason: str = "") -> int:
-    """Let go of the position of a source that the code no longer has. Return the id of the entry."""
+    """Drop the position of a source that the code no longer has. Return the id of the entry."""
     change = SourceChange(name=check_name("source", name), to=None)
     return _create_entry(pipeline, Control(action="drop source", by=by, reason=reason, source=change))
 
 
-def _create_entry(pipeline: PipelineContext, act: Control, *, unproven: bool = False) -> int:
+def _create_entry(pipeline: PipelineContext, action: Control, *, unproven: bool = False) -> int:
     """Create the entry right after the log on which all reasons against it were checked."""
-    change = act.source
+    change = action.source
     assert change is not None
-    check_run(act.by)
+    check_run(action.by)
     while True:
         view = pipeline.ledger.view()
         declared = _positions(pipeline, view, change)
-        if act.action == "accept source":
+        if action.action == "accept source":
             position = _accepted(pipeline, change.name, declared, unproven=unproven)
-            act = msgspec.structs.replace(act, source=msgspec.structs.replace(change, position=position))
+            action = msgspec.structs.replace(action, source=msgspec.structs.replace(change, position=position))
         else:
             _refuse(pipeline, change, declared)
-        if control.create_entry_after(pipeline.ledger, view, act):
+        if control.create_entry_after(pipeline.ledger, view, action):
             return view.last_id + 1
 
 
 def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> dict[str, Range]:
-    """Return how far each source was read. Raise Invalid if nothing may be changed now, or the source is not known."""
+    """Return how far each source was read. Raise Invalid if no source may be changed now, or this one is unknown."""
     control.refuse_after_final_cancel(pipeline.ledger, view)
     if open_ids := tuple(entry.id for entry in view.still_open()):
         raise control.in_progress(open_ids, "sources are moved, dropped and accepted between checkpoints")
@@ -85,7 +84,7 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} has read nothing yet",
             expected="a pipeline with a position for each source",
-            help="nothing to do: change the code; one that begins with what is new begins anew under another name",
+            help='nothing to do: change the code; a source that begins "from now on" begins again under another name',
             reason="NO_POSITION",
         )
     if base is not None and change.name not in declared:
@@ -99,23 +98,30 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
 
 
 def _began(pipeline: PipelineContext, view: View, base: Entry | None, change: SourceChange) -> dict[str, Range]:
-    """Return where a source stands that is to be accepted and that no checkpoint has read yet: at its beginning, if
-    that was decided."""
-    sourcing = pipeline.graph.sources.get(change.name) if change.name == change.to else None
-    at = pipeline.beginning(view, base, change.name) if sourcing is not None else None
-    return {} if sourcing is None or at is None else {change.name: empty_range_at(sourcing.source.kind, at)}
+    """Return the position of a source to be accepted that no checkpoint has read yet: its beginning, if that was
+    decided."""
+    sourcing = pipeline.graph.sources.get(change.name)
+    if sourcing is None or change.name != change.to:
+        return {}
+    beginning = pipeline.beginning(view, base, change.name)
+    if beginning is None:
+        return {}
+    return {change.name: empty_range_at(sourcing.source.kind, beginning)}
 
 
 def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], *, unproven: bool) -> Json:
-    """Return the position of a source in the system that it leads to now."""
+    """Return the position of a source on its present system."""
     sourcing, before = pipeline.graph.sources.get(name), declared[name]
-    if sourcing is None or sourcing.source.kind != before.kind or before.end is None:
+    problem = ""
+    if sourcing is None or sourcing.source.kind != before.kind:
+        problem = f"pipeline {pipeline.graph.name!r} has no source {name!r} of kind {before.kind!r} any more"
+    elif before.end is None:
+        problem = f"source {name!r} of pipeline {pipeline.graph.name!r} has not read anything yet"
+    if sourcing is None or before.end is None or problem:
         raise Invalid(
-            f"source {name!r} of pipeline {pipeline.graph.name!r} has read nothing that could be there"
-            if sourcing is not None and sourcing.source.kind == before.kind
-            else f"pipeline {pipeline.graph.name!r} has no source {name!r} of kind {before.kind!r} any more",
+            problem,
             expected="a source of the code that has a position",
-            help="nothing to accept: `tidegate check` tells what the next checkpoint would be refused for",
+            help="nothing to accept: `tidegate check` shows why the next checkpoint would be refused",
             reason="NOTHING_TO_ACCEPT",
         )
     context = SourceContext(pipeline.graph.name, name, pipeline.place, ReadOnlyBlobs(pipeline.ledger))
@@ -125,7 +131,7 @@ def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], 
 def _refuse(pipeline: PipelineContext, change: SourceChange, declared: dict[str, Range]) -> None:
     if change.name in pipeline.graph.sources:
         raise Invalid(
-            f"pipeline {pipeline.graph.name!r} still has source {change.name!r}: it would read everything once more",
+            f"pipeline {pipeline.graph.name!r} still has source {change.name!r}: it would read everything again",
             expected=f"code without source {change.name!r}",
             help="change the code first, then repeat this",
             reason="SOURCE_STILL_THERE",
@@ -135,26 +141,28 @@ def _refuse(pipeline: PipelineContext, change: SourceChange, declared: dict[str,
 
 
 def _refuse_target(pipeline: PipelineContext, name: str, to: str, declared: dict[str, Range]) -> None:
-    """Raise Invalid if the source that the position is for cannot take it."""
+    """Raise Invalid if source `to` cannot take over the position of source `name`."""
     sourcing = pipeline.graph.sources.get(to)
     if sourcing is None or to in declared:
-        free = sorted(other for other in pipeline.graph.sources if other not in declared)
+        if sourcing is None:
+            what, reason = f"pipeline {pipeline.graph.name!r} has no source {to!r}", "NO_SUCH_SOURCE"
+        else:
+            what, reason = f"source {to!r} already has a position", "SOURCE_HAS_POSITION"
+        free = sorted(source for source in pipeline.graph.sources if source not in declared)
         raise Invalid(
-            f"source {to!r} has a position of its own"
-            if sourcing is not None
-            else f"pipeline {pipeline.graph.name!r} has no source {to!r}",
-            expected=f"a source of the code that was never read: {', '.join(free) or 'there is none'}",
-            help="declare the source in the code first, under a name of its own",
-            reason="NO_SUCH_SOURCE" if sourcing is None else "SOURCE_HAS_POSITION",
+            what,
+            expected=f"a source of the code that was never read: {', '.join(free) or 'the code has none'}",
+            help="declare the source in the code first, under a new name",
+            reason=reason,
         )
     before = declared[name]
     if sourcing.source.kind != before.kind:
         raise Invalid(
             f"source {name!r} was of kind {before.kind!r}, and {to!r} is of kind {sourcing.source.kind!r}",
             expected=f"a source of kind {before.kind!r}: the position means nothing to another kind",
-            help=f"let the old one go instead: tidegate source drop MODULE:PIPELINE {name}; {to!r} then begins at its "
+            help=f"drop the old one instead: tidegate source drop MODULE:PIPELINE {name}; {to!r} then begins at its "
             "beginning",
             reason="SOURCE_REPLACED",
         )
     context = SourceContext(pipeline.graph.name, to, pipeline.place, ReadOnlyBlobs(pipeline.ledger))
-    sourcing.source.plan(before.end, context)  # raises what the next checkpoint would be refused for
+    sourcing.source.plan(before.end, context)  # raises the error that the next checkpoint would raise

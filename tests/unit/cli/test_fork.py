@@ -168,7 +168,7 @@ def test_a_source_that_was_called_otherwise_then_is_moved_in_the_fork_when_it_ha
     error = refused(tidegate)
     assert error["reason"] == "SOURCE_REMOVED"
     assert "tidegate source" not in error["help"]
-    assert "move or drop it in the fork, when that has begun" in error["help"]
+    assert "move or drop it in the fork, once that has begun" in error["help"]
     written(CODE)
     assert tidegate(*FORK).code == 0
     written(renamed)

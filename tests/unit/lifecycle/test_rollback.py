@@ -166,7 +166,7 @@ def test_whoever_slept_does_not_undo_what_was_never_shown(world):
     coordinator = world.coordinator()
     seen = rollback_proposal.examine(coordinator, 2, {})
     world.checkpoint("run 5", rows=2)
-    with pytest.raises(Rejected, match="checkpoint 5 .* completed meanwhile"):
+    with pytest.raises(Rejected, match="checkpoint 5 .* has just completed"):
         back(world, 2, shown={*seen.undone, *seen.aborted})
     assert shown(world, "a") == list(range(1, 11))
 
