@@ -209,7 +209,7 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
     assert waiting(pipeline) == {3: None, 5: None, 6: None}, "no checkpoint of the pipeline takes it up"
     assert cli("quarantine", "list", "play")[1]["gates"]["checked"]["requests"][0]["in_place"] is True
     assert outlook(pipeline.coordinator(), 1, "recorded")["released_in_place"] == [
-        "request 2 of gate 'checked': 2 rows are let out where the gate has held them back"
+        "request 2 of gate 'checked': 2 rows are released where the gate held them"
     ]
 
     first = line("late")

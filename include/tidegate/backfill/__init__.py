@@ -1,11 +1,12 @@
-"""Backfill: compute again, beside the running pipeline, what it has made since a checkpoint, and swap it in at once.
+"""Backfill: recompute the pipeline's output since a checkpoint while the pipeline runs, and swap it in atomically.
 
-    line     a ledger of its own, forked from a checkpoint, with shadows of the tables     open_backfill.py
-    replay   reads the same input again through today's code, as ordinary checkpoints      replay.py
-    swap     one entry of the pipeline's own log puts the line's content in place           swap.py
-    discard  removes what nobody names                                                      discard.py
+    line     the backfill's ledger, forked from a checkpoint, with shadows of the tables    open_backfill.py
+    replay   reads the same input again through today's code, as ordinary checkpoints       replay.py
+    swap     one entry of the pipeline's own log brings in the backfill's content           swap.py
+    discard  removes the files that no entry names                                          discard.py
 
-docs/protocol.md, section 14, has the rules.
+docs/protocol.md, section 14, has the rules. It calls a backfill a *line*, as do the ledger's paths. The pipeline
+itself, with its ledger and tables, is called *live*.
 """
 
 from tidegate.backfill.discard import discard

@@ -1,4 +1,4 @@
-"""Approvals that a person gave the pipeline and that hold for a line, too, since they are about the very same (L9)."""
+"""Approvals of the pipeline's checkpoints that carry over to a backfill, because the judged rows are the same (L9)."""
 
 from __future__ import annotations
 
@@ -19,41 +19,49 @@ __all__ = ["approvals_of", "carried_answer"]
 
 
 def carried_answer(live: Ledger, entry: Entry, holding: Holding) -> tuple[int, Answer] | None:
-    """Return the approval of a live checkpoint that is one of this verdict of a line, too, and that checkpoint."""
+    """Return the live checkpoint whose approval also holds for this verdict of a backfill, and the approval."""
     answers: dict[int, Answer] = {}
     approved: dict[int, Approved] = {}
     for id in entry.plan.replays:
         replayed = live.entry(id)
-        found = _approval(replayed, holding.gate) if replayed is not None and replayed.completed else None
-        if replayed is not None and found is not None:
-            verdict, answers[id] = found
+        if replayed is None or not replayed.completed:
+            continue
+        approval = _approval(replayed, holding.gate)
+        if approval is not None:
+            verdict, answers[id] = approval
             judged = _judged(replayed.plan, holding.gate, verdict)
             approved[id] = Approved(judged, by_person=answers[id].by != TIME_LIMIT)
-    id_of = decide_shared_approval(entry.plan.replays, _judged(entry.plan, holding.gate, holding.verdict), approved)
-    return (id_of, answers[id_of]) if id_of is not None else None
+    held = _judged(entry.plan, holding.gate, holding.verdict)
+    approved_id = decide_shared_approval(entry.plan.replays, held, approved)
+    return (approved_id, answers[approved_id]) if approved_id is not None else None
 
 
 def approvals_of(live: Ledger, plans: Iterable[Plan]) -> Iterator[tuple[int, str, bool]]:
-    """Yield the approvals of live checkpoints: the checkpoint, the gate, and whether it may carry over, which is known
-    when the line has judged the same rows."""
+    """Yield the approvals of live checkpoints: the checkpoint, the gate, and whether it may carry over, which is
+    certain once the backfill has judged the same rows."""
     for plan in plans:
         entry = live.entry(plan.id)
-        gates = {name for acked in entry.acks.values() for name in acked.ack.gates} if entry is not None else set()
+        if entry is None:
+            continue
+        gates: set[str] = set()
+        for acked in entry.acks.values():
+            gates |= acked.ack.gates.keys()
         for gate in sorted(gates):
-            found = _approval(entry, gate) if entry is not None else None
-            if found is not None:
-                verdict, answer = found
+            approval = _approval(entry, gate)
+            if approval is not None:
+                verdict, answer = approval
                 yield plan.id, gate, answer.by != TIME_LIMIT and verdict.rows_hash != ""
 
 
 def _approval(entry: Entry, gate: str) -> tuple[Verdict, Answer] | None:
-    """Return what a gate had found when it held a checkpoint, and the approval that followed."""
+    """Return the verdict with which a gate held a checkpoint, and the approval that followed."""
     answer = entry.answers.get(gate)
+    if answer is None:
+        return None
     for acked in entry.acks.values():
         verdict = acked.ack.gates.get(gate)
-        if verdict is None or verdict.outcome != "hold" or answer is None:
-            continue
-        return (verdict, answer) if answer.approve and answer.ack == acked.handle else None
+        if verdict is not None and verdict.outcome == "hold":
+            return (verdict, answer) if answer.approve and answer.ack == acked.handle else None
     return None
 
 
@@ -80,7 +88,7 @@ def _judged(plan: Plan, gate: str, verdict: Verdict) -> JudgedHold:
 
 
 def _suite(plan: Plan, gate: str) -> Json | str | None:
-    """Return what the plan has fixed for a gate: the suite's text, and versions of tables. The declaration only names
+    """Return the plan's fixed inputs of a gate: the suite's text, and versions of tables. The declaration only names
     the suite's file."""
     fixed = plan.fixed_inputs.get(gate)
     if fixed is None:

@@ -1,4 +1,4 @@
-"""Compare: what each table shows now, and what it would show after the swap."""
+"""Compare the present content of each table with its content after the swap."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def tables_of(line: OpenBackfill) -> list[str]:
 
 
 def compare(line: OpenBackfill) -> dict[str, ComparedTable]:
-    """Count the rows of all tables that differ, and leave a hint of it for the pages."""
+    """Count the rows of all tables that differ, and write the result as a hint for the pages."""
     head = line.head()
     differences = {table: difference_of(line, table) for table in tables_of(line)}
-    if line.backfill.until is not None:  # it was compared with the tables as of then, and no swap would change that
+    if line.backfill.until is not None:  # compared with the tables as of a checkpoint: the hint is about a swap
         return differences
     proposal = examine_swap(line, {})
     compared = BackfillCompared(
@@ -48,26 +48,31 @@ def compare(line: OpenBackfill) -> dict[str, ComparedTable]:
 
 
 def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
-    """Count the rows that differ: all rows of both are read.
+    """Count the rows that differ. This reads all rows of both sides.
 
-    A line that is to stop at a checkpoint of the pipeline is compared with the table as of that, else as it is now.
+    A backfill that stops at a checkpoint of the pipeline is compared with the table as of that checkpoint, otherwise
+    with its present content.
     """
     sides = _sides(line, table)
-    now, then = (sum(dataset(part).count_rows() for part in side) for side in (sides.now, sides.after_swap))
+    rows_now = sum(dataset(part).count_rows() for part in sides.now)
+    rows_after = sum(dataset(part).count_rows() for part in sides.after_swap)
     counts = _ask(
         sides,
-        "SELECT sum(CASE WHEN more < 0 THEN -more END) AS gone, sum(CASE WHEN more > 0 THEN more END) "
-        "AS come FROM changed",
+        "SELECT sum(CASE WHEN more < 0 THEN -more END) AS removed, sum(CASE WHEN more > 0 THEN more END) "
+        "AS added FROM changed",
     )
-    (row,) = counts or [{"gone": 0, "come": 0}]
+    row = counts[0] if counts else {"removed": 0, "added": 0}
     return ComparedTable(
-        rows_now=now, rows_after=then, rows_removed=int(row["gone"] or 0), rows_added=int(row["come"] or 0)
+        rows_now=rows_now,
+        rows_after=rows_after,
+        rows_removed=int(row["removed"] or 0),
+        rows_added=int(row["added"] or 0),
     )
 
 
 def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:
-    """Return some of the rows that differ, as for `difference_of`: those of one key beside each other, and which side
-    has them."""
+    """Return some of the rows that differ, as for `difference_of`, with the side that has them. Rows of one key are
+    adjacent."""
     sides = _sides(line, table)
     keys = list(map(sql_name, line.backfill.graph.sinks[table].sink.upserts or sides.columns))
     chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
@@ -79,9 +84,9 @@ def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:
 class _SwapSides:
     now: list[Snapshot]
     after_swap: list[Snapshot]
-    """Together they have the rows after the swap: as of the line's origin, and the shadow's."""
+    """Together they have the rows after the swap: those as of the backfill's origin, and the shadow's."""
     columns: list[str]
-    """Those that all of them have."""
+    """The columns that all of these have."""
 
 
 def _sides(line: OpenBackfill, table: str) -> _SwapSides:
@@ -91,20 +96,28 @@ def _sides(line: OpenBackfill, table: str) -> _SwapSides:
     assert isinstance(shadow_sink, DeltaSink)
     real = open_table(sink.delta_table(line.live.context(table)))
     shadow = open_table(shadow_sink.delta_table(line.backfill.context(table)))
-    since = _as_of(line, table, real, line.record.origin)
-    then = [shadow] if shadow is not None else []
-    if since is not None and not (sink.rewrites and shadow is not None):
-        then.insert(0, since)
+    at_origin = _as_of(line, table, real, line.record.origin)
+    after_swap = []
+    if at_origin is not None and not (sink.rewrites and shadow is not None):
+        after_swap.append(at_origin)
+    if shadow is not None:
+        after_swap.append(shadow)
     until = line.backfill.until
-    was = real if until is None else _as_of(line, table, real, until.id)
-    now = [was] if was is not None else []
-    names = [[field["name"] for field in part.schema["fields"]] for part in (*now, *then)]
-    columns = [name for name in (names[0] if names else []) if all(name in others for others in names)]
-    return _SwapSides(now, then, columns)
+    present = real if until is None else _as_of(line, table, real, until.id)
+    now = [present] if present is not None else []
+    return _SwapSides(now, after_swap, _common_columns([*now, *after_swap]))
+
+
+def _common_columns(snapshots: list[Snapshot]) -> list[str]:
+    """Return the columns that all of these have, in the order of the first."""
+    if not snapshots:
+        return []
+    first, *rest = [[field["name"] for field in snapshot.schema["fields"]] for snapshot in snapshots]
+    return [name for name in first if all(name in names for names in rest)]
 
 
 def _as_of(line: OpenBackfill, table: str, real: Snapshot | None, id: int) -> Snapshot | None:
-    """Return the pipeline's table as of one of its checkpoints. None: it had none then."""
+    """Return the pipeline's table as of one of its checkpoints, or None if it did not exist."""
     _, changes = changes_since(line.live, id)
     way = next((change.way for change in changes if change.table == table), None)
     if way is not None and way.target_version is None and way.problems:
@@ -114,21 +127,22 @@ def _as_of(line: OpenBackfill, table: str, real: Snapshot | None, id: int) -> Sn
             help="compare with a later checkpoint (--to), or discard the backfill and begin a later one",
             reason="CANNOT_COMPARE",
         )
-    return (
-        version_of(real, way.target_version.version)
-        if real is not None and way is not None and way.target_version is not None
-        else None
-    )
+    if real is None or way is None or way.target_version is None:
+        return None
+    return version_of(real, way.target_version.version)
 
 
 def _ask(sides: _SwapSides, sql: str) -> list[dict[str, Any]]:
-    """Ask about `changed`: each row of which one side has more copies, and how many more after the swap."""
+    """Query the view `changed`: each row with different numbers of copies, and how many more it has after the swap."""
     columns = ", ".join(map(sql_name, sides.columns))
     if not columns:
         return []
-    tables = {f"now_{n}": part for n, part in enumerate(sides.now)}
-    tables |= {f"then_{n}": part for n, part in enumerate(sides.after_swap)}
-    signs = {name: 1 if name.startswith("then") else -1 for name in tables}
-    rows = " UNION ALL ".join(f"SELECT {columns}, {sign} AS sign FROM {name}" for name, sign in signs.items())
+    tables = {}
+    selects = []
+    for side, snapshots, sign in (("now", sides.now, -1), ("after", sides.after_swap, 1)):
+        for number, snapshot in enumerate(snapshots):
+            tables[f"{side}_{number}"] = snapshot
+            selects.append(f"SELECT {columns}, {sign} AS sign FROM {side}_{number}")
+    rows = " UNION ALL ".join(selects)
     changed = f"SELECT {columns}, sum(sign) AS more FROM ({rows}) AS x GROUP BY {columns} HAVING sum(sign) <> 0"
     return python_rows(query(tables, f"WITH changed AS ({changed}) {sql}"))

@@ -1,9 +1,9 @@
-"""Discard: end a line, swapped in or not, and remove what nobody names (L8).
+"""Discard: end a backfill, swapped in or not, and remove the files that no entry names (L8).
 
-tombstone  created and durable before the log is read: a swap that comes later finds it, and ends
-files      shadows and copies, but for those that the line's completed swap names
-records    the line's own ledger; the tombstone stays
-pin        last, so that retention keeps what the clean-up has to read
+tombstone  created and durable before the log is read: a later swap finds it, and ends
+files      shadows and copies, except those that the backfill's completed swap names
+records    the backfill's own ledger; the tombstone stays
+pin        last, so that retention spares the records that the clean-up has to read
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["discard", "discard_named", "release_name"]
 
 
 def discard(line: OpenBackfill, by: str) -> int | None:
-    """End the line. Return the entry that has swapped it in, if one has. Repeatable."""
-    live, ledger = line.live, line.live.ledger
+    """End the backfill. Return the entry that has swapped it in, or None. Repeatable."""
+    live, ledger, run = line.live, line.live.ledger, line.record.run
     ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
-    while isinstance(answer := backfill_rules.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
+    while isinstance(answer := backfill_rules.on_discard(ledger.view(run), run), rules.Abort):
         live.abort(answer.id, answer.reason, answer.detail)
     swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
     if swapped is not None:
@@ -41,12 +41,12 @@ def discard(line: OpenBackfill, by: str) -> int | None:
     release_pipeline(line, "discarded")
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
-    cancel.resume_cleanup(live, ledger.view())  # of a pipeline that was cancelled for good: the pin kept some of it
+    cancel.resume_cleanup(live, ledger.view())  # if the pipeline was cancelled for good, the pin had spared entries
     return answer.named_by
 
 
 def discard_named(live: Coordinator, name: str, by: str) -> int | None:
-    """End the line of this name, however far it has come. Return the entry that has swapped it in, if one has."""
+    """End the backfill of this name in any state. Return the entry that has swapped it in, or None."""
     ledger = live.ledger
     record = ledger.line(name)
     if record is not None:
@@ -56,24 +56,25 @@ def discard_named(live: Coordinator, name: str, by: str) -> int | None:
     elif ledger.line_discarded(name) is None:
         raise Invalid(
             f"pipeline {ledger.pipeline!r} has no backfill {name!r}",
-            expected=", ".join(line.name for line in ledger.lines()) or "a backfill: there is none",
-            help="name one of these; without one there is nothing to do",
+            expected=", ".join(line.name for line in ledger.lines()) or "a backfill: the pipeline has none",
+            help="name one of these; without a backfill there is nothing to do",
             reason="NO_BACKFILL",
         )
     return None
 
 
 def release_name(ledger: Ledger, name: str, by: str) -> None:
-    """End a line that has a pin and no record: its process ended, or was refused, before it began."""
+    """End a backfill that has a pin and no record: its process ended, or was refused, before it began."""
     ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=name, by=by))
     if ledger.line(name) is None:
         ledger.delete_pin(pin_owner(name))
 
 
 def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
-    """Remove the line's files from the folders of the pipeline's tables. swapped: the entry that names some of them.
+    """Remove the backfill's files from the folders of the pipeline's tables. swapped: the entry that names some of
+    them.
 
-    Copies of states and quarantine that a swap names are the pipeline's own from then on: retention removes them.
+    Copies of states and quarantine that a swap names belong to the pipeline from then on: retention removes them.
     """
     live = line.live
     identity = line.backfill.ledger.identity_or_none()
@@ -84,14 +85,14 @@ def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
         if shadow is not None:
             sink.drop_shadow(shadow.sink, _swapped_rows(line, swapped, name), context)
         elif swapped is None and identity is not None:
-            own = replace(context, uid=identity.uid)
+            backfill_context = replace(context, uid=identity.uid)
             location = sink.location(context) if isinstance(sink, StateSink) else sink.delta_table(context)
             if location is not None:
-                location.remove_folder(own.folder)
+                location.remove_folder(backfill_context.folder)
 
 
 def _swapped_rows(line: OpenBackfill, swapped: Entry | None, table: str) -> list[Json]:
-    """Return what the swap brings to a table."""
+    """Return the committables that the swap brings to a table."""
     if swapped is None or swapped.manifest is None or table not in swapped.manifest.tables:
         return []
     return [line.live.ledger.unpack(payload) for payload in swapped.manifest.tables[table].committables]

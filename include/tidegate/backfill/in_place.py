@@ -1,6 +1,6 @@
-"""Rows that are let out of quarantine where they were held back: by a backfill that repeats the pipeline's checkpoints.
+"""Releases in place: a backfill that repeats the pipeline's checkpoints releases rows where they were quarantined.
 
-A row that came too late for an operator behind its gate is on time there, among the rows that it came with.
+A row that would be too late for an operator downstream of its gate is on time there, among the rows it arrived with.
 """
 
 from __future__ import annotations
@@ -24,74 +24,78 @@ __all__ = ["InPlaceRelease", "in_place", "outlook_in_place", "refuse_without_pla
 
 @dataclass(frozen=True)
 class InPlaceRelease:
-    """The rows of a request, by whether a backfill can come to where they were held back."""
+    """How many rows of a request a backfill can release in place."""
 
     rows: int
-    """Those that it can let out there."""
+    """The rows that it can release in place."""
     unreachable: int
-    """Those that it cannot: their checkpoints, or all before them, are not retained; or a backfill held them back."""
+    """The rows that it cannot: their checkpoints, or all before them, are not retained, or a backfill quarantined
+    them."""
     origin: int
-    """The checkpoint after which it has to begin; 0: the beginning."""
+    """The checkpoint after which it has to begin, or 0 for the beginning."""
 
     def words(self) -> list[str]:
         """Return the arguments of `tidegate backfill`."""
         return ["--from", str(self.origin or "beginning"), "--cuts", "recorded", "--swap"]
 
     def document(self) -> Json:
-        """For scripts."""
+        """Return it as JSON, for scripts."""
         return {"rows": self.rows, "left": self.unreachable, "from": self.origin or "beginning"}
 
 
 def in_place(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> InPlaceRelease:
-    """Return where rows that wait could be let out in their place."""
+    """Return how many waiting rows of a request a backfill could release in place, and where it has to begin."""
     held = _count_rows_held_by_checkpoint(quarantine, request)
     plans = RecordedPlans(ledger, 0)
     missing, retained = plans.missing(), {plan.id for plan in plans.counting()}
-    found: list[int] = []
+    reachable: list[int] = []
     origin = 0
     for checkpoint in sorted(retained & held.keys()):
-        if not found:
+        if not reachable:
             origin = checkpoint_before(ledger, checkpoint)
-            if not (ledger.is_retained(origin) if origin else missing is None):
+            can_begin = ledger.is_retained(origin) if origin else missing is None
+            if not can_begin:
                 continue
-        found.append(checkpoint)
-    rows = sum(held[checkpoint] for checkpoint in found)
+        reachable.append(checkpoint)
+    rows = sum(held[checkpoint] for checkpoint in reachable)
     return InPlaceRelease(rows, held.total() - rows, origin)
 
 
-def refuse_without_place(quarantine: QuarantinedRows, found: InPlaceRelease) -> None:
-    """Raise Rejected if no backfill could let a row out where it was held back."""
-    if found.rows:
+def refuse_without_place(quarantine: QuarantinedRows, release: InPlaceRelease) -> None:
+    """Raise Rejected if no backfill could release a row in place."""
+    if release.rows:
         return
     raise Rejected(
-        f"no backfill comes to where these rows of gate {quarantine.gate!r} were held back: the checkpoints that did "
-        "that are not retained, with one before them; or a backfill has held them back itself",
-        expected="rows that were held back since a checkpoint that is retained",
-        help="correct the input or the suite, and compute again with a backfill; num_retained keeps more checkpoints",
+        f"no backfill can release these rows of gate {quarantine.gate!r} in place: the checkpoints that quarantined "
+        "them are not retained, with one before them; or a backfill has quarantined them itself",
+        expected="rows that were quarantined since a checkpoint that is retained",
+        help="correct the input or the suite, and compute again with a backfill; num_retained retains more checkpoints",
         reason="NOT_RETAINED",
     )
 
 
 def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Iterator[str]:
-    """Yield what a backfill that repeats these checkpoints does with requests to let rows out where they were held
-    back."""
+    """Yield the effects of a backfill that repeats these checkpoints on requests to release rows in place."""
     ledger, replayed = recorded.ledger, {plan.id for plan in recorded.counting()}
     for gated in graph.gates:
         requests = requests_in_place(ledger, gated.name) if gated.quarantine else []
         quarantine = open_quarantine(ledger.home, gated.name, place.options) if requests else None
-        for request in requests if quarantine is not None else []:
-            assert quarantine is not None
+        if quarantine is None:
+            continue
+        for request in requests:
             held = _count_rows_held_by_checkpoint(quarantine, request)
-            subject = f"request {request.number} of gate {gated.name!r}"
             rows = sum(count for checkpoint, count in held.items() if checkpoint in replayed)
-            if rows:
-                left = held.total() - rows
-                others = f"; {_rows(left)} not, held back at another place" if left else ""
-                yield f"{subject}: {_rows(rows)} let out where the gate has held them back{others}"
+            if not rows:
+                continue
+            text = f"request {request.number} of gate {gated.name!r}: {_rows(rows)} released where the gate held them"
+            unreleased = held.total() - rows
+            if unreleased:
+                text += f"; {_rows(unreleased)} not, because they were held elsewhere"
+            yield text
 
 
 def _count_rows_held_by_checkpoint(quarantine: QuarantinedRows, request: Request) -> Counter[int]:
-    """Return how many rows of a request wait, by the checkpoints that have held them back."""
+    """Return how many rows of a request wait, by the checkpoint that quarantined them."""
     held: Counter[int] = Counter()
     for batch in quarantine.chosen(request, [q.CHECKPOINT]):
         held.update(batch.column(0).to_pylist())

@@ -1,8 +1,8 @@
-"""A line: a fork of the pipeline inside its own folder, whose tables are shadows of the real ones.
+"""A backfill: a fork of the pipeline inside the pipeline's folder, whose tables are shadows of the real ones.
 
-Its checkpoints are ordinary ones of its own log. Nothing of the pipeline is written by them, and nothing waits for
-them. It reads the input by itself, with its own positions; each of its plans notes the pipeline's last checkpoint
-by then, all of whose input it reads or has read.
+Its checkpoints are ordinary ones in its own log. They write nothing of the pipeline, and nothing waits for them. It
+reads the input independently, with its own positions. Each of its plans notes the pipeline's last completed checkpoint,
+all of whose input it reads or has read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class OpenBackfill:
-    """A line, as a process works with it."""
+    """A backfill that is open in this process."""
 
     record: BackfillRecord
     live: Coordinator
@@ -89,20 +89,20 @@ class OpenBackfill:
         return self.record.name
 
     def head(self) -> Entry | None:
-        """Return the line's last completed checkpoint."""
+        """Return the backfill's last completed checkpoint."""
         return self.backfill.ledger.view().last_completed
 
     def progress(self) -> BackfillProgress:
-        """Return how far it has come."""
+        """Return how far it has replayed."""
         return backfill_progress(self.record, self.backfill.ledger)
 
     def is_stop_candidate(self, id: int) -> bool:
-        """Return whether a checkpoint of the pipeline is one that the line has to read up to."""
+        """Return whether the backfill can stop at this checkpoint of the pipeline."""
         step = self.backfill.next_step()
         return id == self.progress().rests_on or (isinstance(step, Replay) and id in step.ids)
 
     def lost_manual_edits(self) -> list[str]:
-        """Return what was changed by hand in checkpoints that it has replayed, if nobody has chosen to lose that."""
+        """Return the changes by hand in replayed checkpoints that no person has chosen to lose."""
         head, rests_on = self.head(), self.progress().rests_on
         drops = head.plan.drops if head is not None else []
         plans = RecordedPlans(self.live.ledger, self.record.origin).manual_edits()
@@ -113,12 +113,12 @@ class OpenBackfill:
         return without_shadow(self.live.graph)
 
     def has_noted_all(self) -> bool:
-        """Return whether its last checkpoint was planned after all that it is to read had been completed."""
+        """Return whether its last checkpoint was planned after all live checkpoints to be replayed had completed."""
         return self.backfill.has_read_all() and self.head() is not None
 
     def has_caught_up(self) -> bool:
-        """Return whether it has read all that the pipeline has read by now, or as of the checkpoint at which it is to
-        stop: by its log, and by each source's word."""
+        """Return whether it has read all input that the pipeline has read, or had read as of the checkpoint at which to
+        stop: according to its log, and to each source."""
         if not self.has_noted_all():
             return False
         base = self.backfill.until or self.live.ledger.view().last_completed
@@ -135,10 +135,10 @@ def begin(
     cuts: Cuts | None = None,
     drops_by_hand: bool = False,
 ) -> OpenBackfill:
-    """Begin a line from checkpoint `origin` of the pipeline (0: from the beginning), or continue with an existing one
-    of this name that began there. L1: pin, then check, then fork.
+    """Begin a backfill from checkpoint `origin` of the pipeline (0: from the beginning), or continue an existing one
+    with this name and origin. L1: pin, then check, then fork.
 
-    cuts: how it cuts its input; None: as it did, or its own. drops_by_hand: what was changed by hand since is lost.
+    cuts: how it cuts its input; None: as before, or "own". drops_by_hand: later changes by hand may be lost.
     """
     refuse_kind(live)
     check_name("backfill", name)
@@ -161,11 +161,11 @@ def begin(
     if cuts is not None and record.cuts != cuts:
         raise Rejected(
             f"backfill {name!r} of pipeline {ledger.pipeline!r} was begun with --cuts {record.cuts}, not {cuts}",
-            expected="the same way to cut its input for all of a backfill",
-            help="leave out --cuts to continue; or discard it, and begin another one",
+            expected="the same --cuts for all of a backfill",
+            help="omit --cuts to continue; or discard it, and begin another one",
             reason="NAME_TAKEN",
         )
-    if ledger.line_discarded(name) is not None:  # since it was looked at; then nobody else lets go of a pin made later
+    if ledger.line_discarded(name) is not None:  # just now: the discard may have missed a pin that was created later
         ledger.delete_pin(pin_owner(name))
     refuse_discarded(ledger, name)
     line = open_line(live, record, live_record.uid)
@@ -174,13 +174,13 @@ def begin(
         if record.origin:
             snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
             fork(inspect_snapshot(snapshot, line.backfill), line.backfill)
-        own_uid = line.backfill.ledger.start().uid
-        _seed(line, live_record.uid, own_uid)
+        backfill_uid = line.backfill.ledger.start().uid
+        _seed(line, live_record.uid, backfill_uid)
     return line
 
 
 def open_line(live: Coordinator, record: BackfillRecord, uid: str | None = None) -> OpenBackfill:
-    """Open a line that exists. uid: the pipeline's, if the caller has just read it."""
+    """Open an existing backfill. uid: the pipeline's, if the caller has just read it."""
     uid = uid or live.ledger.start().uid
     graph = _graph_of_shadows(live.graph, uid, record.name)
     options = live.place.options
@@ -189,7 +189,7 @@ def open_line(live: Coordinator, record: BackfillRecord, uid: str | None = None)
 
 
 def refuse_discarded(ledger: Ledger, name: str) -> None:
-    """Raise Rejected if the line has been discarded, or is being."""
+    """Raise Rejected if the backfill is discarded, or is being discarded."""
     discarded = ledger.line_discarded(name)
     if discarded is not None:
         raise Rejected(
@@ -202,8 +202,8 @@ def refuse_discarded(ledger: Ledger, name: str) -> None:
 
 @contextlib.contextmanager
 def reporting_discarded(ledger: Ledger, name: str) -> Iterator[None]:
-    """Raise Rejected instead of what the block raises if somebody has discarded the line meanwhile: its records go, and
-    whoever works on it sees half of them."""
+    """Replace an error of the block by Rejected if the backfill has been discarded, because a process that works on it
+    sees only some of its records."""
     try:
         yield
     except (Corrupt, Invalid):
@@ -212,21 +212,21 @@ def reporting_discarded(ledger: Ledger, name: str) -> Iterator[None]:
 
 
 def pin_owner(name: str) -> str:
-    """Return the owner of a line's pin."""
+    """Return the owner of a backfill's pin."""
     return f"line-{name}"
 
 
 class BackfillCoordinator(Coordinator):
-    """The control plane of a line. It tells nobody outside how far it has come: sources are the pipeline's."""
+    """The control plane of a backfill. It sends no notices to sources: these belong to the pipeline."""
 
     larger: int = 1
-    """How many times as much as the sources' bounds allow one checkpoint may read."""
+    """The factor by which one checkpoint may exceed the sources' bounds."""
 
     until: Entry | None = None
-    """The pipeline's checkpoint at which to stop, for a look. None: read all there is."""
+    """The pipeline's checkpoint at which to stop, for inspection. None: read all input."""
 
     drops_by_hand: bool = False
-    """A person has chosen that what was changed by hand since the line's origin is lost by its swap."""
+    """True if a person has chosen to lose the changes by hand since the backfill's origin."""
 
     def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: BackfillRecord) -> None:
         super().__init__(graph, ledger, live.settings, live.place)
@@ -234,7 +234,7 @@ class BackfillCoordinator(Coordinator):
         self._record = record
         self._recorded = RecordedPlans(live.ledger, record.origin)
         self._synced: set[int] = set()
-        """The live checkpoints whose decisions were made durable by now."""
+        """The live checkpoints whose decisions are known to be durable."""
 
     @property
     def subject(self) -> str:
@@ -248,12 +248,12 @@ class BackfillCoordinator(Coordinator):
 
     @property
     def resuming(self) -> str:
-        """See PipelineContext. To run it again resumes it."""
+        """See PipelineContext. Running it again resumes it."""
         return f"tidegate backfill MODULE:PIPELINE --name {self._record.name}"
 
     @property
     def finishes(self) -> bool:
-        """See PipelineContext. The pipeline does, after the swap: until then its own checkpoints are still to come."""
+        """See PipelineContext. Only the pipeline itself finishes, after the swap."""
         return False
 
     @property
@@ -263,7 +263,7 @@ class BackfillCoordinator(Coordinator):
 
     @property
     def limits_jobs(self) -> bool:
-        """See PipelineContext. Nothing waits for a line, and its checkpoints may be many times as large."""
+        """See PipelineContext. Nothing waits for a backfill, and its checkpoints may be many times as large."""
         return False
 
     def source_context(self, name: str) -> SourceContext:
@@ -277,34 +277,43 @@ class BackfillCoordinator(Coordinator):
         )
 
     def decided_beginning(self, source: str, behind: int) -> Beginning | None:
-        """See PipelineContext. What the pipeline did not read before the line's origin begins where it began there:
-        else a source that begins "now" would leave out all that the pipeline has read."""
-        own = super().decided_beginning(source, behind)
-        if own is not None:
-            return own
+        """See PipelineContext. A source that the pipeline had not read before the backfill's origin begins where the
+        pipeline began to read it. Otherwise a source that begins "now" would skip all input that the pipeline has
+        read."""
+        own_beginning = super().decided_beginning(source, behind)
+        if own_beginning is not None:
+            return own_beginning
         decided, recorded = self._live.ledger.beginning(source, self._record.origin), self._recorded
         if decided is None or recorded.missing() is not None:
             return decided
-        # Where the pipeline has begun to read: somebody may have accepted that the source leads elsewhere before.
-        ranges = [plan.sources[source] for plan in recorded.counting() if source in plan.sources]
-        read = next((part.start for part in ranges if not part.empty), ranges[-1].end if ranges else None)
-        return decided if read is None else msgspec.structs.replace(decided, at=read)
+        # The pipeline may have begun elsewhere than decided, if a person accepted another system for the source.
+        position = None
+        for plan in recorded.counting():
+            part = plan.sources.get(source)
+            if part is None:
+                continue
+            if not part.empty:
+                position = part.start
+                break
+            position = part.end
+        return decided if position is None else msgspec.structs.replace(decided, at=position)
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
-        """L2: return what is left to replay, if anything."""
-        progress = backfill_progress(self._record, self.ledger)  # first: the live log must not be the older of the two
+        """L2: return the next step: the live checkpoints to replay, if any."""
+        progress = backfill_progress(self._record, self.ledger)  # before the live log, which must not be the older one
         view = view_from(self._live.ledger, progress)
         return on_replay(view, progress, *find_rollbacks(self._live.ledger))
 
     def refuse(self) -> Replay | CaughtUp:
-        """Return the next step, or raise Rejected if the line is discarded or rests on what no longer counts."""
+        """Return the next step. Raise Rejected if the backfill is discarded, or rests on a checkpoint that no longer
+        counts."""
         name, ledger = self._record.name, self._live.ledger
         refuse_discarded(ledger, name)
         step = self.next_step()
         if isinstance(step, Swapped):
             raise Rejected(
                 f"backfill {name!r} of pipeline {ledger.pipeline!r} was swapped in by entry {step.id}",
-                expected="a backfill that is not over",
+                expected="a backfill that has not ended",
                 help=f"to end it: tidegate backfill MODULE:PIPELINE --discard {name}",
                 reason="LINE_SWAPPED",
             )
@@ -332,25 +341,31 @@ class BackfillCoordinator(Coordinator):
         options: CheckpointOptions,
         looked: publish.Report | None,
     ) -> Plan:
-        """Note what the pipeline has completed by now: the sources are asked after that."""
+        """Plan a checkpoint that notes the pipeline's completed checkpoints. The sources are asked after these are
+        read."""
         step = self.refuse()
         if self.repeats_cuts and (missing := self._recorded.missing()) is not None:
             raise self._continuation_error(missing)
         below = view.get(answer.base)
         base = below.plan if below is not None else None
-        ids = [id for id in step.ids if self._should_replay(id)] if isinstance(step, Replay) else []
-        rests_on = base.replays[-1:] if base is not None else ()
-        reached = rests_on[0] if rests_on else self._record.origin
-        plans = self._recorded.between(reached, max(ids, default=0))
+        pending = [id for id in step.ids if self._should_replay(id)] if isinstance(step, Replay) else []
+        last_replayed = list(base.replays[-1:]) if base is not None else []
+        reached = last_replayed[0] if last_replayed else self._record.origin
+        plans = self._recorded.between(reached, max(pending, default=0))
         cut = self._cut(plans, base) if plans else None
-        # With recorded cuts it names nothing that it does not repeat: live may have gone back behind `ids` meanwhile.
-        noted = list(rests_on) if self.repeats_cuts else ids or list(rests_on)
-        replays = list(cut.ids) if cut is not None else noted
-        for id in {*ids, *replays} - self._synced:
+        covered = [plan for plan in plans if cut is not None and plan.id in cut.ids]
+        if cut is not None:
+            replays = list(cut.ids)
+        elif self.repeats_cuts:
+            # It names nothing that it does not repeat: live may have rolled back the pending ones since.
+            replays = last_replayed
+        else:
+            replays = pending or last_replayed
+        for id in {*pending, *replays} - self._synced:
             self._live.ledger.sync_decision(id)  # W2
             self._synced.add(id)
         if self.repeats_cuts:
-            options = self._repeating(options, [plan for plan in plans if cut is not None and plan.id in cut.ids])
+            options = self._repeating(options, covered)
         plan = super()._plan(answer, view, run, kind, wanted, options, looked)
         if self.repeats_cuts and cut is not None:
             clock = cut.clock
@@ -359,72 +374,73 @@ class BackfillCoordinator(Coordinator):
         else:
             until = self.until.id if self.until is not None else None
             clock = self._recorded.clock(plan, base, self.graph, self.source_context, until)
-        by_hand = [plan.id for plan in plans if plan.is_by_hand and cut is not None and plan.id in cut.ids]
-        drops = [*(base.drops if base is not None else ()), *by_hand]
+        drops = list(base.drops) if base is not None else []
+        drops += [plan.id for plan in covered if plan.is_by_hand]
         return msgspec.structs.replace(plan, clock=clock, replays=replays, drops=drops)
 
     @property
     def repeats_cuts(self) -> bool:
-        """True: each of its checkpoints has the ranges that a checkpoint of the pipeline has recorded."""
+        """True if each of its checkpoints has the recorded ranges of a checkpoint of the pipeline."""
         return self._record.cuts == "recorded"
 
     def _cut(self, plans: Sequence[Plan], base: Plan | None) -> ReplayCut:
         """L2: return which live checkpoints the next one covers. Raise Rejected at a change by hand."""
         cut = on_cut(plans, base, recorded=self.repeats_cuts, drops=self.drops_by_hand)
         if isinstance(cut, ChangedByHand):
-            changes = [each for plan in plans if plan.id in cut.ids for each in list_manual_edits([plan])]
+            head = (
+                f"backfill {self._record.name!r} of pipeline {self._live.ledger.pipeline!r} has reached changes that "
+                "were made by hand, and cannot repeat them:"
+            )
+            changes = list_manual_edits([plan for plan in plans if plan.id in cut.ids])
             raise Rejected(
-                "\n    ".join(
-                    [
-                        f"backfill {self._record.name!r} of pipeline {self._live.ledger.pipeline!r} comes to what "
-                        "was changed by hand, and cannot do that again:",
-                        *changes,
-                    ]
-                ),
-                expected="a choice: the swap would lose it",
-                help="to lose it: --drop-by-hand. Else discard the backfill, and begin after it",
+                "\n    ".join([head, *changes]),
+                expected="a choice: the swap would lose them",
+                help="to lose them: --drop-by-hand. Otherwise discard the backfill, and begin after them",
                 reason="CHANGED_BY_HAND",
             )
         return cut
 
     def _repeating(self, options: CheckpointOptions, plans: Sequence[Plan]) -> CheckpointOptions:
-        """Return the options of a checkpoint that reads what the live one has read; nothing, if there is none."""
+        """Return the options of a checkpoint that reads the same input as the live one among these, or nothing."""
         repeated = next((plan for plan in plans if not plan.is_by_hand), None)
         if repeated is None:
             return replace(options, standing=True)
         for blob in sorted(side_files_of(repeated), key=lambda blob: blob.path):
             self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
-        requests = {gate: self._live.ledger.requests(gate) for gate in self._record.in_place}
-        in_place = {
-            gate: [each for each in requests[gate] if each.number in numbers]
-            for gate, numbers in self._record.in_place.items()
-        }
+        in_place = {}
+        for gate, numbers in self._record.in_place.items():
+            requests = self._live.ledger.requests(gate)
+            in_place[gate] = [request for request in requests if request.number in numbers]
         quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin, in_place)
         return replace(options, repeats=repeated, quarantine=quarantine)
 
     def has_no_new_input(self, plan: Plan, view: View) -> bool:
-        """See Coordinator. A live checkpoint without input is repeated as well: time has passed in it."""
+        """See Coordinator. A live checkpoint without input is repeated as well, because time passes in it."""
+        if not super().has_no_new_input(plan, view):
+            return False
         base = view.get(plan.base)
-        before = base.plan.replays if base is not None else []
-        return super().has_no_new_input(plan, view) and (not self.repeats_cuts or plan.replays == before)
+        base_replays = base.plan.replays if base is not None else []
+        return not self.repeats_cuts or plan.replays == base_replays
 
     def _carry_approvals(self, undecided: Undecided) -> bool:
-        """See Coordinator. What a person has approved in the pipeline is approved if nothing about it is different."""
+        """See Coordinator. A person's approval in the pipeline carries over to identical rows and rules."""
         entry, name = self.ledger.entry(undecided.id), self._live.ledger.pipeline
+        if entry is None:
+            return False
         answered = False
-        for holding in undecided.holding if entry is not None else ():
-            assert entry is not None
+        for holding in undecided.holding:
             carried = carried_answer(self._live.ledger, entry, holding)
             if carried is not None:
                 id, answer = carried
-                said = f": {answer.note}" if answer.note else ""
-                note = f"the same rows as in checkpoint {id} of pipeline {name}{said}"[:1000]
-                approvals.carry(self.ledger, undecided.id, holding, by=answer.by, note=note)
+                note = f"the same rows as in checkpoint {id} of pipeline {name}"
+                if answer.note:
+                    note += f": {answer.note}"
+                approvals.carry(self.ledger, undecided.id, holding, by=answer.by, note=note[:1000])
                 answered = True
         return answered
 
     def has_read_all(self) -> bool:
-        """Return whether its checkpoints have noted all that they are to read: nothing is left, or nothing of that."""
+        """Return whether its plans have noted all live checkpoints that they are to replay."""
         step = self.refuse()
         return isinstance(step, CaughtUp) or not any(map(self._should_replay, step.ids))
 
@@ -440,7 +456,8 @@ class BackfillCoordinator(Coordinator):
 
 @dataclass(frozen=True)
 class ChainedBlobs:
-    """Side files of a line and of its pipeline: whose a position is, it does not say. New ones are the line's."""
+    """The side files of a backfill and of its pipeline, since positions may refer to either. New ones are the
+    backfill's."""
 
     backfill: Ledger
     live: Ledger
@@ -449,26 +466,26 @@ class ChainedBlobs:
         return self.backfill.put_blob(data)
 
     def get_blob(self, blob: Blob) -> bytes:
-        there = self.backfill if self.backfill.store.read(blob.path) is not None else self.live
-        return there.get_blob(blob)
+        ledger = self.backfill if self.backfill.store.read(blob.path) is not None else self.live
+        return ledger.get_blob(blob)
 
 
 def lagging_sources(line: OpenBackfill, head: Entry | None, base: Entry | None) -> Iterator[str]:
-    """Yield the sources of which the pipeline has read more, as of `base`, than the line as of `head`."""
-    ours, theirs = planned_ranges(head), planned_ranges(base)
+    """Yield the sources from which the pipeline has read more, as of `base`, than the backfill as of `head`."""
+    backfill_ranges, live_ranges = planned_ranges(head), planned_ranges(base)
     sources = line.live.graph.sources
-    for name, part in theirs.items():
+    blobs = ChainedBlobs(line.backfill.ledger, line.live.ledger)
+    for name, live_range in live_ranges.items():
         if name not in sources:
             continue
-        context = SourceContext(
-            line.live.graph.name, name, line.live.place, ChainedBlobs(line.backfill.ledger, line.live.ledger)
-        )
-        if not sources[name].source.covers(ours[name].end if name in ours else None, part.end, context):
+        context = SourceContext(line.live.graph.name, name, line.live.place, blobs)
+        backfill_end = backfill_ranges[name].end if name in backfill_ranges else None
+        if not sources[name].source.covers(backfill_end, live_range.end, context):
             yield name
 
 
 def find_missing_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
-    """Yield what cannot be read again of what the pipeline has read since a checkpoint."""
+    """Yield the input that the pipeline has read since a checkpoint, and that cannot be read again."""
     last = live.ledger.view().last_completed
     starts, ends = planned_ranges(line_origin), planned_ranges(last)
     for name, sourcing in live.graph.sources.items():
@@ -480,12 +497,13 @@ def find_missing_inputs(line_origin: Entry | None, live: Coordinator) -> Iterato
 
 
 def without_shadow(graph: Graph) -> list[str]:
-    """Return the sinks whose targets a backfill leaves as they are: no table of theirs can be put beside them."""
+    """Return the sinks whose targets a backfill does not change, because they cannot have a shadow table."""
     return [name for name, sinking in graph.sinks.items() if sinking.sink.shadow("") is None]
 
 
 def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[TableChange]]:
-    """Return the checkpoint, and the way back of every table to it; for 0, to before the pipeline's first rows."""
+    """Return the checkpoint, and the change that restores each table to it; for 0, to before the pipeline's first
+    rows."""
     view = live.ledger.view(reach=origin or None)
     target = live.real_entry(origin) if origin else None
     base = view.last_completed
@@ -505,13 +523,13 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
 
 
 def refuse_origin(ledger: Ledger, origin: int) -> None:
-    """Raise Rejected if no backfill can begin after this checkpoint. 0, the beginning, is always one."""
+    """Raise Rejected if no backfill can begin after this checkpoint. 0, the beginning, is always possible."""
     if not origin:
         return
     decision = ledger.decision(origin)
     if decision is None or decision.manifest is None:
         raise Rejected(
-            f"checkpoint {origin} of pipeline {ledger.pipeline!r} is not there, or was not completed",
+            f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not exist, or was not completed",
             expected="a completed checkpoint that is retained, or the beginning",
             help=f"`tidegate list {ledger.pipeline}` shows the choices; to compute everything again: --from beginning",
             reason="NO_SUCH_CHECKPOINT",
@@ -519,8 +537,8 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
     undone = rolled_back_by(origin, ledger.rollbacks())
     if undone is not None:
         raise Rejected(
-            f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not count any more: entry {undone} has gone "
-            "back behind it",
+            f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not count any more: entry {undone} has undone "
+            "it",
             expected="a checkpoint that counts, or the beginning",
             help=f"begin at one before it, or after entry {undone}: `tidegate list {ledger.pipeline}` shows the "
             "choices",
@@ -529,11 +547,11 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
 
 
 def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> BackfillRecord:
-    """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
+    """Pin the checkpoint that the backfill begins with, check that it is retained, and return the backfill's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
     decision = ledger.decision(pinned) if pinned else None
-    refuse_origin(ledger, origin)  # again: it may have been retired or gone back behind since `begin` looked
+    refuse_origin(ledger, origin)  # again: it may have been retired or undone since `begin` checked it
     if decision is not None and decision.manifest is not None:
         pin = Pin(
             **stamp(seams.new_id()),
@@ -548,14 +566,12 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
         if existing.entry != pinned:
             raise Rejected(
                 f"backfill {name!r} of pipeline {ledger.pipeline!r} was to begin at checkpoint {existing.entry} before",
-                expected="a name for each backfill",
-                help=f"choose another name; --discard {name} lets go of that one",
+                expected="a new name for each backfill",
+                help=f"choose another name; --discard {name} discards that one",
                 reason="NAME_TAKEN",
             )
-        if origin and not ledger.is_retained(origin):  # the pin stays: another process may have begun the line by it
-            raise _claimed(
-                ledger, origin, f"choose another one, and another name; --discard {name} lets go of this one"
-            )
+        if origin and not ledger.is_retained(origin):  # the pin stays: another process may have begun with it
+            raise _claimed(ledger, origin, f"choose another one, and another name; --discard {name} discards this one")
         if cuts == "recorded":
             _refuse_retired(ledger, origin, name)
     return BackfillRecord(
@@ -572,28 +588,33 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
 
 
 def _refuse_retired(ledger: Ledger, origin: int, name: str) -> None:
-    """Raise Rejected if not every checkpoint since the origin is retained: one may have been retired between the look
-    at what they had recorded and the pin. From the pin on none is."""
+    """Raise Rejected if not every checkpoint since the origin is retained: one may have been retired between the first
+    check and the pin. The pin spares them from then on."""
     recorded = RecordedPlans(ledger, origin)
-    missing = recorded.missing()
-    claimed = [plan.id for plan in recorded.counting() if not ledger.is_retained(plan.id)]
-    if missing is None and not claimed:
+    problem = recorded.missing()
+    claimed = [str(plan.id) for plan in recorded.counting() if not ledger.is_retained(plan.id)]
+    if problem is None and claimed:
+        problem = f"checkpoint {', '.join(claimed)} is claimed by retention"
+    if problem is None:
         return
-    what = missing or f"checkpoint {', '.join(map(str, claimed))} is claimed by retention"
     raise Rejected(
-        f"pipeline {ledger.pipeline!r} cannot be backfilled: {what}: its recorded ranges are not known any more",
-        expected="every checkpoint since it begins, retained, for --cuts recorded",
-        help="begin after a later one, or with --cuts own, under another name; to let go of this one: "
+        f"pipeline {ledger.pipeline!r} cannot be backfilled: {problem}: its recorded ranges are not known any more",
+        expected="every checkpoint since its origin, retained, for --cuts recorded",
+        help="begin after a later one, or with --cuts own, under another name; to discard this one: "
         f"tidegate backfill MODULE:PIPELINE --discard {name}",
         reason="RETIRED",
     )
 
 
 def _in_place(live: Coordinator) -> dict[str, list[int]]:
-    """Return, by gate, the requests whose rows are to be let out where they were held back."""
-    gates = [gated.name for gated in live.graph.gates if gated.quarantine]
-    found = {gate: [request.number for request in requests_in_place(live.ledger, gate)] for gate in gates}
-    return {gate: numbers for gate, numbers in found.items() if numbers}
+    """Return, by gate, the requests whose rows are to be released in place."""
+    requests = {}
+    for gated in live.graph.gates:
+        if gated.quarantine:
+            numbers = [request.number for request in requests_in_place(live.ledger, gated.name)]
+            if numbers:
+                requests[gated.name] = numbers
+    return requests
 
 
 def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:
@@ -606,14 +627,15 @@ def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:
 
 
 def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> list[str]:
-    """Return why no line can begin at checkpoint `origin`. Empty: it can."""
+    """Return why no backfill can begin at checkpoint `origin`, or an empty list."""
     if live.ledger.view().last_completed is None:
         return [_NOTHING_COMPLETED]
     target, changes = changes_since(live, origin)
     recorded = RecordedPlans(live.ledger, origin)
     problems = list(_moved_sources(live, origin)) or list(_unfit_origin(live, origin, cuts))
     problems += find_missing_inputs(target, live)
-    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    for change in changes:
+        problems += [f"table {change.table!r}: {problem}" for problem in change.way.problems]
     if cuts == "recorded":
         problems += recorded.problems(live.graph.sources)
         problems += _lost_inputs(live, recorded)
@@ -623,21 +645,21 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
 
 
 def _moved_sources(live: Coordinator, origin: int) -> Iterator[str]:
-    """Yield the sources that checkpoint `origin` knows by names that the code no longer has, since they were moved or
-    dropped after it."""
+    """Yield the sources of checkpoint `origin` that the code no longer has under those names, because they were moved
+    or dropped after it."""
     base = live.ledger.entry(origin) if origin else None
     missing = planned_ranges(base).keys() - live.graph.sources.keys()
     for change in source_changes(live.ledger.view(), base):
         if change.name in missing and change.position is None:
-            what = f"moved to {change.to!r}" if change.to is not None else "dropped"
+            action = f"moved to {change.to!r}" if change.to is not None else "dropped"
             yield (
-                f"source {change.name!r} was {what} after checkpoint {origin}, which knows it by that name; the "
-                "code does not: begin at a checkpoint that was made since, or from the beginning"
+                f"source {change.name!r} was {action} after checkpoint {origin}, which has it under that name; the "
+                "code does not: begin at a later checkpoint, or from the beginning"
             )
 
 
 def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
-    """Yield why no line can continue from checkpoint `origin` with this code: what would refuse one that has begun."""
+    """Yield why a backfill cannot continue from checkpoint `origin` with this code."""
     if not origin:
         return
     decision = live.ledger.decision(origin)
@@ -652,7 +674,7 @@ def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
 
 
 def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
-    """Yield what operators and gates have looked up beside their streams, and a repeated checkpoint could not."""
+    """Yield the additional inputs of operators and gates that a repeated checkpoint could no longer read."""
     fixed: dict[str, dict[int, Payload]] = {}
     for plan in recorded.counting():
         if not plan.is_by_hand:
@@ -663,22 +685,22 @@ def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
             unpacked = {id: live.ledger.unpack(payload) for id, payload in fixed[stage.name].items()}
             context = SourceContext(live.graph.name, stage.name, live.place, ReadOnlyBlobs(live.ledger))
             if isinstance(stage, GateNode):
-                what, problems = "gate", stage.gate.lost_inputs(unpacked, context)
+                kind, problems = "gate", stage.gate.lost_inputs(unpacked, context)
             else:
-                what, problems = "operator", stage.spec.inputs.lost_versions(unpacked, context)
+                kind, problems = "operator", stage.spec.inputs.lost_versions(unpacked, context)
             for problem in problems:
-                yield f"{what} {stage.name!r}: {problem}"
+                yield f"{kind} {stage.name!r}: {problem}"
 
 
 def list_manual_edits(plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield, for each checkpoint in which a person has changed a state, what and who."""
+    """Describe each checkpoint in which a person has changed a state."""
     for plan in plans:
         change = plan.by_hand
         if change is None:
-            yield f"checkpoint {plan.id} was made by hand, by run {plan.run}, and no replay does that again"
+            yield f"checkpoint {plan.id} was made by hand, by run {plan.run}, which no replay repeats"
             continue
-        what = "edited the state of" if change.action == "edit" else "given history to"
-        yield f"in checkpoint {plan.id} {change.by} has {what} operator {change.operator!r}: no replay does that again"
+        action = "edited the state of" if change.action == "edit" else "loaded history into"
+        yield f"in checkpoint {plan.id} {change.by} {action} operator {change.operator!r}, which no replay repeats"
 
 
 def _refuse_unless_repeatable(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> None:
@@ -693,60 +715,66 @@ def _refuse_unless_repeatable(live: Coordinator, origin: int, cuts: Cuts, *, dro
 
 
 def cannot_backfill(pipeline: str, problems: Sequence[str]) -> Rejected:
-    """Return the refusal of a backfill, with all that stands in its way."""
-    nothing_yet = list(problems) == [_NOTHING_COMPLETED]
+    """Return the refusal of a backfill, with all reasons."""
+    expected, help = _EXPECTED, _WAYS_OUT
+    if list(problems) == [_NOTHING_COMPLETED]:
+        expected = "a pipeline that has completed a checkpoint"
+        help = "let it complete one: input that it has not read yet, it reads with today's code"
     return Rejected(
         "\n    ".join([f"pipeline {pipeline!r} cannot be backfilled:", *problems]),
-        expected="a pipeline that has completed a checkpoint" if nothing_yet else _EXPECTED,
-        help="let it complete one: what it has not read yet, it reads with today's code" if nothing_yet else _WAYS_OUT,
+        expected=expected,
+        help=help,
         reason="CANNOT_BACKFILL",
     )
 
 
-_NOTHING_COMPLETED = "it has completed no checkpoint yet: there is nothing to compute again"
+_NOTHING_COMPLETED = "it has completed no checkpoint yet: it has nothing to compute again"
 _EXPECTED = (
-    "all input since then, and tables that can return to what they were; for --cuts recorded, checkpoints that are "
-    "retained, and the versions of tables that they have looked up; and nothing that was changed by hand"
+    "all input since then, and tables that can return to an earlier version; for --cuts recorded, checkpoints that are "
+    "retained, and the versions of tables that they have looked up; and no changes by hand"
 )
 _WAYS_OUT = (
-    "begin elsewhere, put the input back, or give sources that read it from where it is now; where checkpoints are not "
-    "retained, or versions of a table that is looked up are gone, use --cuts own, which looks it up as it is now; to "
-    "lose what was changed by hand, --drop-by-hand"
+    "begin elsewhere, put the input back, or use sources that read it from its present place; where checkpoints are "
+    "not retained, or versions of a looked-up table are missing, use --cuts own, which looks up its present version; "
+    "to lose changes by hand, use --drop-by-hand"
 )
 
 
 def _lowest_completed(ledger: Ledger) -> int:
-    """Return the lowest completed entry that is left; 0: there is none."""
-    decisions = ((id, ledger.decision(id)) for id in ledger.ids())
-    return next((id for id, decision in decisions if decision is not None and decision.manifest is not None), 0)
+    """Return the lowest completed entry that still exists, or 0."""
+    for id in ledger.ids():
+        decision = ledger.decision(id)
+        if decision is not None and decision.manifest is not None:
+            return id
+    return 0
 
 
-def _seed(line: OpenBackfill, uid: str, own_uid: str) -> None:
-    """Make the shadows of the tables that exist, before the line's first checkpoint."""
+def _seed(line: OpenBackfill, uid: str, backfill_uid: str) -> None:
+    """Create the shadows of the existing tables, before the backfill's first checkpoint."""
     _, changes = changes_since(line.live, line.record.origin)
     since = {change.table: change.way.target_version for change in changes}
-    contexts, own = (
-        line.live.contexts(line.backfill.graph.sinks, uid),
-        line.backfill.contexts(line.backfill.graph.sinks, own_uid),
-    )
-    for name, sinking in line.backfill.graph.sinks.items():
-        line.live.graph.sinks[name].sink.create_shadow(sinking.sink, since.get(name), contexts[name], own[name])
+    sinks = line.backfill.graph.sinks
+    live_contexts = line.live.contexts(sinks, uid)
+    backfill_contexts = line.backfill.contexts(sinks, backfill_uid)
+    for name, sinking in sinks.items():
+        real = line.live.graph.sinks[name].sink
+        real.create_shadow(sinking.sink, since.get(name), live_contexts[name], backfill_contexts[name])
 
 
 def refuse_kind(live: Coordinator) -> None:
-    """Raise Invalid for a pipeline that is computed again in another way, or not at all."""
+    """Raise Invalid for a pipeline that cannot be backfilled, because of its kind or mode."""
     name = live.graph.name
     if live.graph.by_interval:
         raise Invalid(
             f"pipeline {name!r} reads by data interval: each interval can be computed again by itself",
-            expected="a pipeline that reads whatever is new",
+            expected="a pipeline that reads all new input",
             help="`airflow backfill create` with reprocessing, or `tidegate run MODULE:PIPELINE --interval … "
             "--reprocess`",
             reason="BY_INTERVAL",
         )
     if live.settings.record().get("mode", MODES[0]) != MODES[0]:
         raise Invalid(
-            f"pipeline {name!r} runs at least once: which of a table's rows were there as of a checkpoint is not known",
+            f"pipeline {name!r} runs at least once: the rows of its tables as of a checkpoint are not known",
             expected="mode exactly_once",
             help='set mode = "exactly_once", or compute into new tables with a fork',
             reason="AT_LEAST_ONCE",
@@ -754,19 +782,19 @@ def refuse_kind(live: Coordinator) -> None:
 
 
 def _refuse_second_backfill(ledger: Ledger, name: str) -> None:
-    """Refuse to begin a second backfill. If two begin at the same moment, both are there, and each can continue: a
-    backfill reads past the swap of another one."""
-    others = [line.name for line in ledger.lines() if line.name != name]
-    if others and ledger.line(name) is None:
+    """Refuse to begin a second backfill. If two begin at the same moment, both exist, and each can continue: a backfill
+    reads past the swap of another one."""
+    existing = [line.name for line in ledger.lines() if line.name != name]
+    if existing and ledger.line(name) is None:
         raise Rejected(
-            f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(others)}",
+            f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(existing)}",
             expected="one backfill at a time",
-            help=f"swap it in or discard it first: tidegate backfill MODULE:PIPELINE --discard {others[0]}",
+            help=f"swap it in or discard it first: tidegate backfill MODULE:PIPELINE --discard {existing[0]}",
             reason="BACKFILL_IN_PROGRESS",
         )
     if ledger.line(name) is None and ledger.line_discarded(name) is not None:
         raise Rejected(
-            f"backfill {name!r} of pipeline {ledger.pipeline!r} is over",
+            f"backfill {name!r} of pipeline {ledger.pipeline!r} has ended",
             expected="a name that no backfill has had",
             help="choose another name",
             reason="NAME_TAKEN",

@@ -1,4 +1,4 @@
-"""What the pipeline has recorded of the checkpoints that a line replays: how far each had read, and by which clock."""
+"""The pipeline's recorded plans that a backfill replays: how far each checkpoint had read, and its clock."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Ends = Mapping[str, "Json | None"]
 
 @dataclass
 class RecordedPlans:
-    """The plans of the live checkpoints above a line's origin."""
+    """The plans of the live checkpoints above a backfill's origin."""
 
     ledger: Ledger
     origin: int
     _chain: list[Plan] = field(default_factory=list, init=False)
-    """What counted when it was last looked at, ascending."""
+    """The plans that counted as of `_last`, ascending."""
     _missing: str | None = field(default=None, init=False)
-    """Why that does not go down to the origin, if it does not."""
+    """Why the chain does not reach down to the origin, or None if it does."""
     _last: int = field(default=0, init=False)
-    """The last live checkpoint then."""
+    """The last live checkpoint when the chain was read."""
     _passed: int = field(default=0, init=False)
-    """The last one that was found behind a plan of the line: the next plan is not before it."""
+    """The live checkpoint that the backfill's last plan had reached: the next plan is not before it."""
 
     def counting(self) -> list[Plan]:
-        """Return those whose input counts and that are retained, ascending: the last one, what it rests on, and so on.
-        Below one that is not retained nothing is known."""
+        """Return the retained plans whose input counts, ascending: the last one, the one that it rests on, and so on.
+        Below a plan that is not retained, nothing is known."""
         last = self.ledger.view().last_completed
         if last is not None and last.id != self._last:
             self._collect_live_below(last.plan)
@@ -48,43 +48,46 @@ class RecordedPlans:
         return self._chain
 
     def between(self, after: int, until: int) -> list[Plan]:
-        """Return those of `counting` with ids in this range, without the first."""
+        """Return the plans of `counting` with ids after `after`, up to `until`."""
         plans = self.counting()
         return plans[bisect_right(plans, after, key=_id) : bisect_right(plans, until, key=_id)]
 
     def _collect_live_below(self, above: Plan | None) -> None:
-        """Find what counts as of a checkpoint. Of what counted before, the part that it stands on is known."""
-        known = {plan.id: place for place, plan in enumerate(self._chain)}
-        new, missing = list[Plan](), None
-        while above is not None and above.id > self.origin and above.id not in known:
+        """Find the plans that count as of a checkpoint, down to one that the chain already contains."""
+        index_by_id = {plan.id: index for index, plan in enumerate(self._chain)}
+        new: list[Plan] = []
+        missing = None
+        while above is not None and above.id > self.origin and above.id not in index_by_id:
             if above.kind == "fork":
-                missing = "what the pipeline that it was forked from had read is not in its log"
+                missing = "the input of the pipeline that it was forked from is not in its log"
                 break
             rollback = above.rollback
             if rollback is None:
                 new.append(above)
-            # As to input a swap undoes nothing: it stands on the checkpoints in whose place it comes.
+            # For input, a swap undoes nothing: it rests on the checkpoints that it replaces.
             id = rollback.target if rollback is not None and rollback.line is None else above.base
             below = self.ledger.plan(id) if id else None
             if id is not None and id > self.origin and below is None:
                 missing = f"checkpoint {id}, on which {above.id} rests, is not retained"
                 break
             above = below
-        reaches_known = missing is None and above is not None and above.id in known
-        under = self._chain[: known[above.id] + 1] if above is not None and reaches_known else []
-        self._chain, self._missing = [*under, *reversed(new)], self._missing if reaches_known else missing
+        if missing is None and above is not None and above.id in index_by_id:
+            # The rest of the chain is unchanged, and so is the reason why it may not reach the origin.
+            self._chain = [*self._chain[: index_by_id[above.id] + 1], *reversed(new)]
+        else:
+            self._chain, self._missing = new[::-1], missing
 
     def missing(self) -> str | None:
-        """Return why not all of them are known down to the origin. None: they are."""
+        """Return why the plans do not reach down to the origin, or None if they do."""
         self.counting()
         return self._missing
 
     def manual_edits(self) -> list[Plan]:
-        """Return those in which a person has changed the state of an operator."""
+        """Return the plans with which a person changed the state of an operator."""
         return [plan for plan in self.counting() if plan.is_by_hand]
 
     def problems(self, sources: Iterable[str]) -> Iterator[str]:
-        """Yield why the live checkpoints cannot be replayed one by one, with the ranges that they have recorded."""
+        """Yield why the live checkpoints cannot be replayed one by one, with their recorded ranges."""
         plans = self.counting()
         if self._missing is not None:
             yield f"{self._missing}: its recorded ranges are not known any more"
@@ -98,8 +101,8 @@ class RecordedPlans:
                         yield f"checkpoint {plan.id} has read source {name!r}, which the code does not have"
                 elif name in read and part.start != read[name]:
                     yield (
-                        f"checkpoint {plan.id} has read source {name!r} from elsewhere than the one before it had read "
-                        "to: a source was moved between them, or another backfill was swapped in"
+                        f"checkpoint {plan.id} begins source {name!r} elsewhere than where the one before it ended: "
+                        "the source was moved between them, or another backfill was swapped in"
                     )
                 read[name] = part.end
 
@@ -111,27 +114,30 @@ class RecordedPlans:
         context_of: Callable[[str], SourceContext],
         until: int | None,
     ) -> str:
-        """Return the clock of a line's plan: that of the last live checkpoint whose input it reads, as the sources tell
-        by their positions. If it has read more than any live checkpoint, it is now.
+        """Return the clock of a backfill's plan: that of the last live checkpoint whose input it reads, by the sources'
+        positions. If it reads more than any live checkpoint, its own creation time.
 
-        base: the line's plan that it rests on. until: the live checkpoint up to which the line is to read; None: all.
+        base: the backfill's plan that it rests on. until: the live checkpoint up to which the backfill reads; None:
+        all.
         """
         plans = self.counting()
-        wanted = bisect_right(plans, until, key=_id) if until is not None else len(plans)
-        if not wanted:
+        if until is not None:
+            plans = plans[: bisect_right(plans, until, key=_id)]
+        if not plans:
             return clock_of_replay(plan.created, base)
-        reaches = _Coverage(graph, context_of)
-        last, ends = plans[wanted - 1], _ends(plan)
-        if reaches(ends, _ends(last)):
-            return clock_of_replay(last.time if reaches(_ends(last), ends) else plan.created, base)
-        ahead = plans[bisect_left(plans, self._passed, key=_id) : wanted]
-        reached = next((place for place, each in enumerate(ahead) if reaches(_ends(each), ends)), None)
-        if reached is None:  # its sources cannot tell
+        covers = _Coverage(graph, context_of)
+        last, ends = plans[-1], _ends(plan)
+        if covers(ends, _ends(last)):
+            reads_no_more = covers(_ends(last), ends)
+            return clock_of_replay(last.time if reads_no_more else plan.created, base)
+        candidates = plans[bisect_left(plans, self._passed, key=_id) :]
+        reached = next((index for index, live in enumerate(candidates) if covers(_ends(live), ends)), None)
+        if reached is None:  # the sources cannot compare these positions
             return clock_of_replay(last.time, base)
-        while reached + 1 < len(ahead) and reaches(ends, _ends(ahead[reached + 1])):
-            reached += 1  # nothing was new in that one
-        self._passed = ahead[reached].id
-        return clock_of_replay(ahead[reached].time, base)
+        while reached + 1 < len(candidates) and covers(ends, _ends(candidates[reached + 1])):
+            reached += 1  # that checkpoint had no new input
+        self._passed = candidates[reached].id
+        return clock_of_replay(candidates[reached].time, base)
 
 
 def _id(plan: Plan) -> int:
@@ -143,7 +149,7 @@ def _ends(plan: Plan | None) -> Ends:
 
 
 def side_files_of(plan: Plan) -> set[Blob]:
-    """Return the side files that the plan of a checkpoint names, of which another ledger needs copies to repeat it."""
+    """Return the side files that a checkpoint's plan names. Another ledger needs copies of them to repeat it."""
     payloads = [*(part.splits for part in plan.sources.values()), *plan.fixed_inputs.values()]
     blobs = {payload.blob for payload in payloads if payload.blob is not None}
     for part in plan.sources.values():
@@ -153,13 +159,13 @@ def side_files_of(plan: Plan) -> set[Blob]:
 
 @dataclass(frozen=True)
 class _Coverage:
-    """Whether whoever has read up to some positions has read all that one at others has."""
+    """Tells whether the input up to some positions includes all input up to others."""
 
     graph: Graph
     context_of: Callable[[str], SourceContext]
 
-    def __call__(self, ends: Ends, others: Ends) -> bool:
-        return all(
-            sourcing.source.covers(ends.get(name), others.get(name), self.context_of(name))
-            for name, sourcing in self.graph.sources.items()
-        )
+    def __call__(self, ends: Ends, other_ends: Ends) -> bool:
+        for name, sourcing in self.graph.sources.items():
+            if not sourcing.source.covers(ends.get(name), other_ends.get(name), self.context_of(name)):
+                return False
+        return True

@@ -1,4 +1,4 @@
-"""Replay: the line's own checkpoints, until it has read what the pipeline has read."""
+"""Replay: make the backfill's own checkpoints until it has read all input that the pipeline has read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 _SAME_AGAIN = frozenset({"GATE_FAILED", REJECTED})
-"""Its next checkpoint would have the same rows, and be judged in the same way."""
+"""Reasons of aborts that end a replay: the next checkpoint would have the same rows and the same verdict."""
 
 
 def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
-    """Make the line's checkpoints until it has read all that the pipeline has read by then, or as of the checkpoint at
-    which it is to stop (`line.own.until`).
+    """Make the backfill's checkpoints until it has read all input that the pipeline has read, or that it had read as of
+    the checkpoint at which to stop (`line.backfill.until`). A repeated call continues.
 
-    schedule: says when to stop earlier, and how many failures to tolerate. Repeated, it continues.
+    schedule: says when to stop earlier, and how many failures to tolerate.
     """
     outcomes: list[Outcome] = []
     with reporting_discarded(line.live.ledger, line.name):
@@ -38,18 +38,17 @@ def _replay(
     schedule = replace(schedule, aligned=True, pause_after_failure_s=POLL_S, ends_at=_SAME_AGAIN)
     until_idle = replace(schedule, until_idle=True, checkpoints=None)
     until_idle.stop = lambda: schedule.stop() or line.has_caught_up()
-    if (
-        line.backfill.suspended() is not None
-    ):  # by failures, or by a rejection: whoever runs it again wants it to continue
+    # Failures or a rejection may have suspended it. Running it again resumes it.
+    if line.backfill.suspended() is not None:
         line.backfill.resume("tidegate backfill", "run again")
     while not until_idle.stop():
         outcomes += run_checkpoints(line.backfill, sessions, until_idle, observer)
         _refuse_aborted(line, outcomes)
         if until_idle.stop() or line.has_noted_all():
-            break  # nothing is new; if a source still says that the pipeline has read more, the swap tells it
-        # Nothing is new, but the pipeline has completed checkpoints since: one more plan notes them.
-        one_more = replace(schedule, checkpoints=1)
-        outcomes += run_checkpoints(line.backfill, sessions, one_more, observer)
+            break  # nothing is new; if a source still reports that the pipeline has read more, the swap raises it
+        # Nothing is new, but the pipeline has completed checkpoints since. One further plan notes them.
+        one_checkpoint = replace(schedule, checkpoints=1)
+        outcomes += run_checkpoints(line.backfill, sessions, one_checkpoint, observer)
         _refuse_aborted(line, outcomes)
 
 
@@ -59,7 +58,7 @@ def _refuse_aborted(line: OpenBackfill, outcomes: list[Outcome]) -> None:
         raise Rejected(
             f"checkpoint {last.id} of backfill {line.name!r} was aborted: {last.reason} {last.detail}".rstrip(),
             expected="checkpoints that complete",
-            help=f"mend its cause, then {line.backfill.resuming} continues; or --discard {line.name}. The pipeline "
+            help=f"fix its cause, then {line.backfill.resuming} continues; or --discard {line.name}. The pipeline "
             "itself is not affected",
             reason="LINE_STOPPED",
         )

@@ -1,6 +1,6 @@
-"""Results that today's code computes in another way than the pipeline's last checkpoint, and what tables say of them.
+"""Results that today's code computes differently from the pipeline's last checkpoint, with their types in tables.
 
-Only Spark knows the types that expressions have, so a dry run tells what to declare where one may have changed.
+Only Spark knows the types of expressions. So a dry run lists what to declare where a type may have changed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,26 @@ __all__ = ["changed_results"]
 
 
 def changed_results(live: Coordinator) -> Iterator[str]:
-    """Yield each result of an operator that is declared in another way than in the last checkpoint, by the column that
-    has it, and what to declare if its type is another one now."""
+    """Yield each result of an operator that is declared differently from the last checkpoint, by the column that holds
+    it, and what to declare if its type has changed."""
     last = live.ledger.view().last_completed
-    before: dict[str, Json] = {}
-    for ack in acks_of(live.ledger, last) if last is not None else ():
-        before |= ack.memory
-    tables = dict(_types(live)) if before else {}
-    for name, now in meaning_of(live.graph).items():
-        was = before.get(name, {})
+    if last is None:
+        return
+    memory: dict[str, Json] = {}
+    for ack in acks_of(live.ledger, last):
+        memory |= ack.memory
+    tables = dict(_types(live)) if memory else {}
+    for name, declarations in meaning_of(live.graph).items():
+        earlier = memory.get(name, {})
         operator = name.rpartition(".")[0]
-        for result, declared in now.items():
-            if not isinstance(declared, str) or not isinstance(was.get(result), str) or was[result] == declared:
+        for result, declared in declarations.items():
+            before = earlier.get(result)
+            if not isinstance(declared, str) or not isinstance(before, str) or before == declared:
                 continue
             for sink, types in tables.items():
                 if result in types:
                     yield (
-                        f"column {result} of {sink}: operator {operator} gives {declared}, and gave {was[result]}; the "
+                        f"column {result} of {sink}: operator {operator} computes {declared}, and before {before}; the "
                         f"table has {types[result]}: if that is not its type any more, declare "
                         f"CAST({result} AS {types[result]}) before the sink, or the run is refused"
                     )
@@ -53,6 +56,6 @@ def _types(live: Coordinator) -> Iterator[tuple[str, Mapping[str, str]]]:
         try:
             table = open_table(sinking.sink.delta_table(live.context(name)))
         except TidegateError:
-            continue  # what is wrong with it is told elsewhere
+            continue  # other checks report its errors
         if table is not None:
             yield name, {column: render(field["type"]) for column, field in columns(table.schema).items()}

@@ -1,10 +1,10 @@
-"""Swap: one entry of the pipeline's log puts what a line has computed in place of what was there (L4 to L7).
+"""Swap: one entry of the pipeline's log replaces its output with that of a backfill (L4 to L7).
 
-    catch up   what the pipeline completed meanwhile; for the last of it, the pipeline waits
-    copy       states, quarantine and side files, under names of the line's own, which no record of the pipeline names
-    pin        the line's origin and the pipeline's last checkpoint, which the line's own pin has spared until now
-    entry      a rollback to the origin, created after all others, all decided; then check for the line's tombstone
-    copy       the acks of the line's head, into the entry's folder
+    catch up   replay the checkpoints that the pipeline has completed since; for the last ones, the pipeline waits
+    copy       states, quarantine and side files, under the backfill's names, which no record of the pipeline names
+    pin        the backfill's origin and the pipeline's last checkpoint, which the backfill's own pin has spared so far
+    entry      a rollback to the origin, created after all others are decided; then check for the backfill's tombstone
+    copy       the acks of the backfill's head, into the entry's folder
     decide     THE commit point; before it nothing has changed
     publish    by anyone, any number of times, like any other entry: each table by one commit
 
@@ -14,6 +14,7 @@ Afterwards the pipeline's former last checkpoint has a name (way_back.py), and a
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -72,18 +73,18 @@ __all__ = [
 ]
 
 _HOLDER = "backfill "
-"""Begins the name by which a pipeline is suspended while it waits for a swap."""
+"""Prefix of the author of the suspension while a pipeline waits for a swap."""
 
-_TRIES = 100
-"""After losing the next number so often, somebody else has to wait first."""
+_MAX_TRIES = 100
+"""After losing this many races for the next number, the swap gives up."""
 
 
 @dataclass(frozen=True)
 class SwapProposal:
-    """What a swap would do, and every reason against it."""
+    """The effects of a swap, and every reason against it."""
 
     head: Entry | None
-    """The line's last completed checkpoint. None: it has none yet."""
+    """The backfill's last completed checkpoint, or None."""
     base: Entry | None
     """The pipeline's last completed checkpoint, which the swap undoes."""
     changes: tuple[TableChange, ...]
@@ -96,18 +97,18 @@ class CompletedSwap:
 
     id: int
     savepoint: str | None
-    """The name of the checkpoint before it. None: it could not be given, or the pipeline had none."""
+    """The name of the checkpoint before it. None if it could not be named, or the pipeline had none."""
     report: publish.Report | None
-    """None: publishing failed in a way that needs a person, as `error` says. The swap is decided nevertheless."""
+    """None if publishing failed in a way that needs a person, as `error` says. The swap is decided nevertheless."""
     error: TidegateError | None = None
 
 
 def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal:
-    """Return what a swap would do now. Touches nothing."""
+    """Return the effects of a swap now. Touches nothing."""
     _, changes = changes_since(line.live, line.record.origin)
-    changed = tuple(_chosen(change, choices) for change in changes)
+    chosen_changes = tuple(_chosen(change, choices) for change in changes)
     problems: list[str] = []
-    for change in changed:
+    for change in chosen_changes:
         problems += [*change.way.problems, *undecided_choices(change, choices)]
         if change.way.not_published_yet:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
@@ -116,25 +117,29 @@ def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal
     if head is None:
         problems.append("it has completed no checkpoint yet")
     elif head.manifest is not None and head.manifest.in_flight:
-        problems.append(f"its checkpoint {head.id} went past a busy job")
+        problems.append(f"its checkpoint {head.id} overtook a busy job")
     elif line.backfill.ledger.published(head.id) is None:
         problems.append(f"its checkpoint {head.id} is not on all of its tables yet")
-    return SwapProposal(head, base, changed, tuple(problems))
+    return SwapProposal(head, base, chosen_changes, tuple(problems))
 
 
 def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "") -> None:
-    """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable.
+    """Suspend the pipeline until the swap, and wait until its planned checkpoints are decided. Repeatable.
 
-    run: who swaps; by default this process. If that ends before the swap, anybody may lift the
-        suspension (`control.lift_abandoned`).
+    run: the run that swaps; by default this process. If it ends before the swap, any process may lift the suspension
+        (`control.lift_abandoned`).
     """
     live = line.live
     suspended = live.suspended()
-    # If somebody else has suspended it, nothing is planned anyway, and to resume it later is not up to the backfill.
+    # If another author has suspended it, nothing is planned anyway, and the backfill must not resume it later.
     if suspended is None or (suspended.cause == holder(line) and _is_of_another(live, suspended, run)):
-        why = "its backfill reads what is left, and is then swapped in"
+        why = "its backfill reads the remaining input, and is then swapped in"
         control.suspend(live.ledger, holder(line), why, run or new_run())
-    while still_open := list((view := live.ledger.view()).still_open()):
+    while True:
+        view = live.ledger.view()
+        still_open = list(view.still_open())
+        if not still_open:
+            return
         for entry in still_open:
             reason = abandoned_reason(entry.plan)
             live.complete(entry.id, (reason, "") if reason is not None else None)
@@ -142,7 +147,7 @@ def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "
 
 
 def _is_of_another(live: Coordinator, suspended: control.SuspensionState, run: str) -> bool:
-    """Return whether the pipeline waits for an earlier attempt at the swap, so that anybody may lift that."""
+    """Return whether an earlier attempt at the swap has suspended the pipeline, so that this one must do it itself."""
     plan = live.ledger.plan(suspended.entry) if suspended.entry is not None else None
     if plan is None:
         return False
@@ -150,14 +155,14 @@ def _is_of_another(live: Coordinator, suspended: control.SuspensionState, run: s
 
 
 def release_pipeline(line: OpenBackfill, why: str) -> None:
-    """Let the pipeline plan again, if it waits for this backfill."""
+    """Resume the pipeline, if it waits for this backfill."""
     live = line.live
     control.lift_suspension(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
 
 
 @contextlib.contextmanager
 def released_on_failure(line: OpenBackfill) -> Iterator[None]:
-    """Whatever goes wrong in the block, before the swap is decided, lets the pipeline go its way again."""
+    """Resume the pipeline if the block, which ends before the swap is decided, raises any error."""
     try:
         yield
     except BaseException:
@@ -167,13 +172,13 @@ def released_on_failure(line: OpenBackfill) -> Iterator[None]:
 
 
 def holder(line: OpenBackfill) -> str:
-    """Return by whom the pipeline is suspended while it waits for the swap."""
+    """Return the author of the suspension while the pipeline waits for the swap."""
     return f"{_HOLDER}{line.name}"
 
 
 @dataclass(frozen=True)
 class _SwapRequest:
-    """Who swaps, why, and what was chosen for tables to which others have written."""
+    """The author of a swap, the reason, and the choices for tables to which other writers have committed."""
 
     by: str
     reason: str
@@ -190,19 +195,21 @@ def swap(
     wait: Callable[[str], None],
     run: str = "",
 ) -> CompletedSwap:
-    """Swap the line in. It must have caught up. Repeated, it continues; a line is swapped in once.
+    """Swap the backfill in. It must have caught up. A repeated call continues; a backfill is swapped in once.
 
-    run: who swaps; by default this process. If that ends before the decision, the pipeline's next run aborts the entry.
-    Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
+    run: the run that swaps; by default this process. If it ends before the decision, the pipeline's next run aborts the
+    entry.
+
+    Raise Rejected, with every reason, if the swap is impossible. Then nothing has changed.
     """
-    act = _SwapRequest(by, reason, run or new_run(), choices)
+    request = _SwapRequest(by, reason, run or new_run(), choices)
     with reporting_discarded(line.live.ledger, line.name):
-        return _swap(line, act, wait)
+        return _swap(line, request, wait)
 
 
-def _swap(line: OpenBackfill, act: _SwapRequest, wait: Callable[[str], None]) -> CompletedSwap:
+def _swap(line: OpenBackfill, request: _SwapRequest, wait: Callable[[str], None]) -> CompletedSwap:
     live, ledger = line.live, line.live.ledger
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         progress = line.progress()
         view = view_from(ledger, progress)
         control.refuse_after_final_cancel(ledger, view)
@@ -215,54 +222,64 @@ def _swap(line: OpenBackfill, act: _SwapRequest, wait: Callable[[str], None]) ->
         elif isinstance(answer, rules.Wait):
             wait(_undecided_text(view, answer.ids))
         elif isinstance(answer, backfill_rules.FillGap):
-            _fill_up(line, view)
+            _fill_gap(line, view)
         elif isinstance(answer, rules.CreateEntry):
-            created = _create(line, answer, view, act)
+            created = _create(line, answer, view, request)
             if created is not None:
                 return _decide(line, created)
         else:
             raise Rejected(
                 f"pipeline {ledger.pipeline!r} has completed checkpoints that backfill {line.name!r} has not read yet",
                 expected="a backfill that has caught up",
-                help="run the same command again: it reads on",
+                help="run the same command again: it continues reading",
                 reason="NOT_CAUGHT_UP",
             )
     raise Unavailable(
         f"pipeline {ledger.pipeline!r} took every number before the swap could",
-        help="swap once more; `tidegate suspend` keeps new checkpoints from being planned",
+        help="swap again; `tidegate suspend` keeps new checkpoints from being planned",
         reason="CHECKPOINT_IN_PROGRESS",
     )
 
 
 def _undecided_text(view: View, ids: Sequence[int]) -> str:
-    """Describe which checkpoints a swap waits for, and for whom they wait themselves."""
+    """Describe which checkpoints a swap waits for, and which of them wait for a person."""
     if held := approvals.pending_approvals_text(view, ids):
         return held
-    return f"checkpoint {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'} not decided yet"
+    verb = "is" if len(ids) == 1 else "are"
+    return f"checkpoint {', '.join(map(str, ids))} {verb} not decided yet"
 
 
-def _fill_up(line: OpenBackfill, view: View) -> None:
-    """Take one number, so that the swap is above all of the line's: by suspending as it is, or for the backfill."""
+def _fill_gap(line: OpenBackfill, view: View) -> None:
+    """Take one number, so that the swap's is above all of the backfill's. The entry repeats the present suspension, or
+    suspends for the backfill."""
     tolerable = line.live.settings.tolerable_failed_checkpoints
-    why = "takes a number, so that the swap is above all of the backfill's"
-    standing = control.inherited_suspension(view, tolerable) or Control(action="suspend", by=holder(line), reason=why)
-    control.create_entry_after(line.live.ledger, view, standing)
+    suspension = control.inherited_suspension(view, tolerable)
+    if suspension is None:
+        why = "takes a number, so that the swap is above all of the backfill's"
+        suspension = Control(action="suspend", by=holder(line), reason=why)
+    control.create_entry_after(line.live.ledger, view, suspension)
 
 
 def _abandon_swap(view: View) -> dict[int, str]:
-    reasons = ((entry.id, abandoned_reason(entry.plan)) for entry in view.still_open())
-    return {id: reason for id, reason in reasons if reason is not None}
+    reasons = {}
+    for entry in view.still_open():
+        reason = abandoned_reason(entry.plan)
+        if reason is not None:
+            reasons[entry.id] = reason
+    return reasons
 
 
 def _chosen(change: TableChange, choices: Mapping[str, How]) -> TableChange:
-    """Return the change with the choice that was made for its table, if one was."""
+    """Return the change with the choice for its table, if one was made."""
     how = choices.get(change.table)
-    return replace(change, method=how) if how is not None and change.method is not None else change
+    if how is None or change.method is None:
+        return change
+    return replace(change, method=how)
 
 
 @dataclass(frozen=True)
 class _Created:
-    """The entry of a swap, not yet decided, and what it is to hold."""
+    """The undecided entry of a swap, and its future content."""
 
     plan: Plan
     tables: dict[str, TablePart]
@@ -270,15 +287,16 @@ class _Created:
     base: Entry | None
 
 
-def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _SwapRequest) -> _Created | None:
-    """Copy what the entry is to name, pin what it rests on, and create it. None: the number was taken."""
+def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, request: _SwapRequest) -> _Created | None:
+    """Copy the files that the entry will name, pin the entries that it rests on, and create it. None if another entry
+    took the number."""
     live, ledger = line.live, line.live.ledger
-    proposal = examine_swap(line, act.choices)
+    proposal = examine_swap(line, request.choices)
     problems = [*proposal.problems, *_uncovered(line, proposal)]
     if problems:
         raise Rejected(
             "\n    ".join([f"backfill {line.name!r} of pipeline {ledger.pipeline!r} cannot be swapped in:", *problems]),
-            expected="tables that can return to where the backfill began, and a choice where others have written",
+            expected="tables that can return to where the backfill began, and a choice where others have committed",
             help="nothing has been changed; fix it, or choose per table: --discard-commits, --retract or --keep",
             reason="CANNOT_SWAP",
         )
@@ -293,11 +311,11 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Swa
         if ledger.published(base.id) is None:
             raise Rejected(
                 f"checkpoint {base.id} of pipeline {ledger.pipeline!r} is not on all tables yet",
-                expected="a pipeline whose tables have all that is completed, so that there is a way back",
-                help="repair the table that does not take it, then swap again",
+                expected="a pipeline whose completed checkpoints are on all tables, so that the swap can be undone",
+                help="repair the table that refuses it, then swap again",
                 reason="NOT_PUBLISHED",
             )
-    brought = _copied(line, head, proposal.changes, answer.id)
+    committables = _copied(line, head, proposal.changes, answer.id)
     rollback = Rollback(
         target=line.record.origin,
         manifest=line.record.manifest,
@@ -306,10 +324,10 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Swa
             uid=line.record.uid,
             head=head.id,
             manifest=head.decision.manifest,
-            swapped_by=act.run,
+            swapped_by=request.run,
         ),
-        by=act.by,
-        reason=act.reason,
+        by=request.by,
+        reason=request.reason,
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
         suspended=control.inherited_suspension(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )
@@ -324,16 +342,16 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Swa
     if not ledger.create_entry(plan).is_new or not live.abort_if_id_was_used(plan):
         unpin(ledger, *pins)
         return None
-    # Until now the line's own pin has spared both. If it has no tombstone, that pin stands.
+    # Until now the backfill's own pin has spared both. Without a tombstone, that pin still exists.
     if ledger.line_discarded(line.name) is not None:
         live.abort(plan.id, backfill_rules.LINE_DISCARDED)
         line.backfill.refuse()
     positions = {name: Position(kind=part.kind, at=part.end) for name, part in sources.items()}
-    return _Created(plan, _tables(line, proposal, head, base, brought), positions, base)
+    return _Created(plan, _tables(proposal, head, base, committables), positions, base)
 
 
 def _decide(line: OpenBackfill, created: _Created) -> CompletedSwap:
-    """Decide the swap. Its entry exists, so nothing below it changes any more; somebody may have aborted it."""
+    """Decide the swap. Its entry exists, so no lower entry changes any more. Another process may have aborted it."""
     ledger, plan = line.live.ledger, created.plan
     jobs = _acks(line, plan, created.base)
     ledger.index_run(plan)
@@ -363,7 +381,7 @@ def _decide(line: OpenBackfill, created: _Created) -> CompletedSwap:
 
 
 def _published(line: OpenBackfill, id: int) -> CompletedSwap:
-    """Name the way back, and publish. Repeatable."""
+    """Name the checkpoint before the swap, and publish. Repeatable."""
     live, ledger = line.live, line.live.ledger
     plan = ledger.plan(id)
     name = create_undo_savepoint(ledger, plan) if plan is not None else None
@@ -375,45 +393,50 @@ def _published(line: OpenBackfill, id: int) -> CompletedSwap:
     return CompletedSwap(id, name, report)
 
 
-# -- what it brings ----------------------------------------------------------------------------------------
+# -- the content of the entry ------------------------------------------------------------------------------
 
 
 def _copied(line: OpenBackfill, head: Entry, changes: tuple[TableChange, ...], number: int) -> dict[str, Payload]:
-    """Copy what swap `number` is to name into the pipeline's own folders. Return, by table, what it brings."""
-    live, own = line.live, line.backfill
+    """Copy the files that swap `number` will name into the pipeline's own folders. Return the committables by table."""
+    live, backfill = line.live, line.backfill
     since = {change.table: change.way.target_version for change in changes}
-    kept = {change.table for change in changes if change.method == "keep"}
-    states = {name: payload for ack in acks_of(own.ledger, head) for name, payload in ack.states.items()}
-    blobs = {blob for part in planned_ranges(head).values() for blob in blobs_within(part.end)}
-    blobs |= {payload.blob for payload in states.values() if payload.blob is not None}
+    unchanged_tables = {change.table for change in changes if change.method == "keep"}
+    states: dict[str, Payload] = {}
+    for ack in acks_of(backfill.ledger, head):
+        states |= ack.states
+    blobs = {payload.blob for payload in states.values() if payload.blob is not None}
+    for part in planned_ranges(head).values():
+        blobs.update(blobs_within(part.end))
     for blob in sorted(blobs, key=lambda blob: blob.path):
-        live.ledger.copy_blob(blob, own.ledger.get_blob(blob))
-    brought = {}
-    contexts, own_contexts = live.contexts(live.graph.tables), own.contexts(own.graph.tables)
-    for name, sinking in own.graph.tables.items():
-        if name in kept:
+        live.ledger.copy_blob(blob, backfill.ledger.get_blob(blob))
+    committables = {}
+    live_contexts, backfill_contexts = live.contexts(live.graph.tables), backfill.contexts(backfill.graph.tables)
+    for name, sinking in backfill.graph.tables.items():
+        if name in unchanged_tables:
             continue
         real = live.graph.tables[name].sink
         if isinstance(real, StateSink):
             if name in states:
                 _copy_state(line, name, states[name])
-                brought[name] = states[name]
+                committables[name] = states[name]
             continue
-        context, own_context = contexts[name], own_contexts[name]
+        live_context, backfill_context = live_contexts[name], backfill_contexts[name]
         if isinstance(real, QuarantineSink):
-            asked = line.record.origin if _has_new_requests(line, name, real.gate) else None
-            committable = real.promote_line_quarantine(context, own_context, since=asked, number=number)
+            requests_since = line.record.origin if _has_new_requests(line, name, real.gate) else None
+            committable = real.promote_line_quarantine(
+                live_context, backfill_context, since=requests_since, number=number
+            )
         else:
-            committable = real.promote_shadow(sinking.sink, since.get(name), context, own_context)
+            committable = real.promote_shadow(sinking.sink, since.get(name), live_context, backfill_context)
         if committable is not None:
-            brought[name] = live.ledger.pack(committable, live.graph.parts)
-    return brought
+            committables[name] = live.ledger.pack(committable, live.graph.parts)
+    return committables
 
 
 def _has_new_requests(line: OpenBackfill, name: str, gate: str) -> bool:
-    """Return whether somebody has asked about rows of a quarantine since the line's origin."""
-    then = _ranges_of_origin(line).get(name)
-    after = then.end["request"] if then is not None and then.end is not None else 0
+    """Return whether requests about rows of a quarantine were made since the backfill's origin."""
+    origin_range = _ranges_of_origin(line).get(name)
+    after = origin_range.end["request"] if origin_range is not None and origin_range.end is not None else 0
     return bool(line.live.ledger.requests(gate, after))
 
 
@@ -425,43 +448,47 @@ def _ranges_of_origin(line: OpenBackfill) -> dict[str, Range]:
 def _copy_state(line: OpenBackfill, name: str, payload: Payload) -> None:
     table = typed.convert(line.backfill.ledger.unpack(payload), StateTable)
     options = line.live.place.options
-    source, target = (state_location(pipeline.ledger.home, name, options) for pipeline in (line.backfill, line.live))
-    copy_files(source, target, [each.file.path for each in table.files])
+    source = state_location(line.backfill.ledger.home, name, options)
+    target = state_location(line.live.ledger.home, name, options)
+    copy_files(source, target, [part.file.path for part in table.files])
 
 
 def _tables(
-    line: OpenBackfill, proposal: SwapProposal, head: Entry, base: Entry | None, brought: Mapping[str, Payload]
+    proposal: SwapProposal, head: Entry, base: Entry | None, committables: Mapping[str, Payload]
 ) -> dict[str, TablePart]:
     changes = {change.table: change for change in proposal.changes}
     before = base.manifest if base is not None else None
     assert head.manifest is not None
+    names = list(before.tables) if before is not None else []
+    names += head.manifest.tables
     tables = {}
-    for name in {**(before.tables if before is not None else {}), **head.manifest.tables}:
+    for name in dict.fromkeys(names):
         change = changes.get(name)
         restored = change.restored if change is not None else None
-        committables = [brought[name]] if name in brought else []
         after = rules.after_publish([before], name) if before is not None and restored is None else None
-        tables[name] = TablePart(after=after, committables=committables, restore=restored)
+        tables[name] = TablePart(
+            after=after, committables=[committables[name]] if name in committables else [], restore=restored
+        )
     return tables
 
 
 def _sources(line: OpenBackfill, head: Entry) -> dict[str, Range]:
-    """Return the positions of the line's head; and where requests about quarantined rows stood at its origin, so that
-    they are taken up again."""
+    """Return the positions of the backfill's head. For requests about quarantined rows, return those of its origin, so
+    that later requests are taken up again."""
     sources = {name: part for name, part in standing_ranges(head.plan, {}).items() if not name.startswith(QUARANTINE)}
-    then = {name: part for name, part in _ranges_of_origin(line).items() if name.startswith(QUARANTINE)}
-    return sources | then
+    requests = {name: part for name, part in _ranges_of_origin(line).items() if name.startswith(QUARANTINE)}
+    return sources | requests
 
 
 def _uncovered(line: OpenBackfill, proposal: SwapProposal) -> Iterator[str]:
-    """Yield the sources of which the pipeline has read more than the line: one listing may lag behind another."""
+    """Yield the sources from which the pipeline has read more than the backfill: one listing may lag the other."""
     for name in lagging_sources(line, proposal.head, proposal.base):
         yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
 
 
 def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handle]:
-    """Copy the acks of the line's head into the entry's folder, with the memory that gates have in the pipeline: what
-    comes next is of its size. Existing acks count."""
+    """Copy the acks of the backfill's head into the entry's folder. Existing acks count. Gates keep their memory from
+    the pipeline, because the next checkpoints are as large as its own."""
     head = line.head()
     assert head is not None
     assert plan.rollback is not None
@@ -470,20 +497,19 @@ def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handl
         raise Corrupt(
             f"backfill {line.name!r} has made checkpoints while it was swapped in",
             expected=f"checkpoint {plan.rollback.line.head} to be its last one",
-            help="nothing is decided: swap again, and let one process at a time work on a backfill",
+            help="nothing is decided: swap again, and run only one process at a time for a backfill",
             reason="LINE_MOVED",
         )
     handles = {}
-    kept = {
-        name: memory
-        for ack in (acks_of(line.live.ledger, base) if base is not None else ())
-        for name, memory in ack.memory.items()
-    }
-    gates = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
-    all_gates = {key for keys in gates.values() for key in keys}
+    live_memory: dict[str, Json] = {}
+    if base is not None:
+        for ack in acks_of(line.live.ledger, base):
+            live_memory |= ack.memory
+    gate_keys = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
+    all_gate_keys = set(itertools.chain.from_iterable(gate_keys.values()))
     for ack in acks_of(line.backfill.ledger, head):
-        memory = {name: told for name, told in ack.memory.items() if name not in all_gates}
-        memory |= {key: kept[key] for key in gates.get(ack.job, ()) if key in kept}
+        memory = {name: value for name, value in ack.memory.items() if name not in all_gate_keys}
+        memory |= {key: live_memory[key] for key in gate_keys.get(ack.job, ()) if key in live_memory}
         copied = Ack(
             **stamp(f"{plan.attempt}-{seams.new_id()}"),
             id=plan.id,
@@ -507,7 +533,7 @@ def _plan(
     rollback: Rollback,
     sources: dict[str, Range],
 ) -> Plan:
-    """Return the plan of an entry that reads nothing and has no jobs: its content is that of the line's head."""
+    """Return the plan of an entry that reads nothing and has no jobs: its content is that of the backfill's head."""
     live = line.live
     config: Json = live.settings.record()
     return Plan(
@@ -535,8 +561,8 @@ def _plan(
 
 
 def _states_of_hooks(line: OpenBackfill, base: Entry | None) -> dict[str, Json]:
-    """Return what hooks get back after the swap: positions stand where the pipeline's last checkpoint left them, so
-    that is whose states they are, but for a hook that is to begin again at the line's origin."""
+    """Return the states that hooks get back after the swap: those of the pipeline's last checkpoint, whose positions
+    still apply, except for hooks that begin again at the backfill's origin."""
     last = base.plan.hooks if base is not None else {}
     target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
     at_origin = target.hooks if target is not None else {}

@@ -1,4 +1,4 @@
-"""What may differ between what a pipeline has made and what the same code makes of the same input again."""
+"""Finds where the same code may compute something else from the same input."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = ["may_differ", "unrepeatable"]
 
 
 def unrepeatable(graph: Graph) -> list[str]:
-    """Return the stages and operators whose code reads the time, or chance, as far as that can be seen: a retry and a
-    backfill get something else."""
-    found = []
+    """Return the stages and operators whose code visibly reads the time or random numbers, which are different in a
+    retry and in a backfill."""
+    warnings = []
     for stage in graph.stages:
         if isinstance(stage, StageNode):
             names, title = unrepeatable_calls(stage.function), f"stage {stage.name!r}"
@@ -39,10 +39,10 @@ def unrepeatable(graph: Graph) -> list[str]:
             continue
         if names:
             listed = ", ".join(dict.fromkeys(f"{name}()" for name in names))
-            found.append(
-                f"{title} calls {listed}: a retry, or a backfill, gives other rows; let the rows have the time"
+            warnings.append(
+                f"{title} calls {listed}: a retry, or a backfill, makes different rows; put the time into the rows"
             )
-    return found
+    return warnings
 
 
 def _texts_in(value: object) -> Iterator[str]:
@@ -57,44 +57,52 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterator[str]:
-    """Yield what may have other rows than live, and why, beside what reads the time or chance."""
+    """Yield where the backfill may have other rows than live, and why, apart from code that reads the time or random
+    numbers."""
     plans = recorded.counting()
     if cuts == "own":
         for stage in live.graph.stages:
-            by_cuts = _depends_on_cuts(stage)
-            if by_cuts:
-                yield f"{by_cuts[0]}: {'; '.join(by_cuts[1])}"
+            dependency = _depends_on_cuts(stage)
+            if dependency:
+                title, reasons = dependency
+                yield f"{title}: {'; '.join(reasons)}"
     else:
-        passed = [plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live, plan)]
-        if passed:
-            yield f"checkpoint {_listed(passed)} went past a busy job, which then took more at once; no backfill does"
-    asked = [
-        plan.id
-        for plan in plans
-        if any(name.startswith(QUARANTINE) and not part.empty for name, part in plan.sources.items())
-    ]
-    if asked and cuts == "own":
+        overtaking = [plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live, plan)]
+        if overtaking:
+            yield (
+                f"checkpoint {_listed(overtaking)} overtook a busy job, which then read more rows at once; a backfill "
+                "does not"
+            )
+    releasing = [plan.id for plan in plans if _releases_rows(plan)]
+    if releasing and cuts == "own":
         yield (
-            f"checkpoint {_listed(asked)} has let rows out of quarantine: they wait there again, and the first "
-            "checkpoint after the swap lets them out"
+            f"checkpoint {_listed(releasing)} has released rows from quarantine: they wait there again, and the first "
+            "checkpoint after the swap releases them"
         )
-    elif asked and recorded.origin:
+    elif releasing and recorded.origin:
         yield (
-            f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were quarantined before "
-            f"checkpoint {recorded.origin} or by it wait there again, and the first checkpoint after the swap lets "
-            "them out"
+            f"checkpoint {_listed(releasing)} has released rows from quarantine: those that were quarantined before "
+            f"checkpoint {recorded.origin} or by it wait there again, and the first checkpoint after the swap releases "
+            "them"
         )
-    yield from _requests_that_own_cuts_leave(live, recorded) if cuts == "own" else ()
-    yield from _sums_of_floats(live, recorded)
+    if cuts == "own":
+        yield from _requests_that_own_cuts_leave(live, recorded)
+    yield from _sums_of_floats(live)
+
+
+def _releases_rows(plan: Plan) -> bool:
+    return any(name.startswith(QUARANTINE) and not part.empty for name, part in plan.sources.items())
 
 
 def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
     for gated in live.graph.gates:
-        for request in requests_in_place(live.ledger, gated.name) if gated.quarantine else ():
+        if not gated.quarantine:
+            continue
+        for request in requests_in_place(live.ledger, gated.name):
             if request.seen > recorded.origin:
                 yield (
-                    f"request {request.number} of gate {gated.name!r} lets rows out where they were held back: only "
-                    "with --cuts recorded; else they wait there"
+                    f"request {request.number} of gate {gated.name!r} releases rows where they were held only with "
+                    "--cuts recorded; otherwise they wait there"
                 )
 
 
@@ -111,23 +119,24 @@ def _has_rows_in_flight(live: Coordinator, plan: Plan) -> bool:
     return entry is not None and entry.manifest is not None and bool(entry.manifest.in_flight)
 
 
-def _sums_of_floats(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
-    """Yield the operators whose states have columns of doubles: what they add up depends on the order of the rows."""
+def _sums_of_floats(live: Coordinator) -> Iterator[str]:
+    """Yield the operators that add up floating-point numbers: the sums depend on the order of the rows."""
     entry = live.ledger.view().last_completed
     if entry is None:
         return
-    found: dict[str, None] = {}
+    float_states: set[str] = set()
     for ack in acks_of(live.ledger, entry):
-        for payload_name, payload in ack.states.items():
+        for name, payload in ack.states.items():
             table = typed.convert(live.ledger.unpack(payload), StateTable)
             if any(field["type"] in ("double", "float") for field in table.columns["fields"]):
-                found[payload_name] = None
+                float_states.add(name)
     for stage in live.graph.operators:
         functions: dict[str, str] = getattr(stage.operator, "functions", {})
         adds = any(text.lower().startswith(("sum(", "avg(")) for text in functions.values())
-        if adds and any(name in found for name in stage.states):
+        if adds and not float_states.isdisjoint(stage.states):
             yield f"{stage.title} adds up floating-point numbers: the last digits depend on the order of the rows"
 
 
 def _listed(ids: list[int]) -> str:
-    return ", ".join(map(str, ids)) if len(ids) <= 12 else f"{', '.join(map(str, ids[:12]))} and {len(ids) - 12} more"
+    text = ", ".join(map(str, ids[:12]))
+    return text if len(ids) <= 12 else f"{text} and {len(ids) - 12} more"

@@ -1,4 +1,4 @@
-"""The way back from a swap: the pipeline's last checkpoint before it gets a name that nothing else has."""
+"""Makes a swap reversible: the pipeline's last checkpoint before it becomes a savepoint, under a new name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["create_undo_savepoint", "next_name"]
 
 
 def next_name(ledger: Ledger, line: str) -> str:
-    """Return the name that the checkpoint before a swap of this line would get now."""
-    taken = {found.name for found in savepoint.savepoints(ledger)}
-    return next(name for name in _names(line) if name not in taken)
+    """Return the name that the checkpoint before a swap of this backfill would get now."""
+    used_names = {existing.name for existing in savepoint.savepoints(ledger)}
+    return next(name for name in _names(line) if name not in used_names)
 
 
 def create_undo_savepoint(ledger: Ledger, swap: Plan) -> str | None:
-    """Name the checkpoint that a decided swap follows, if it has no such name yet. Return the name; None: there is no
-    such checkpoint, or it could not be named. Repeatable, by anybody."""
+    """Name the checkpoint that a decided swap follows, if it has no such name yet. Return the name, or None if there
+    was no checkpoint, or it could not be named. Any process may repeat this."""
     assert swap.rollback is not None
     assert swap.rollback.line is not None
     if swap.base is None:

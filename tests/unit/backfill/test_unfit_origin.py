@@ -58,7 +58,7 @@ def test_no_backfill_begins_before_the_pipeline_has_completed_anything(tmp_path:
 
 
 def test_no_backfill_begins_where_event_time_has_ended(world: Renamed) -> None:
-    is_refused(world, 2, "event time came to its end")
+    is_refused(world, 2, "event time ended")
     assert outlook(world.coordinator(), 1)["possible"] is True
 
 

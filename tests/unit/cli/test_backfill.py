@@ -102,7 +102,7 @@ def test_what_was_changed_by_hand_is_told_by_number_and_author_and_lost_only_by_
     id = sqlite_shop.checkpoint(standing=True, by_hand=change)
     told = tidegate("backfill", CODE, "--from", "2", "--dry-run")
     assert told.code == 1
-    text = f"Not possible: in checkpoint {id} mia on laptop has given history to operator 'totals'"
+    text = f"Not possible: in checkpoint {id} mia on laptop loaded history into operator 'totals'"
     assert text in words(told.out)
     said = tidegate("backfill", CODE, "--from", "2", "--json")
     assert (said.code, said.json["error"]["reason"]) == (1, "CANNOT_BACKFILL")
