@@ -72,7 +72,8 @@ def no_backfill(ledger: Ledger, name: str | None) -> Invalid:
 
 
 def origin_of(ledger: Ledger, text: str) -> int:
-    """Return the checkpoint to begin after, given its number, a savepoint's name or a later time; 0 for the beginning.
+    """Return the checkpoint to begin after: the one with this number or savepoint's name, or the last one before this
+    time. 0 is the beginning.
 
     A time before the first checkpoint is the beginning, as long as that checkpoint is retained.
     """

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.checkpoint.references import acks_of
+from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.delta import open_table
 from tidegate.delta.log.schema import columns, render
 from tidegate.errors import TidegateError
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.records.records import Json
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
@@ -28,9 +27,7 @@ def changed_results(live: Coordinator) -> Iterator[str]:
     last = live.ledger.view().last_completed
     if last is None:
         return
-    memory: dict[str, Json] = {}
-    for ack in acks_of(live.ledger, last):
-        memory |= ack.memory
+    memory = memory_of(acks_of(live.ledger, last))
     tables = dict(_types(live)) if memory else {}
     for name, declarations in meaning_of(live.graph).items():
         earlier = memory.get(name, {})

@@ -6,7 +6,7 @@
     entry      a rollback to the origin, created after all others are decided; then check for the backfill's tombstone
     copy       the acks of the backfill's head, into the entry's folder
     decide     THE commit point; before it nothing has changed
-    publish    by anyone, any number of times, like any other entry: each table by one commit
+    publish    by any process, repeatably, like any other entry: each table by one commit
 
 Afterwards the pipeline's former last checkpoint has a name (way_back.py), and a rollback to it works like any other.
 """
@@ -25,7 +25,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
-from tidegate.checkpoint.references import acks_of, blobs_within
+from tidegate.checkpoint.references import acks_of, blobs_within, memory_of
 from tidegate.coordinator import Coordinator
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
@@ -501,10 +501,7 @@ def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handl
             reason="LINE_MOVED",
         )
     handles = {}
-    live_memory: dict[str, Json] = {}
-    if base is not None:
-        for ack in acks_of(line.live.ledger, base):
-            live_memory |= ack.memory
+    live_memory = memory_of(acks_of(line.live.ledger, base)) if base is not None else {}
     gate_keys = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
     all_gate_keys = set(itertools.chain.from_iterable(gate_keys.values()))
     for ack in acks_of(line.backfill.ledger, head):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
-from tidegate.checkpoint.references import acks_of
+from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.connectors.sink import Head, Sink, SinkContext
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.gates.base import GateContext
@@ -83,14 +83,18 @@ def refusals(
     changes: the sources moved or dropped since then. forks: the code is that of a fork, which begins there.
     """
     acks = acks_of(ledger, base)
-    memory = {name: state for ack in acks for name, state in ack.memory.items()}
+    memory = memory_of(acks)
     yield from _lost_states(graph, config, base, memory)
     yield from _lost_gates(graph, config, base)
     yield from _lost_hooks(graph, config, base)
     yield from _refuse_other_groups(graph, config, base)
     yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
-    started = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else with_state
+    started = with_state
+    if not base.open:
+        started = set()
+        for ack in acks:
+            started.update(map(_operator_of, ack.states))
     yield from _raised(lambda: refuse_untold(graph, memory, with_state, started, base.id))
     if not base.open:
         yield from _raised(lambda: refuse_unshown(graph, memory, started, base.id))
@@ -194,7 +198,9 @@ def _reasons_to_keep_state(graph: Graph) -> dict[str, str]:
 def unordered(graph: Graph) -> list[str]:
     """Return warnings about operators that keep the first row of each key without an order that defines it."""
     by_stream = lag_by_source(graph.sources, graph.stages)
-    producers = {stream: stage for stage in graph.stages for stream in stage.produces}
+    producers = {}
+    for stage in graph.stages:
+        producers.update(dict.fromkeys(stage.produces, stage))
     warnings = []
     for stage in graph.operators:
         operator, stream = stage.operator, stage.inputs[0]
@@ -217,7 +223,7 @@ def unordered(graph: Graph) -> list[str]:
 
 def unknown_deletes(graph: Graph, ledger: Ledger, base: Entry) -> list[str]:
     """Return warnings about sinks that removed rows before removals were remembered, and up to which checkpoint."""
-    memory = {name: state for ack in acks_of(ledger, base) for name, state in ack.memory.items()}
+    memory = memory_of(acks_of(ledger, base))
     warnings = []
     for stage in graph.operators:
         operator = stage.operator

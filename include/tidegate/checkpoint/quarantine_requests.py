@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate import seams
+from tidegate.checkpoint.references import memory_of
 from tidegate.connectors.sink import SinkContext
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid, Rejected, Unavailable
@@ -159,9 +160,7 @@ def expected_effect(ledger: Ledger, quarantine: QuarantinedRows, request: Reques
         verdict = next((ack.gates[request.gate] for ack in acks if request.gate in ack.gates), None)
         if verdict is None:
             continue
-        memory: dict[str, Json] = {}
-        for ack in acks:
-            memory |= ack.memory
+        memory = memory_of(acks)
         limits = []
         for late in verdict.behind:
             mark = memory.get(f"{late.operator}.watermark")

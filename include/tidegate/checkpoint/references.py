@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
-from tidegate.records.records import Ack, Blob, Payload
+from tidegate.records.records import Ack, Blob, Json, Payload
 from tidegate.state.table import STATE
 
-__all__ = ["acks_of", "blobs_of", "blobs_within", "states_as_of", "states_named", "states_of"]
+__all__ = ["acks_of", "blobs_of", "blobs_within", "memory_of", "states_as_of", "states_named", "states_of"]
 
 
 def states_of(entry: Entry) -> dict[str, Payload]:
@@ -44,6 +44,14 @@ def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
     to_read = {job for job, handle in handles.items() if handle.entry != base.id or base.rollback is not None}
     acks = [acked.ack for job, acked in base.acks.items() if job in handles and job not in to_read]
     return acks + [ledger.chosen_ack(handle, job) for job, handle in handles.items() if job in to_read]
+
+
+def memory_of(acks: Iterable[Ack]) -> dict[str, Json]:
+    """Return the small state of all operators, gates and sources in these acks, by name."""
+    memory: dict[str, Json] = {}
+    for ack in acks:
+        memory |= ack.memory
+    return memory
 
 
 def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:

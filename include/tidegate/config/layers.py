@@ -172,11 +172,13 @@ def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Check each value. Return the effective values, where later layers win, and the origin of each."""
-    values: dict[str, Any] = {key.name: {} if key.table else key.default for key in KEYS.values()}
-    origins = {key.name: "default" for key in KEYS.values()}
+    values: dict[str, Any] = {}
     for key in KEYS.values():
-        if not key.table and key.default is not None:
-            values[key.name] = key.parse(key.default)
+        if key.table:
+            values[key.name] = {}
+        else:
+            values[key.name] = key.parse(key.default) if key.default is not None else None
+    origins = dict.fromkeys(KEYS, "default")
     for item in configured:
         key, full = KEYS[item.key], f"{item.key}.{item.entry}" if item.entry else item.key
         try:

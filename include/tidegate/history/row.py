@@ -345,7 +345,7 @@ def _late(jobs: list[JobDetails]) -> int | None:
 
 
 def _durations(jobs: list[JobDetails]) -> Json:
-    """Return the durations of its jobs. `process` and `stage` are parts of the one that was busy longest."""
+    """Return the durations of its jobs. `process` and `stage` are parts of the job that was busy longest."""
     durations: Json = {
         "delay_seconds": _longest(job.delay for job in jobs),
         "align_seconds": _longest(job.aligned_s for job in jobs),
@@ -363,7 +363,7 @@ def _durations(jobs: list[JobDetails]) -> Json:
 
 
 def _spark(jobs: list[JobDetails]) -> Json:
-    """Return what Spark did for all jobs."""
+    """Return Spark's work for all jobs."""
     work = work_of(job.spark for job in jobs)
     return {
         "queries": work.queries,
@@ -380,7 +380,7 @@ def _spark(jobs: list[JobDetails]) -> Json:
 
 
 def _input(entry: Entry, details: CheckpointDetails) -> Json:
-    """Return the input from sources. Not known before all jobs that read have acked."""
+    """Return the input from sources. It is unknown until all jobs that read have acked."""
     total = Amount()
     if entry.plan.triggers:
         total = sum_of(details.amounts_read.get(name, Amount()) for name in entry.plan.triggers)

@@ -260,16 +260,17 @@ class HistoryRows:
         if criteria.until is not None:
             masks.append(pc.less(rows["planned"], pa.scalar(criteria.until, rows["planned"].type)))
         if criteria.text:
-            looked = [rows[name] for name in ("run", "reason", "why", "by")] + [pc.cast(rows["id"], pa.string())]
-            hits = (pc.match_substring(column, criteria.text, ignore_case=True) for column in looked)
-            masks.append(functools.reduce(pc.or_, (pc.fill_null(hit, False) for hit in hits)))
+            columns = [rows[name] for name in ("run", "reason", "why", "by")]
+            columns.append(pc.cast(rows["id"], pa.string()))
+            hits = [pc.match_substring(column, criteria.text, ignore_case=True) for column in columns]
+            masks.append(functools.reduce(pc.or_, [pc.fill_null(hit, False) for hit in hits]))
         return functools.reduce(pc.and_, masks) if masks else None
 
 
 def undone(rows: pa.Table) -> pa.Array:
-    """For each row, the rollback or swap since which it no longer counts: `rolled_back_by` for all rows at once.
+    """Return, for each row, the rollback or swap that undid it: `rolled_back_by` for all rows at once.
 
-    What was rolled back before a swap is undone by the rollback: the swap has replaced nothing of it.
+    If an entry was rolled back before a swap, the rollback undid it: the swap has replaced nothing of it.
     """
     import pyarrow.compute as pc
 
@@ -286,26 +287,26 @@ def _undone_by(rows: pa.Table, outcomes: Sequence[str]) -> pa.Array:
     if not backs.num_rows:
         return pa.nulls(rows.num_rows, pa.int64())
     ids = _numbers(rows["id"])
-    by = np.zeros(len(ids), dtype=np.int64)
+    undone_by = np.zeros(len(ids), dtype=np.int64)
+    rollbacks = list(zip(backs["id"].to_pylist(), backs["back_to"].to_pylist(), strict=True))
     below: int | None = None
-    for rollback, target in reversed(list(zip(backs["id"].to_pylist(), backs["back_to"].to_pylist(), strict=True))):
+    for rollback, target in reversed(rollbacks):
         if below is None or rollback < below:
-            by[ids.searchsorted(target + 1) : ids.searchsorted(rollback)] = rollback
+            undone_by[ids.searchsorted(target + 1) : ids.searchsorted(rollback)] = rollback
             below = target + 1
     counted = pc.is_in(rows["outcome"].combine_chunks(), _texts(COUNTED)).to_numpy(zero_copy_only=False)
-    return pa.array(by, pa.int64(), mask=(by == 0) | ~counted)
+    return pa.array(undone_by, pa.int64(), mask=(undone_by == 0) | ~counted)
 
 
 def _as_written_today(rows: pa.Table) -> pa.Table:
-    """Return the rows as they would be written now. Until 0.2 a swap was written as a rollback, and with null for the
-    beginning."""
+    """Return the rows as the present version would write them. Until 0.2 a swap was written as a rollback, with null
+    for the beginning."""
     import pyarrow.compute as pc
 
     is_swap = pc.and_(pc.starts_with(rows["run"], LINE_RUN), pc.equal(rows["kind"], "restart"))
     is_beginning = pc.and_(pc.is_in(rows["outcome"], _texts(_BACK)), pc.is_null(rows["back_to"]))
-    rows = _put(
-        rows, "outcome", pc.if_else(pc.and_(is_swap, pc.equal(rows["outcome"], "rollback")), "swap", rows["outcome"])
-    )
+    is_completed_swap = pc.and_(is_swap, pc.equal(rows["outcome"], "rollback"))
+    rows = _put(rows, "outcome", pc.if_else(is_completed_swap, "swap", rows["outcome"]))
     rows = _put(rows, "kind", pc.if_else(is_swap, "swap", rows["kind"]))
     return _put(rows, "back_to", pc.if_else(is_beginning, 0, rows["back_to"]))
 
@@ -327,7 +328,7 @@ def _texts(values: Sequence[str]) -> pa.Array:
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:
-    """How often each value occurs."""
+    """Return how often each value occurs."""
     import pyarrow.compute as pc
 
     return {pair["values"]: pair["counts"] for pair in pc.value_counts(column).to_pylist()}

@@ -96,7 +96,8 @@ def _remember(ledger: Ledger, journal: Journal) -> int:
         last = journal.last(snapshot)
         settled = ledger.settled()
         ids = ledger.ids(after=last, before=settled + 1)[:BATCH] if settled > last else []
-        rows = [row for row in (_row(ledger, id) for id in ids) if row is not None]
+        rows_or_none = [_row(ledger, id) for id in ids]
+        rows = [row for row in rows_or_none if row is not None]
         if not rows:
             return written
         if journal.add(snapshot, rows_table(rows), _stamp(ledger, journal, rows[-1].id)) is None:

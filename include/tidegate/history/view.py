@@ -19,7 +19,7 @@ class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
     """A row of a list."""
 
     state: str
-    """The outcome; or `rolled back` or `replaced`, which depend on later rollbacks and swaps."""
+    """The outcome, unless it is `rolled back` or `replaced`, which depend on later rollbacks and swaps."""
     undone_by: int | None
     """The rollback or swap that undid it."""
     replaced_by: str | None

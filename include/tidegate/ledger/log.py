@@ -231,12 +231,11 @@ class EntryLog(ManualRecords):
         names = self.store.names("checkpoints", after=entry_name(after) if after > 0 else "")
         if before is not None:
             names = names[: bisect.bisect_left(names, entry_name(before))]
-        return [id for name in names if (id := entry_id(name)) is not None]
+        return _entry_ids(names)
 
     def run_ids(self, run: str) -> list[int]:
         """Return the ids of the entries that `run` has started, from the index that is never deleted."""
-        names = self.store.names(f"runs/{run_key(run)}")
-        return [id for name in names if (id := entry_id(name)) is not None]
+        return _entry_ids(self.store.names(f"runs/{run_key(run)}"))
 
     def intervals(self) -> list[Interval]:
         """Return all intervals that were completed below the view, from the index that is never deleted.
@@ -269,8 +268,7 @@ class EntryLog(ManualRecords):
         return None if last is None else self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
 
     def _indexed_ids(self, folder: str) -> list[int]:
-        names = self.store.names(folder)
-        return [id for name in names if (id := entry_id(name.removesuffix(".json"))) is not None]
+        return _entry_ids([name.removesuffix(".json") for name in self.store.names(folder)])
 
     def beginning(self, source: str, behind: int) -> Beginning | None:
         """Return where a source begins that no entry up to `behind` has read. The first record after `behind`
@@ -562,8 +560,14 @@ _SEARCH_STEPS: tuple[int | None, ...] = (1, 32, None)
 """How far before an interval to search for its predecessor, in multiples of its length; None is the beginning."""
 
 
+def _entry_ids(names: Sequence[str]) -> list[int]:
+    ids = map(entry_id, names)
+    return [id for id in ids if id is not None]
+
+
 def _intervals_of(names: Sequence[str]) -> list[Interval]:
-    return [interval for name in names if (interval := Interval.of_key(name)) is not None]
+    intervals = map(Interval.of_key, names)
+    return [interval for interval in intervals if interval is not None]
 
 
 def is_too_late(entry: Entry) -> bool:

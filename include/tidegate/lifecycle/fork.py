@@ -29,6 +29,7 @@ from tidegate import seams
 from tidegate.checkpoint.compatibility import find_unused_hooks, planned_ranges, refusals, refuse
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
+from tidegate.checkpoint.references import memory_of
 from tidegate.connectors.sink import Publication, Sink, SinkContext
 from tidegate.connectors.transactional import TransactionalSink
 from tidegate.delta.files.copy import copy_files
@@ -52,7 +53,6 @@ from tidegate.records.records import (
     Ack,
     Decision,
     JobStats,
-    Json,
     LatestHint,
     Origin,
     Pin,
@@ -415,9 +415,6 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
 
 def _ack(snapshot: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> Ack:
     """Return an ack that names the copied states, as if the job had made them."""
-    memory: dict[str, Json] = {}
-    for ack in snapshot.acks:
-        memory |= ack.memory
     job = graph.job(name)
     states = share_of(graph.jobs, job, snapshot.states)
     return Ack(
@@ -427,7 +424,7 @@ def _ack(snapshot: CheckpointSnapshot, plan: Plan, name: str, graph: Graph) -> A
         prev=None,
         sinks=states,
         states=states,
-        memory=share_of(graph.jobs, job, memory),
+        memory=share_of(graph.jobs, job, memory_of(snapshot.acks)),
         stats=JobStats(),
     )
 

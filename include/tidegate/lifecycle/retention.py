@@ -45,7 +45,8 @@ _MAX_CONCURRENT = 16
 """How many tables in object stores are cleaned concurrently."""
 
 LOGS_EVERY = 50
-"""Old log files of the states' tables are removed once per this many entries. Delta log checkpoints come every 100."""
+"""Old log files of the states' tables are removed once per this many entries. Delta log checkpoints are written every
+100 versions."""
 
 
 def retire_old(pipeline: PipelineContext) -> list[int]:

@@ -5,7 +5,7 @@
     pin        pin the target; then check whether retention was faster
     entry      created after all others, so that its creator has seen them, all decided
     decide     THE commit point; before it nothing has changed
-    publish    by anyone, any number of times, like any other entry (checkpoint/publishing/publish.py)
+    publish    by any process, repeatably, like any other entry (checkpoint/publishing/publish.py)
 
 Tables return to a version of their own history: the one that the target's commit made. The entry holds the target's
 content (positions, acks and states), so the next checkpoint continues from there, under a new id.

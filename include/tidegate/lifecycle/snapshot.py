@@ -48,9 +48,9 @@ class CheckpointSnapshot:
     @property
     def blobs(self) -> list[Blob]:
         """The side files of positions and states."""
-        ranges = planned_ranges(self.entry).values()
-        blobs = {blob for part in ranges for blob in blobs_within(part.end)}
-        blobs |= {payload.blob for payload in self.states.values() if payload.blob is not None}
+        blobs = {payload.blob for payload in self.states.values() if payload.blob is not None}
+        for part in planned_ranges(self.entry).values():
+            blobs.update(blobs_within(part.end))
         return sorted(blobs, key=lambda blob: blob.path)
 
     def table(self, name: str) -> StateTable:
@@ -139,7 +139,7 @@ def refuse_retired(parent: Ledger, id: int) -> None:
 
 @contextlib.contextmanager
 def reporting_retired(parent: Ledger, id: int) -> Iterator[None]:
-    """Raise Rejected instead of Corrupt in the block if retention removed the checkpoint meanwhile."""
+    """Replace Corrupt in the block by Rejected if retention has removed the checkpoint."""
     try:
         yield
     except Corrupt:

@@ -28,7 +28,7 @@ __all__ = ["accept_source", "drop_source", "move_source"]
 
 
 def move_source(pipeline: PipelineContext, name: str, to: str, by: str, reason: str = "") -> int:
-    """Give the position of source `name` to source `to` of the code. Return the id of the entry."""
+    """Move the position of source `name` to source `to` of the code. Return the id of the entry."""
     change = SourceChange(name=check_name("source", name), to=check_name("source", to))
     return _create_entry(pipeline, Control(action="move source", by=by, reason=reason, source=change))
 

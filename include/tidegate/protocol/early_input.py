@@ -40,7 +40,8 @@ def select_input(
     streams: the streams that the job reads, and the job that produces each.
     """
     producers = list(dict.fromkeys(streams.values()))
-    available = [sent for producer in producers if (sent := _sent_in(producer, entry, streams)) is not None]
+    sent_here = [_sent_in(producer, entry, streams) for producer in producers]
+    available = [sent for sent in sent_here if sent is not None]
     for later in _entries_on(entry, above):
         still_sending = []
         for producer in producers:

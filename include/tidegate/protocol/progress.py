@@ -109,7 +109,7 @@ def _counting(lineage: Sequence[Entry]) -> list[Entry]:
 
 def _chain(job: str, last: Acked, held_ack: Handle | None, counting: Sequence[Entry]) -> tuple[Acked, ...] | None:
     """Return the acks from the held one to `last`, in order. None if `last` does not continue the held one."""
-    acks = {acked.handle: acked for entry in counting if (acked := entry.acks.get(job)) is not None}
+    acks = {entry.acks[job].handle: entry.acks[job] for entry in counting if job in entry.acks}
     chain = [last]
     while (prev := chain[-1].ack.prev) != held_ack:
         if prev is None or prev not in acks:

@@ -299,9 +299,9 @@ def test_a_nested_payload_that_goes_too_deep_is_refused():
 def test_a_field_that_is_there_twice_is_refused():
     aborted = encode(SAMPLES["abort"]).decode()
     twice = aborted.replace('"outcome": "aborted"', '"outcome": "completed",\n "outcome": "aborted"')
-    assert "'outcome' is there twice" in refusal(twice.encode(), Decision).what
+    assert "'outcome' is duplicated" in refusal(twice.encode(), Decision).what
     inside = encode(SAMPLES["plan"]).replace(b'"last": "a.json"', b'"last": "a.json", "last": "b.json"')
-    assert "'last' is there twice" in refusal(inside, Plan).what
+    assert "'last' is duplicated" in refusal(inside, Plan).what
 
 
 @pytest.mark.parametrize("found", [0, -1, 2, 10**12])
