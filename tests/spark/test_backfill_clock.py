@@ -191,7 +191,7 @@ def test_a_state_that_somebody_has_edited_is_not_lost_without_a_word(tmp_path: P
     assert plan.time[:10] == "2026-01-03", "no time passes by it"
     with pytest.raises(Rejected) as refused:
         play.line(1, cuts="recorded")
-    assert f"in checkpoint 3 {plan.by_hand.by} has edited the state of operator 'all'" in str(refused.value)
+    assert f"in checkpoint 3 {plan.by_hand.by} edited the state of operator 'all'" in str(refused.value)
     line = play.line(1, cuts="recorded", drops_by_hand=True)
     play.swapped(line)
     assert "'c'" in repr(play.states()["state.all"]), "by choice"

@@ -209,7 +209,7 @@ def test_a_dialog_tells_what_it_will_do_and_refuses_before_it_is_sent(page: Page
     page.has("What it will do", "#dialog-effects")
     page.has("reads what has come since", "#dialog-effects")
     page.type("#field-savepoint", "in-use")
-    page.has("is there already", "dialog [role=alert]")
+    page.has("exists already", "dialog [role=alert]")
     assert page.run("document.querySelector('#dialog-send').disabled")
     assert page.text("#dialog-effects") == ""
     changed = "(() => { const it = document.querySelector('#field-savepoint'); it.value = 'other'; it.dispatchEvent("

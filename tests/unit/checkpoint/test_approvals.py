@@ -191,7 +191,7 @@ def test_what_is_not_held_cannot_be_answered(world):
     id = world.trigger("two")
     with pytest.raises(Rejected, match=f"no gate holds checkpoint {id}"):
         answer(world.ledger, id, None, approve=True, by="ann")
-    with pytest.raises(Rejected, match="checkpoint 9 is not there"):
+    with pytest.raises(Rejected, match="checkpoint 9 does not exist"):
         answer(world.ledger, 9, None, approve=True, by="ann")
 
 

@@ -177,7 +177,7 @@ def test_a_source_that_does_not_answer_fails_no_checkpoint_and_hears_it_later(wo
     for _ in range(4):
         checkpoint(world)
     assert (feed_of(world).told, feed_of(world).released) == (None, 0)
-    assert "Source 'in' could not be told that checkpoint 4 is completed: the group's coordinator" in caplog.text
+    assert "Source 'in' could not be notified that checkpoint 4 is completed: the group's coordinator" in caplog.text
     feed_of(world).deaf = False
     checkpoint(world)
     assert feed_of(world).told[-1] == {"at": 10}

@@ -98,7 +98,7 @@ def test_a_run_that_gave_way_comes_before_less_urgent_ones_all_the_same(world: T
     assert "'the savepoint one'" in str(asks(world, "manual"))
     assert asks(world, "savepoint") == 2
     finished(world, 2)
-    assert "'the manual one', which waits for a checkpoint that somebody" in str(asks(world, "periodic"))
+    assert "'the manual one', which waits for a checkpoint requested by hand" in str(asks(world, "periodic"))
     assert asks(world, "manual") == 3
 
 

@@ -91,7 +91,7 @@ def test_a_table_that_was_copied_later_or_not_at_all_is_refused_before_anything_
     assert told["reason"] == "TABLE_NOT_AS_OF"
     assert "holds checkpoint 4" in told["message"]
     shutil.rmtree(sites.there / "tables")
-    assert "is not there" in refused(tidegate, *FORK)["message"]
+    assert "does not exist" in refused(tidegate, *FORK)["message"]
     assert not (sites.there / "ledger" / "orders").exists()
 
 

@@ -185,7 +185,7 @@ def test_a_killed_worker(project, tidegate):
     project.complete(1, None)
     project.plan(2, 1, run=f"process:{socket.gethostname()}:999999999:1:abc")
     cause, remedy = explained(tidegate, "orphaned", "RUN_GONE")
-    assert "The process that made it is gone; job main has not acknowledged it" in cause
+    assert "The process that made it has died; job main has not acknowledged it" in cause
     assert "lack of memory" in cause
     assert "run the pipeline again" in remedy
     assert "spark.memory" in remedy

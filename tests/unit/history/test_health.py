@@ -133,7 +133,7 @@ def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(w
     world.checkpoint("one more")
     behind = seen(world)
     assert (behind.state, behind.needs_nothing) == ("behind", True), "nobody has to act: it may catch up"
-    assert "At source in there was more than its bound allows" in behind.cause
+    assert "Source in had more than its bound allows" in behind.cause
     world.checkpoint("the last of it")
     assert seen(world).state == "well"
 
@@ -160,7 +160,7 @@ def test_a_failure_that_is_tolerated_and_one_that_is_not(world):
     found = seen(world, tolerable=1)
     assert (found.state, found.checkpoint, found.reason) == ("failed", id, "JOB_FAILED")
     assert found.cause == "JOB_FAILED, one of its jobs failed for good: The disk is gone. Expected: a disk."
-    assert found.remedy == ("mount it", "the next run takes its input again")
+    assert found.remedy == ("mount it", "the next run reads its input again")
     found = seen(world)
     assert (found.state, found.checkpoint, found.remedy[0]) == ("suspended", id, "mount it")
     assert "tidegate resume" in found.remedy[1]
