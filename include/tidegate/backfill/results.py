@@ -39,8 +39,8 @@ def changed_results(live: Coordinator) -> Iterator[str]:
             for sink, types in tables.items():
                 if result in types:
                     yield (
-                        f"column {result} of {sink}: operator {operator} computes {declared}, and before {before}; the "
-                        f"table has {types[result]}: if that is not its type any more, declare "
+                        f"column {result} of {sink}: operator {operator} computes {declared}; it computed {before} "
+                        f"before. The table has {types[result]}: if that is not its type any more, declare "
                         f"CAST({result} AS {types[result]}) before the sink, or the run is refused"
                     )
 

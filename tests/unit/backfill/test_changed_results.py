@@ -49,8 +49,8 @@ def test_a_changed_aggregate_is_named_with_its_column_and_the_tables_type(
     Shop(project, TOTALS).checkpoint()
     changed = with_code(TOTALS.replace("max(v)", "max(concat(v, '!'))"), monkeypatch)
     (told,) = outlook(changed, 0)["changed_results"]
-    assert told.startswith("column v of good: operator totals gives max(")
-    assert "gave max(v); the table has string" in told
+    assert told.startswith("column v of good: operator totals computes max(")
+    assert "it computed max(v) before. The table has string" in told
     assert "declare CAST(v AS string) before the sink, or the run is refused" in told
 
 
