@@ -49,7 +49,7 @@ def finish(control: Coordinator, staged: dict[str, object]) -> None:
 
 def as_in_a_new_process() -> None:
     snapshot._cache.clear()
-    table_hints._left.clear()
+    table_hints._publications.clear()
 
 
 def heads(control: Coordinator) -> set[int | None]:

@@ -436,7 +436,7 @@ def test_a_pipeline_does_not_change_from_one_kind_to_the_other(world):
 def test_a_table_that_was_made_again_is_noticed(world):
     world.whole("run", 1)
     world.tables.tables.clear()
-    with pytest.raises(Corrupt, match="is gone"):
+    with pytest.raises(Corrupt, match="is missing"):
         world.whole("run 2", 2)
 
 

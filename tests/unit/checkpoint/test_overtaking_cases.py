@@ -270,7 +270,7 @@ def test_a_savepoint_that_is_asked_for_waits_for_every_job_and_can_be_copied(tmp
     story.refused(third)
     story.work(third, "slower")
     story.completed(2, third)
-    with pytest.raises(Rejected, match="slow was behind") as refused:
+    with pytest.raises(Rejected, match="slow lagged") as refused:
         snapshot_at(story.ledger, third, {}, by="mia")
     assert refused.value.reason == "IN_FLIGHT"
     fourth, fifth = story.planned(aligned=True), story.planned()
