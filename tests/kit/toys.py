@@ -376,7 +376,7 @@ class ToySink(ExactlyOnceSink):
         return self.tables[self.name]
 
     def _staged(self, prefix: str) -> Iterator[str]:
-        return (name for name in self._table.files if name.startswith(prefix))
+        return (name for name in list(self._table.files) if name.startswith(prefix))  # other threads write
 
     def _ask(self, what: str, possible: str) -> str:
         """Let other processes run, then let the weather decide. 'lost' is raised here; callers handle others."""
