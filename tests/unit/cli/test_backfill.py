@@ -66,7 +66,7 @@ def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
     shutil.rmtree(log.parent)
     (why,) = tidegate("backfill", CODE, "--json").json["problems"]
     assert why.startswith("table 'good'")
-    assert "is gone" in why
+    assert "is missing" in why
     assert "put it back from a copy" in why
 
 
