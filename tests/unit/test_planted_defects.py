@@ -241,7 +241,7 @@ def _ack_whatever_the_disk_says(patch: Patch) -> None:
 
 def _acks_below_a_rollback_count(patch: Patch) -> None:
     """R4."""
-    patch.setattr(progress, "_counting", lambda line, floor: list(line))
+    patch.setattr(progress, "_counting", lambda lineage: list(lineage))
 
 
 def _read_on_below_a_rollback(patch: Patch) -> None:

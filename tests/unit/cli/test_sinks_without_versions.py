@@ -132,7 +132,7 @@ def test_a_rollback_says_that_its_rows_stay_and_asks_for_a_choice(shop, tidegate
     said = tidegate("rollback", CODE, "--to", "1", "--dry-run")
     assert said.code == 1
     words = " ".join(said.out.split())
-    assert f"table 'copied': {WHY}. Choose --keep copied (its rows stay, and what is read again" in words
+    assert f"table 'copied': {WHY}. Choose --keep copied (its rows stay, and rows that are read again" in words
     assert "--leave copied" in words
     told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
     assert (
