@@ -469,7 +469,7 @@ def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, t
 
 def test_marks_that_were_made_again_do_not_let_the_first_checkpoint_be_sent_again(kafka_broker, target):
     sink, context = target.sink, target.context
-    batch = sink._checked(Prepared(target.stage(1, [("a", "1")]), 1), context).committable
+    batch = sink._check_staged(Prepared(target.stage(1, [("a", "1")]), 1), context).committable
     assert target.publish(1, batch) is not None
     kafka_broker.delete_topic(sink._marks_topic(context))
     sink.check(context)
@@ -522,7 +522,7 @@ def test_a_mark_behind_the_open_transaction_of_somebody_else_is_waited_for(kafka
 
 
 def checked(target: Target, batch: Any) -> None:
-    target.sink._checked(Prepared(batch, 1), target.context)
+    target.sink._check_staged(Prepared(batch, 1), target.context)
 
 
 def test_a_record_that_is_too_large_is_refused_before_the_decision(kafka_broker, target):
