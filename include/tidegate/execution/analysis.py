@@ -364,8 +364,8 @@ class _AnalysedState(TemporaryState):
         self.check_schema(schema_of(changes.schema.fields))
         return super().write_changes(changes, deletes=deletes)
 
-    def _rewrite(self, schema: Json, only: object = None) -> None:
-        """Do nothing: it is never written."""
+    def _rewrite(self, schema: Json, change: object = None) -> None:
+        """Do nothing: there are no rows to rewrite."""
 
 
 class _AnalysingRunner(OperatorRunner):

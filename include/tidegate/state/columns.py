@@ -1,4 +1,4 @@
-"""The columns that tidegate adds to a state's own."""
+"""The columns that tidegate adds to a state's keys and values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ GROUP: Final = "_group"
 CHECKPOINT: Final = "_checkpoint"
 DELETED: Final = "_deleted"
 TOUCHED: Final = "_touched"
-"""The time that the row expires by, in microseconds since 1970: when it was written, or until when it lives
+"""The time by which the row expires, in microseconds since 1970: when it was written, or until when it lives
 (`state/record.py`). Only in states whose rows expire."""
 OWN: Final = (GROUP, CHECKPOINT, DELETED, TOUCHED)

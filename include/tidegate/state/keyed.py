@@ -1,13 +1,13 @@
-"""Keyed state while a job runs: the rows of the keys at the base, and the changes of this checkpoint.
+"""Keyed state while a job runs: the rows at the base, and the changes of this checkpoint.
 
-    state.of(keys)            the rows of these keys: they are joined against the files, and the newest row wins
-    state.rows()              all rows
-    state.put(changes)        one row per changed key, written as one more run: sorted, split by key group
-    state.finish()            the record for the ack; merges runs if there have become too many
+    state.lookup(keys)              the rows of these keys: the files are joined with the keys, and the newest row wins
+    state.rows()                    all rows
+    state.write_changes(changes)    writes one row per changed key as a new run, sorted and split by key group
+    state.finish()                  the record for the ack; merges runs if there are too many
 
-Files are never changed. A run holds the rows that one checkpoint added; a reader takes for each key the row with the
-highest checkpoint, so any set of runs can be merged into one, at any time, without any reader noticing. Everything
-stays in Spark: nothing is collected, whatever the size.
+Files are immutable. A run holds the rows that one checkpoint wrote. For each key, a reader takes the row with the
+highest checkpoint, so any set of runs can be merged at any time without an effect on readers. Rows stay in Spark: they
+are never collected, so a state may have any size.
 """
 
 from __future__ import annotations
@@ -71,10 +71,13 @@ __all__ = [
 ]
 
 MIN_WRITTEN_PARTITIONS = 8
-"""Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
+"""With up to this number of partitions, each checkpoint writes a file per partition. With more, it writes as many files
+as its rows need."""
 SPLIT_ROWS = 100_000
+"""The number of rows for which a checkpoint writes another file, if there are more partitions than the minimum."""
 MAX_ROWS_OF_SMALL_STATE = 1_000
-"""A state with up to so many rows gets several of each key in a batch, or is too small for anybody to notice."""
+"""A batch has many rows for each key of a state with at most this number of rows, so pre-aggregating in Spark pays
+off."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -84,27 +87,26 @@ class StateFolder:
 
     location: Location
     folder: str
-    """The attempt's own folder inside the state's table."""
+    """The attempt's folder inside the state's table."""
     checkpoint: int
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What is given out of a state's rows, in place of these."""
+    """Computes the rows to emit from a state's rows, in workers."""
 
     function: Callable[[pa.Table], pa.Table]
-    """Makes it in workers."""
     fields: Sequence[StructField]
-    """Its columns."""
+    """The columns of the result."""
 
 
 class KeyedState:
     """One keyed state in one attempt of a job."""
 
     is_kept: ClassVar[bool] = True
-    """False: no later checkpoint reads it, so nothing is written."""
+    """Whether later checkpoints read it. If not, nothing is written."""
     is_analysed: ClassVar[bool] = False
-    """Whether only its columns are looked at, before there are any rows."""
+    """Whether only its columns are analysed, before there are any rows."""
 
     def __init__(
         self,
@@ -117,8 +119,8 @@ class KeyedState:
         ttl: Ttl | RowTtl | None = None,
         grouped_by: Sequence[str] = (),
     ) -> None:
-        """grouped_by: the keys that decide the key group of a row; by default all. A state that was begun otherwise
-        stays as it is, until `regroup`."""
+        """grouped_by: the keys that decide a row's key group, by default all. A stored state keeps its own until
+        `regroup`."""
         self.spark = spark
         self.name = name
         self.base = base
@@ -130,27 +132,27 @@ class KeyedState:
         self.base_files: list[StateFile] = list(base.files) if base else []
         """The files at the base."""
         self._files = list(self.base_files)
-        """The files of the base that nothing has replaced yet."""
+        """The files of the base that have not been replaced yet."""
         self._added: list[StateFile] = []
         self._chosen: list[Compaction] | None = None
         self._columns: Json | None = base.columns if base else None
         self._writes = 0
         self._staged: set[str] = set()
-        """Paths of all files that this attempt has written for the state."""
-        self._aside: list[str] = []
-        """Folders with rows that are not part of the state."""
+        """The paths of all files that this attempt has written for the state."""
+        self._output_folders: list[str] = []
+        """Folders with rows to emit, which are not part of the state."""
         self._cached: list[DataFrame] = []
         """Frames that are computed once, and released when the attempt ends."""
         self.computing = Computing()
-        """Where it is noted who has looked up and written its rows."""
+        """Collects whether workers or Spark have looked up and written its rows."""
         self.syncing = Syncing(to.location)
         """Makes its files durable."""
         self.little_arrives = False
-        """Whether this checkpoint is known to have little input, as it is stored where it comes from."""
+        """Whether this checkpoint's input is known to be small, in bytes at its sources."""
         self.few_rows_arrive = False
         """Whether its operator is known to get few rows."""
         self.shares_session = False
-        """Whether other operators are at work in the session at the same time: then its settings stay as they are."""
+        """Whether other operators use the Spark session at the same time, so that its settings must not change."""
 
     @property
     def is_empty(self) -> bool:
@@ -159,60 +161,63 @@ class KeyedState:
 
     @property
     def rows_in_files(self) -> int:
-        """The number of rows in the base's files, as they are since `rewrite`: older versions of a key included."""
+        """The number of rows in the base's files, or in those that `rewrite` has put in their place. Older versions of
+        a key count, too."""
         return sum(file.file.rows for file in self._files)
 
     @property
     def has_few_keys_per_batch(self) -> bool:
-        """Whether a batch is likely to have many rows for each key, as there are some at the base, but few; and Spark
-        would reduce them as workers do: with an error for a sum that does not fit."""
-        return (
-            sums_that_do_not_fit_fail(self.spark)
-            and 0 < sum(file.file.rows for file in self.base_files) <= MAX_ROWS_OF_SMALL_STATE
-        )
+        """Whether a batch probably has many rows for each key, because the base has few, so that Spark should
+        pre-aggregate them. False if Spark does not fail on overflow, as workers do."""
+        if not sums_that_do_not_fit_fail(self.spark):
+            return False
+        return 0 < sum(file.file.rows for file in self.base_files) <= MAX_ROWS_OF_SMALL_STATE
 
     # -- read ----------------------------------------------------------------------------------------
 
     @property
     def versions(self) -> DataFrame | None:
-        """Every row in every file, older versions of a key included. None: there are none."""
+        """Every row in every file, older versions of a key included. None: there are no files."""
         if self.base is None or not self.base.files:
             return None
-        return self._read([file.file for file in self._unexpired_files or self.base.files[:1]], self.base.columns)
+        files = self._unexpired_files or self.base.files[:1]  # at least one, so that there is a frame with its columns
+        return self._read([file.file for file in files], self.base.columns)
 
     @property
     def _unexpired_files(self) -> list[StateFile]:
-        """The base's files, as they are since `_rewrite`, that may have rows that have not expired, or hide others."""
+        """The files, of the base or rewritten, that may have rows that have not expired, or that hide others."""
         assert self.base is not None
         if self._limit is None:
             return self.base.files
-        gone = {file.file.path for file in expired(self.base.files, self._limit)}
-        return [file for file in self.base.files if file.file.path not in gone]
+        expired_paths = {file.file.path for file in expired(self.base.files, self._limit)}
+        return [file for file in self.base.files if file.file.path not in expired_paths]
 
     def rows(self, where: str | None = None) -> DataFrame | None:
-        """Return each key's row. None: the state has never held anything.
+        """Return each key's row, or None if the state has never held any.
 
-        where: a condition on columns in which all rows of a key agree, so that files can be skipped by it.
+        where: a condition on columns that are the same in all versions of a row, so that it can skip files.
         """
-        if (rows := self.versions) is None:
+        stored = self.versions
+        if stored is None:
             return None
-        return self._newest(rows if where is None else rows.where(where))
+        return self._newest(stored if where is None else stored.where(where))
 
     def lookup(self, keys: DataFrame, on: Sequence[str] = ()) -> DataFrame | None:
-        """Return the rows of the keys in `keys` (one row per key). None: the state has never held anything.
+        """Return the rows of the keys in `keys`, or None if the state has never held any.
 
-        on: some of the key columns. Then the result has the rows of all keys that agree with one of `keys` in these.
+        on: the key columns to compare, by default all.
         """
-        if (rows := self.versions) is None:
+        stored = self.versions
+        if stored is None:
             return None
         self.computing.note_spark()
         from pyspark.sql import functions as F
 
-        # Under names of their own: `keys` may have been read from this very state.
-        aliases = {key: f"_key {place}" for place, key in enumerate(on or self.keys)}
+        # With aliases, because `keys` may have been read from this state.
+        aliases = {key: f"_key {number}" for number, key in enumerate(on or self.keys)}
         sought = keys.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()))
-        same = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
-        return self._newest(rows.join(sought, F.expr(same), "left_semi"))
+        is_match = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
+        return self._newest(stored.join(sought, F.expr(is_match), "left_semi"))
 
     def _newest(self, rows: DataFrame) -> DataFrame:
         assert self.base is not None
@@ -220,7 +225,7 @@ class KeyedState:
 
     @property
     def _limit(self) -> int | None:
-        """Rows whose time is up to then have expired."""
+        """Rows whose time is up to this have expired."""
         return self.ttl.limit if self.ttl else None
 
     def _read(self, files: Sequence[StagedFile], columns: Json) -> DataFrame:
@@ -245,47 +250,52 @@ class KeyedState:
             self.computing.note_spark()
         frame = self._with_own_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.check_schema(schema_of(frame.schema.fields))
-        fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.expires_by_row_time else {TOUCHED: self._touched})
+        fixed: dict[str, int | None] = {CHECKPOINT: self.to.checkpoint}
+        if not self.expires_by_row_time:
+            fixed[TOUCHED] = self._touched
         files = self._write(frame, schema, "put", fixed)
-        return self._put(files, schema, keep_own=deletes)
+        return self._add(files, schema, with_deleted=deletes)
 
     def _with_own_columns(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
-        """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
-        any. names: the columns of the rows. deleted: the SQL that says whether a row's key is deleted."""
+        """Put tidegate's columns first, because every file needs their statistics, and Delta only has statistics of a
+        table's first columns.
+
+        names: the columns of the rows. deleted: SQL for whether a row's key is deleted.
+        """
         values = [name for name in names if name not in self.keys and name not in OWN]
-        own = {
+        expressions = {
             GROUP: self._group,
             CHECKPOINT: f"CAST({self.to.checkpoint} AS BIGINT)",
             DELETED: f"CAST({deleted} AS BOOLEAN)",
         }
         if self.expires:
-            until = (
-                self.expires_by_row_time.until
-                if self.expires_by_row_time
-                else "NULL"
-                if self._touched is None
-                else self._touched
-            )
-            own[TOUCHED] = f"CAST({until} AS BIGINT)"
-        bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
+            if self.expires_by_row_time:
+                expiry_time = self.expires_by_row_time.until
+            else:
+                expiry_time = "NULL" if self._touched is None else str(self._touched)
+            expressions[TOUCHED] = f"CAST({expiry_time} AS BIGINT)"
+        bookkeeping = (f"{text} AS {quoted(name)}" for name, text in expressions.items())
         return select_sql(rows, [*bookkeeping, *map(quoted, self.keys), *map(quoted, values)])
 
     def schema_of_files(self, fields: Sequence[StructField]) -> Json:
-        """Return the schema of files with these columns, keys first, before which `_with_own_columns` would put its
-        own."""
+        """Return the schema of files with these columns, keys first, and with tidegate's columns before them."""
         from pyspark.sql import types as T
 
-        own = {GROUP: T.IntegerType(), CHECKPOINT: T.LongType(), DELETED: T.BooleanType()}
+        own_fields = [
+            T.StructField(GROUP, T.IntegerType()),
+            T.StructField(CHECKPOINT, T.LongType()),
+            T.StructField(DELETED, T.BooleanType()),
+        ]
         if self.expires:
-            own[TOUCHED] = T.LongType()
-        return schema_of([*(T.StructField(name, kind) for name, kind in own.items()), *fields])
+            own_fields.append(T.StructField(TOUCHED, T.LongType()))
+        return schema_of([*own_fields, *fields])
 
     def _empty_frame(self, schema: Json, hidden: Sequence[str] = OWN) -> DataFrame:
-        """Return a frame without rows, with the columns of files of this schema."""
+        """Return a frame without rows, with the columns of files of this schema, except the hidden ones."""
         from pyspark.sql.types import StructType
 
-        kept = [field for field in versions.spark_schema(schema)["fields"] if field["name"] not in hidden]
-        return no_rows(self.spark, StructType.fromJson({"type": "struct", "fields": kept}))
+        fields = [field for field in versions.spark_schema(schema)["fields"] if field["name"] not in hidden]
+        return no_rows(self.spark, StructType.fromJson({"type": "struct", "fields": fields}))
 
     @property
     def _group(self) -> str:
@@ -294,34 +304,33 @@ class KeyedState:
 
     @property
     def _touched(self) -> int | None:
-        """The time that this checkpoint's rows carry for their expiry."""
+        """The time that rows written now carry for their expiry."""
         return self.ttl.touched if self.ttl else None
 
     @property
     def expires_by_row_time(self) -> RowTtl | None:
-        """When its rows expire, if each has a time of its own."""
+        """Its lifetime of rows, if each row has a separate time."""
         return self.ttl if isinstance(self.ttl, RowTtl) else None
 
     @property
     def expires(self) -> bool:
-        """True if rows have a time that they expire by. Once they do, they always will: the column stays."""
-        has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
-        return self.ttl is not None or has_column
+        """True if rows have a time by which they expire. The column is never dropped, even if rows no longer expire."""
+        if self.ttl is not None:
+            return True
+        return self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
 
-    def _put(self, files: list[StateFile], schema: Json, keep_own: bool = False) -> DataFrame:
-        return self._add(files, schema, keep_own)()
-
-    def _add(self, files: list[StateFile], schema: Json, keep_own: bool = False) -> Callable[[], DataFrame]:
-        """Make files part of the state. Return a function that reads their rows."""
+    def _add(self, files: list[StateFile], schema: Json, *, with_deleted: bool) -> DataFrame:
+        """Make files part of the state, and return their rows. with_deleted: keep the columns that say what a row
+        means, such as `_deleted`."""
         self._added += files
         self._columns = schema
-        hidden = [TOUCHED] if keep_own else OWN
+        hidden = [TOUCHED] if with_deleted else OWN
         if not files:
-            return lambda: self._empty_frame(schema, hidden)
-        return lambda: self._read([file.file for file in files], schema).drop(*hidden)
+            return self._empty_frame(schema, hidden)
+        return self._read([file.file for file in files], schema).drop(*hidden)
 
     def check_schema(self, schema: Json) -> Json:
-        """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
+        """Return the schema of rows to write. Raise Invalid if the state cannot continue with it."""
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
             problems.append(f"its keys are {', '.join(self.keys)}; the state has {', '.join(self.base.keys)}")
@@ -329,54 +338,56 @@ class KeyedState:
             problems += refusals(self._columns, schema, self.keys)
         if problems:
             raise Invalid(
-                "\n    ".join([f"the state of {self.name} cannot continue from what it holds:", *problems]),
-                expected="the keys that it was begun with; values may be added, left out, or become wider",
-                help="give the changed operator a uid of its own, so that it starts afresh, or change it back; "
-                + RECOMPUTE,
+                "\n    ".join([f"the state of {self.name} cannot continue with other columns:", *problems]),
+                expected="the same keys; values may be added, removed, or become wider",
+                help="give the changed operator a new uid, so that it starts afresh, or change it back; " + RECOMPUTE,
                 reason="STATE_CHANGED",
             )
         if self._columns is not None and needs_rewrite(self._columns, schema):
             self._rewrite(schema)
         return schema
 
-    def regroup(self, by: Sequence[str]) -> None:
-        """See to it that rows that agree in these keys are in one key group: once, all of the state is written anew."""
-        if self.grouped_by == list(by) or (self.grouped_by or self.keys) == list(by):
+    def regroup(self, keys: Sequence[str]) -> None:
+        """Let these keys decide the key group of a row. If others did before, all of the state is rewritten once."""
+        if self.grouped_by == list(keys) or (self.grouped_by or self.keys) == list(keys):
             return
-        self.grouped_by = list(by)
+        self.grouped_by = list(keys)
         if self.base is not None:
             self._rewrite(self.base.columns)
 
-    def rewrite(self, only: Callable[[DataFrame], DataFrame] | None = None) -> None:
-        """Write all of the state once more, without what has expired, before anything is put into it.
+    def rewrite(self, change: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        """Rewrite all of the state without expired rows, before anything else is written.
 
-        only: chooses those of its rows that stay.
+        change: returns the rows to write, from all rows.
         """
         if self.base is not None:
-            self._rewrite(self.base.columns, only)
+            self._rewrite(self.base.columns, change)
 
-    def _rewrite(self, schema: Json, only: Callable[[DataFrame], DataFrame] | None = None) -> None:
-        """Write all of the state once more, in this schema and these key groups. only: makes of its rows those that are
-        written."""
-        if self.base is None or (rows := self.versions) is None:
+    def _rewrite(self, schema: Json, change: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        """Rewrite all of the state, in this schema and with the present key groups."""
+        stored = self.versions
+        if self.base is None or stored is None:
             return
-        anew = versions.rewritten(rows, self.keys, self._limit, schema, self._group)
-        anew = anew if only is None else only(anew)
-        files = self._write(anew, schema, "rewritten")
+        rows = versions.rewritten(stored, self.keys, self._limit, schema, self._group)
+        if change is not None:
+            rows = change(rows)
+        files = self._write(rows, schema, "rewritten")
         self.base = msgspec.structs.replace(self.base, columns=schema, files=files, grouped_by=self.grouped_by)
         self._files, self._columns = list(files), schema
 
     def lacks(self, names: Iterable[str]) -> list[str]:
-        """Return which of these columns its rows do not have yet."""
-        there = {field["name"] for field in self.base.columns["fields"]} if self.base is not None else set(names)
-        return [name for name in names if name not in there]
+        """Return the columns, of these, that stored rows do not have yet."""
+        if self.base is None:
+            return []
+        stored = {field["name"] for field in self.base.columns["fields"]}
+        return [name for name in names if name not in stored]
 
     def fill(self, schema: Json, texts: Mapping[str, str]) -> None:
-        """Write all of the state once more, in this schema, with columns that SQL computes of its rows' others."""
+        """Rewrite all of the state, in this schema, with new columns that SQL computes from the others."""
         from pyspark.sql import functions as F
 
-        filled = {name: F.expr(text) for name, text in texts.items()}
-        self._rewrite(schema, lambda rows: rows.withColumns(filled))
+        columns = {name: F.expr(text) for name, text in texts.items()}
+        self._rewrite(schema, lambda rows: rows.withColumns(columns))
 
     # -- files ---------------------------------------------------------------------------------------
 
@@ -384,7 +395,7 @@ class KeyedState:
         return workers.usable(self.spark, self.to.location) and workers.writes(schema)
 
     def new_folder(self, name: str) -> str:
-        """Return a folder of the attempt that nothing has been written to."""
+        """Return a new folder of the attempt."""
         seams.fault("S4.state.before")
         self._writes += 1
         return f"{self.to.folder}/{name}-{self._writes}"
@@ -392,32 +403,36 @@ class KeyedState:
     def _write(
         self, frame: DataFrame, schema: Json, name: str, fixed: Mapping[str, int | None] = _NONE
     ) -> list[StateFile]:
-        """Write rows as files of their own, split by key group and sorted.
+        """Write rows as new files, split by key group and sorted.
 
-        fixed: columns with the same value in all rows. Workers add them: Spark would compile its code anew for each
-        checkpoint.
+        fixed: columns with the same value in all rows. Workers add them, because with a literal that changes, Spark
+        would compile its code again in each checkpoint.
         """
-        folder, by_workers = self.new_folder(name), self._let_workers_write(schema)
+        folder, location = self.new_folder(name), self.to.location
+        by_workers = workers.usable(self.spark, location) and workers.writes(schema)
         with self.split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
-            ordered, location = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location
-            if not by_workers:
-                return self._stage_files(folder, schema, write_files(ordered, schema, location, folder, ()))
-            layout = workers.layout_of(schema, self.keys, location)
-            return self._stage_files(folder, schema, workers.write_runs(ordered, layout, location.full(folder), fixed))
+            ordered = rows.sortWithinPartitions(*map(quoted, self.keys))
+            if by_workers:
+                layout = workers.layout_of(schema, self.keys, location)
+                written: Written = workers.write_runs(ordered, layout, location.full(folder), fixed)
+            else:
+                written = write_files(ordered, schema, location, folder, ())
+            return self._stage_files(folder, schema, written)
 
     def due_batches(self) -> list[Compaction]:
-        """Return the compactions that are due, as far as workers can do them: each holds its own key groups in
-        memory."""
-        count = min(self._partitions, MIN_WRITTEN_PARTITIONS)  # of a few rows no more workers are made
+        """Return the due compactions that workers can do, as each has to hold the rows of its key groups in memory."""
+        count = min(self._partitions, MIN_WRITTEN_PARTITIONS)  # the number of workers that few rows are split among
         bounds = [-(-self.groups * split // count) for split in range(count + 1)]
         ranges = list(itertools.pairwise(bounds))
-        held, taken = [0.0] * count, []
+        rows_per_worker, chosen = [0.0] * count, []
         for batch in self._batches():
-            with_batch = [rows + batch.rows_within(*span) for rows, span in zip(held, ranges, strict=True)]
+            with_batch = []
+            for rows, (low, high) in zip(rows_per_worker, ranges, strict=True):
+                with_batch.append(rows + batch.rows_within(low, high))
             if max(with_batch) <= workers.MERGED_ROWS:
-                held = with_batch
-                taken.append(batch)
-        return taken
+                rows_per_worker = with_batch
+                chosen.append(batch)
+        return chosen
 
     def merge_plan(self, schema: Json, folder: str, count: int, batches: Sequence[Compaction]) -> MergePlan:
         """Return the instructions for workers that look up rows of the state, write to `folder`, and compact.
@@ -442,46 +457,36 @@ class KeyedState:
         folder: str,
         schema: Json,
         added: Mapping[str, WrittenFile],
-        replaced: Mapping[int, Mapping[str, WrittenFile]],
+        compacted: Mapping[int, Mapping[str, WrittenFile]],
         batches: Sequence[Compaction],
     ) -> None:
-        """Make workers' files part of the state: those with changed rows, and those in place of each batch."""
-        self._added += self._take_files(folder, schema, added, replaced, batches)
+        """Make workers' files part of the state: those with changed rows, and those that replace each batch of
+        files."""
+        written = dict(added)
+        for batch_files in compacted.values():
+            written |= batch_files
+        files = self._stage_files(folder, schema, written)
+        for number, batch_files in compacted.items():
+            self._replace(batches[number].files, [file for file in files if file.name in batch_files])
+        self._added += [file for file in files if file.name in added]
         self._columns = schema
 
-    def _take_files(
-        self,
-        folder: str,
-        schema: Json,
-        added: Mapping[str, WrittenFile],
-        replaced: Mapping[int, Mapping[str, WrittenFile]],
-        batches: Sequence[Compaction],
-    ) -> list[StateFile]:
-        written = dict(added)
-        for names in replaced.values():
-            written |= names
-        files = self._stage_files(folder, schema, written)
-        for number, names in replaced.items():
-            self._replace(batches[number].files, [file for file in files if file.name in names])
-        return [file for file in files if file.name in added]
-
     def read_worker_files(self, folder: str, written: Mapping[str, WrittenFile], schema: Json) -> DataFrame | None:
-        """Return rows that workers have written beside the state; they are removed with the attempt. None: no rows."""
-        self._aside.append(folder)
+        """Return rows that workers have written next to the state, or None. The files are removed with the attempt."""
+        self._output_folders.append(folder)
         location = self.to.location
         refuse_other_files(location, folder, written)
         if not written:
             return None
         paths = [f"{folder}/{name}" for name in sorted(written)]
-        return mark_stored(
-            self._load(paths, schema), StoredRows(location, paths, sum(file.rows for file in written.values()))
-        )
+        row_count = sum(file.rows for file in written.values())
+        return mark_stored(self._load(paths, schema), StoredRows(location, paths, row_count))
 
     def cached(self, frame: DataFrame) -> DataFrame:
-        """Compute the frame once, however often it is used, until the attempt ends."""
-        once = materialize(frame)
-        self._cached.append(once)
-        return once
+        """Compute the frame once, and keep it until the attempt ends."""
+        stored = materialize(frame)
+        self._cached.append(stored)
+        return stored
 
     @cached_property
     def _partitions(self) -> int:
@@ -489,7 +494,8 @@ class KeyedState:
 
     @contextlib.contextmanager
     def split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-        """Split rows by ranges of key groups: into as many partitions as possible, but few rows into few."""
+        """Split rows by ranges of key groups into partitions, fewer of them for few rows. Yield them and their
+        number."""
         if self._partitions <= MIN_WRITTEN_PARTITIONS:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
@@ -501,7 +507,7 @@ class KeyedState:
             yield workers.split_rows(frame, self.groups, count), count
 
     def _stage_files(self, folder: str, schema: Json, written: Written) -> list[StateFile]:
-        """Return the files in the folder, durable once the state is finished."""
+        """Return the files in the folder. They are durable once the state is finished."""
         staged = sync_and_list(self.to.location, folder, schema, sync=self.syncing, written=written)
         files = [state_file(file) for file in staged]
         self._staged |= {file.path for file in staged}
@@ -511,7 +517,7 @@ class KeyedState:
     # -- the record ----------------------------------------------------------------------------------
 
     def finish(self) -> StateTable | None:
-        """Return the state as of this checkpoint, for the ack. None: it has never held anything."""
+        """Return the state as of this checkpoint, for the ack, or None if it has never held any rows."""
         if self._columns is None:
             return None
         for batch in self._batches():
@@ -525,10 +531,10 @@ class KeyedState:
     def release(self) -> None:
         """Remove files that only this attempt needed."""
         self.syncing.wait()
-        kept = {file.file.path for file in (*self._files, *self._added)}
-        if replaced := sorted(self._staged - kept):  # by what it has written after that
+        live = {file.file.path for file in (*self._files, *self._added)}
+        if replaced := sorted(self._staged - live):  # this attempt has written them, and then replaced them
             self.to.location.remove_files(replaced)
-        for folder in self._aside:
+        for folder in self._output_folders:
             self.to.location.remove_folder(folder)
         for frame in self._cached:
             release(frame)
@@ -539,20 +545,20 @@ class KeyedState:
         return bool(self._added) or self._files != self.base_files
 
     def _batches(self) -> list[Compaction]:
-        """Return the compactions of this checkpoint that are not done yet; drop files that have expired completely.
+        """Drop files whose rows have all expired. Return the compactions of this checkpoint that are not done yet.
 
-        They are chosen once, so that what workers have done is not followed by as much again.
+        They are chosen once, so that those which workers have done do not make room for more.
         """
         self.drop_expired()
         if self._chosen is None:
-            old = {file.file.path for file in (self.base.files if self.base else [])}
-            files = [file for file in self._files if file.file.path in old]
+            base_paths = {file.file.path for file in (self.base.files if self.base else [])}
+            files = [file for file in self._files if file.file.path in base_paths]
             self._chosen = to_merge(files, self._partitions) if files else []
         present = {file.file.path for file in self._files}
         return [batch for batch in self._chosen if all(file.file.path in present for file in batch.files)]
 
     def drop_expired(self) -> None:
-        """Let go of files whose rows have all expired."""
+        """Drop files whose rows have all expired."""
         if self.ttl is not None and self.ttl.limit is not None:
             self._replace(expired(self._files, self.ttl.limit), [])
 
@@ -569,8 +575,7 @@ class KeyedState:
 
 
 class TemporaryState(KeyedState):
-    """The state of one interval: it begins empty, and no later checkpoint reads it. So nothing is written: what is put
-    is given back as it is."""
+    """The state of one interval. It starts empty, and no later checkpoint reads it, so changes are not written."""
 
     is_kept = False
 
@@ -585,36 +590,36 @@ class TemporaryState(KeyedState):
 
 
 def collated_names(fields: Sequence[StructField]) -> list[str]:
-    """Return the columns whose texts have a collation."""
+    """Return the columns with a collation."""
     from pyspark.sql.types import StructType
 
     return list(collations(msgspec.json.decode(StructType(list(fields)).json())))
 
 
 def schema_of(fields: Sequence[StructField]) -> Json:
-    """Return these columns as the schema of a table. Raise Invalid if the texts of one have a collation: within a
-    checkpoint Spark would take some of them for equal, and across checkpoints nobody would."""
+    """Return these columns as the schema of a table. Raise Invalid if one has a collation: Spark would apply it within
+    a checkpoint, but it would have no effect across checkpoints."""
     from pyspark.sql.types import StructType
 
     schema = msgspec.json.decode(StructType(list(fields)).json())
     for name, collation in collations(schema).items():
         raise Invalid(
-            f"what is remembered has {name!r}, whose texts have the collation {collation}",
-            expected="texts that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
-            help=f"make equal texts the same in a stage before it, as lower({quoted(name)}) COLLATE UTF8_BINARY does "
-            "for UTF8_LCASE; or write COLLATE UTF8_BINARY alone to tell them apart",
+            f"the state would have a column {name!r} with the collation {collation}",
+            expected="texts that are only equal if they are identical: plain strings, with the collation UTF8_BINARY",
+            help=f"make equal texts identical in an upstream stage, as lower({quoted(name)}) COLLATE UTF8_BINARY does "
+            "for UTF8_LCASE; or only write COLLATE UTF8_BINARY to keep them distinct",
             reason="COLLATION",
         )
     return from_spark(schema)
 
 
 def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
-    """Return whether Spark fails where a sum does not fit into its type, and gives no wrong one. Workers always do."""
+    """Return whether Spark fails on a sum that overflows, as workers do, instead of returning a wrong one."""
     return constant_setting(spark, "spark.sql.ansi.enabled") != "false"
 
 
 def key_group(keys: Sequence[str], groups: int) -> str:
-    """Return SQL for the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
+    """Return SQL for the key group of each key. It does not depend on the parallelism."""
     if not keys:
         return "0"
     return f"CAST(pmod(xxhash64({', '.join(map(quoted, keys))}), {groups}) AS INT)"

@@ -1,29 +1,29 @@
-"""The rule for "late" and "closed", in every form in which it is computed.
+"""The rule for "late" and "closed", in each form in which it is computed.
 
-**The rule.** A row or a window has *ended* by a watermark when its last moment is before the watermark. It follows:
+**The rule.** A row or a window has *ended* by a watermark if its last moment is before the watermark. It follows:
 
     a row at time t                       t            has ended when  t < watermark
     a fixed window from start to end      end - 1 µs   has ended when  end <= watermark
     a session, which includes its end     end          has ended when  end < watermark, so end <= watermark - 1 µs
 
-Which watermark it is compared with makes the difference between the words:
+The terms differ in the watermark that is compared:
 
     late            ended by the base's watermark less the allowed lateness: takes no rows in this checkpoint
     closed before   ended by the base's watermark: its result has been emitted
     closed          ended by the watermark with this checkpoint's rows: its result is emitted now
     over            ended by that watermark less the allowed lateness: takes no rows later, and is not kept
 
-As long as there is no watermark, nothing has ended. A row without a time is not late: it has never ended, and callers
-count it separately.
+Without a watermark, nothing has ended. A row without a time never ends, so it is not late. Callers count such rows
+separately.
 
 Because lateness is judged by the watermark of the base, results do not depend on how the input is cut into
 checkpoints, as long as no row is later than the watermark's delay.
 
-**The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
-(`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
-(`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows, in Arrow:
-`passed_mask` and `late_rows_mask`; in the statistics of files, `without_expired_files`. Of any operator, from outside:
-`Lateness`. All times are microseconds since 1970 in UTC.
+**The forms.** For windows, each form compares an end with a limit: in Python (`ended`), in a timestamp column of Spark
+(`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark (`ended_micros_sql`), in Arrow (`ended_mask`,
+`late_mask`, `closing_starts`). For rows there are `passed_mask` and `late_rows_mask` in Arrow, and
+`without_expired_files` for the statistics of files. `Lateness` describes the rule of any operator to the rest of
+tidegate. All times are microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
 
@@ -67,13 +67,13 @@ class WindowLimits:
     """The limits that the ends of windows are compared with in one checkpoint. None: nothing has ended."""
 
     late: int | None
-    """Windows that end by then take no rows in this checkpoint."""
+    """Windows that have ended by this time take no rows in this checkpoint."""
     closed_before: int | None
-    """Windows that end by then were complete at the base."""
+    """Windows that have ended by this time were complete at the base."""
     closed: int | None
-    """Windows that end by then are complete."""
+    """Windows that have ended by this time are complete."""
     closed_for_rows: int | None
-    """Windows that end by then take no rows in the next checkpoint."""
+    """Windows that have ended by this time take no rows in the next checkpoint."""
 
     @classmethod
     def from_watermarks(
@@ -81,23 +81,27 @@ class WindowLimits:
     ) -> WindowLimits:
         """Return the limits for the watermarks of the base and of this checkpoint.
 
-        includes_end: a row at a window's very end belongs to it, as with sessions.
+        includes_end: a row at the very end of a window belongs to it, as in sessions.
         """
         margin = 1 if includes_end else 0
-        closed_before = None if before is None else before - margin
-        closed = None if now is None else now - margin
         return cls(
-            late=None if closed_before is None else closed_before - allowed_lateness,
-            closed_before=closed_before,
-            closed=closed,
-            closed_for_rows=None if closed is None else closed - allowed_lateness,
+            late=_minus(before, margin + allowed_lateness),
+            closed_before=_minus(before, margin),
+            closed=_minus(now, margin),
+            closed_for_rows=_minus(now, margin + allowed_lateness),
         )
 
     def closes_any(self, size: int, slide: int) -> bool:
-        """Return whether a window of this size, one every `slide`, can be closed that was not closed before."""
-        if self.closed is None or self.closed_before is None:
-            return self.closed is not None
+        """Return whether a window of this size, one every `slide`, may be closed now that was not closed before."""
+        if self.closed is None:
+            return False
+        if self.closed_before is None:
+            return True
         return (self.closed - size) // slide > (self.closed_before - size) // slide
+
+
+def _minus(time: int | None, duration: int) -> int | None:
+    return None if time is None else time - duration
 
 
 # -- windows: an end, and a limit ------------------------------------------------------------------------
@@ -136,9 +140,9 @@ def ended_mask(ends: pa.Array | pa.ChunkedArray, limit: int | None) -> Any:
 
 
 def late_mask(starts: pa.Array, size: int, limit: int | None) -> tuple[Any, Any]:
-    """Return two masks of windows by their starts: they have a time, and they have ended by the limit.
+    """Return two masks of rows by the starts of their windows: they have a time, and the window has ended by the limit.
 
-    The limit is moved, not the starts: the end of a window may be a larger number than there is.
+    It subtracts the size from the limit, because adding it to the starts might overflow.
     """
     import numpy as np
     import pyarrow as pa
@@ -152,7 +156,7 @@ def late_mask(starts: pa.Array, size: int, limit: int | None) -> tuple[Any, Any]
 
 @dataclass(frozen=True)
 class StartRange:
-    """The starts of the windows that close now, after `after` and up to `upto`. after None: there is no lower bound."""
+    """A range of starts of windows, from `after` (exclusive, None: unbounded) to `upto` (inclusive)."""
 
     after: int | None
     upto: int
@@ -167,7 +171,7 @@ class StartRange:
 
 
 def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:
-    """Return `closing_sql` as a range of starts, for windows of this size. None: no window closes now."""
+    """Return the starts of windows of this size that close now, as in `closing_sql`. None: no window closes."""
     if limits.closed is None or limits.closed == limits.closed_before:
         return None
     after = None if limits.closed_before is None else limits.closed_before - size
@@ -179,13 +183,13 @@ def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:
 
 @dataclass(frozen=True)
 class Lateness:
-    """From when on an operator takes no row of a time: once all that the row belongs to has ended by the base's
-    watermark less what is allowed. The defaults are those of an operator that goes by the rows alone."""
+    """The rule by which an operator refuses a row as late: all of the row's windows have ended by the base's watermark
+    less the allowed lateness. The defaults are for operators without windows."""
 
     lasts: int = 1
-    """How long after a row's time that ends, in microseconds: the size of a window, or the gap of a session and 1."""
+    """How long after a row's time its window ends, in microseconds: its size, or the gap of a session plus 1."""
     slide: int = 0
-    """A window begins every so many microseconds; 0: it begins with the row."""
+    """The distance between starts of windows in microseconds. 0: a window begins with the row."""
     allowed: int = 0
 
     def column(self, time: Column, watermark: int) -> Column:
@@ -196,7 +200,7 @@ class Lateness:
         return begins + F.lit(self.lasts) <= F.lit(watermark - self.allowed)
 
     def lost(self, times: Any, watermark: int) -> Any:
-        """Return a mask of the rows that are lost, by their times: an array of numpy."""
+        """Return a mask of the rows that are lost, by a numpy array of their times."""
         begins = times - times % self.slide if self.slide else times
         return begins + self.lasts <= watermark - self.allowed
 
@@ -221,25 +225,25 @@ def late_rows_mask(times: pa.ChunkedArray, watermark: int | None) -> tuple[Any, 
 
 @dataclass(frozen=True)
 class ExpiredRows:
-    """Rows whose end in `column` is at or before `limit` are over: every reader has to ignore them."""
+    """Rows whose end in `column` is at or before `limit` have expired, and every reader has to ignore them."""
 
     column: str
     limit: int
     """In microseconds since 1970."""
 
 
-def without_expired_files(table: StateTable, over: ExpiredRows) -> StateTable:
-    """Return the state without the files in which every row is over, by their statistics.
+def without_expired_files(table: StateTable, expired: ExpiredRows) -> StateTable:
+    """Return the state without the files in which every row has expired, by their statistics.
 
-    A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.
+    An expired row never hides a live one: for a key, later rows do not end before earlier ones.
     """
-    remaining = [file for file in table.files if not _is_expired(file, over)]
+    remaining = [file for file in table.files if not _is_expired(file, expired)]
     return msgspec.structs.replace(table, files=remaining) if len(remaining) < len(table.files) else table
 
 
-def _is_expired(file: StateFile, over: ExpiredRows) -> bool:
+def _is_expired(file: StateFile, expired: ExpiredRows) -> bool:
     stats = msgspec.json.decode(file.file.stats)
-    last = stats.get("maxValues", {}).get(over.column)
-    if last is None or stats.get("nullCount", {}).get(over.column):
+    last = stats.get("maxValues", {}).get(expired.column)
+    if last is None or stats.get("nullCount", {}).get(expired.column):
         return False
-    return ended(micros_of(parse_time(last)), over.limit)
+    return ended(micros_of(parse_time(last)), expired.limit)

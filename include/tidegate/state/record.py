@@ -1,8 +1,8 @@
-"""The record of a keyed state in an ack: every file of it, so that the next job needs no other record.
+"""The record of a keyed state in an ack. It names every file, so that the next job needs no other record.
 
-A record is complete, not a difference: restoring any checkpoint is reading one record, and the publisher makes the
-Delta table's live files exactly these, whatever it held before. A state that did not change is carried on from ack
-to ack as it is. What is small (watermarks, counters) lies in the ack's `memory`, as plain JSON.
+A record is complete, not a difference: to restore a checkpoint, one record is read, and the publisher makes exactly
+these files the live files of the Delta table. The record of an unchanged state is copied from ack to ack. Small things
+(watermarks, counters) are in the ack's `memory`, as plain JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_GROUPS", "RowTtl", "StateFile", "StateTable", "Ttl", "once", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
-"""Key groups of pipelines whose plans have no number: the default of `max_parallelism`."""
+"""The number of key groups if the plan has none: the default of `max_parallelism`."""
 
 
 class StateFile(Struct, frozen=True, kw_only=True):
@@ -34,14 +34,14 @@ class StateFile(Struct, frozen=True, kw_only=True):
 
     file: StagedFile
     checkpoint: int
-    """The newest checkpoint that a row in it comes from."""
+    """The newest checkpoint that wrote a row in it."""
     oldest: int
-    """The oldest one."""
+    """The oldest checkpoint that wrote a row in it."""
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
     touched: int | None = None
-    """When its newest row was written, or until when one of its rows lives at most (`RowTtl`), in microseconds since
-    1970: only if rows expire, and all of them have the time."""
+    """The greatest time by which a row expires, in microseconds since 1970: when it was written, or until when it lives
+    (`RowTtl`). None if rows do not expire, or one of them has no such time."""
 
     @property
     def name(self) -> str:
@@ -57,29 +57,29 @@ class StateTable(Struct, frozen=True, kw_only=True):
     """A keyed state as of one checkpoint."""
 
     columns: Json
-    """The Delta schema of its files: keys, what tidegate adds, values."""
+    """The Delta schema of its files: keys, tidegate's columns, values."""
     keys: list[str]
     groups: int
-    """The number of groups that keys are hashed into (`max_parallelism`): fixed when the state begins."""
+    """The number of groups that keys are hashed into (`max_parallelism`), fixed when the state is created."""
     files: list[StateFile]
     grouped_by: list[str] = []
-    """The keys that decide a row's group, if not all of them do: rows that agree in these are in one group."""
+    """The keys that decide a row's group. Empty: all keys do."""
 
     @property
     def expires(self) -> bool:
-        """Whether its rows have a time that they expire by."""
+        """Whether its rows have a time by which they expire."""
         return any(field["name"] == TOUCHED for field in self.columns["fields"])
 
     @property
     def shown(self) -> list[str]:
-        """The columns for users: keys, values, and the time that a row expires by, if rows do."""
+        """The columns for users: keys, values, and the time by which a row expires, if rows expire."""
         hidden = (GROUP, CHECKPOINT, DELETED)
         names = [field["name"] for field in self.columns["fields"]]
         return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]
 
 
 def state_file(file: StagedFile) -> StateFile:
-    """Return a staged file's record, by its statistics."""
+    """Return the record of a staged file, from its statistics."""
     stats = msgspec.json.decode(file.stats)
     low, high, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
     return StateFile(
@@ -101,10 +101,10 @@ def once(files: Sequence[StateFile]) -> bool:
 class Ttl:
     """The lifetime of a row after it was last written.
 
-    now: what time it is when this checkpoint begins: its own clock, or the watermark as of its base. By this it is
-        judged what has expired; nothing, while event time is not known (None).
-    written: when rows count as written that are written now. By event time it is when the checkpoint ends: it may
-        reach over days, and its rows may be as new as its last. So nothing expires too early.
+    now: the time when this checkpoint begins, which decides what has expired: its clock, or the watermark of its base.
+        None: there is no watermark yet, so nothing has expired.
+    written: the time that rows carry which are written now. With event time it is the watermark at the checkpoint's
+        end: a checkpoint may span days, and its rows may be as new as its last one. So nothing expires too early.
     """
 
     lasts: timedelta
@@ -129,29 +129,29 @@ class Ttl:
 
 @dataclass(frozen=True)
 class RowTtl:
-    """The lifetime of rows that each have a time of their own: a row says until when it lives from when it is written.
+    """The lifetime of rows by a time in each row. A row is stored with the time until which it lives.
 
-    So nobody has to look for what has expired: files of which all rows have are dropped, and others hide them. And a
-    longer lifetime, declared later, brings none of them back.
+    So expiry needs no scan: files whose rows have all expired are dropped, and readers skip expired rows in the rest.
+    A longer lifetime, declared later, does not bring expired rows back.
     """
 
     column: str
     """The column with a row's time, in microseconds since 1970."""
     lasts: int
-    """How long after that the watermark may be for the row to live, in microseconds."""
+    """How long a row lives after its time, by the watermark, in microseconds."""
     before: int | None
-    """The watermark as of the checkpoint's base. None: there was none, and nothing has expired."""
+    """The watermark of the checkpoint's base. None: there is none, and nothing has expired."""
     after: int | None
-    """The watermark when the checkpoint ends."""
+    """The watermark at the checkpoint's end."""
 
     @property
     def touched(self) -> None:
-        """Rows do not share a time."""
+        """None: the rows of a checkpoint do not share a time."""
         return
 
     @property
     def limit(self) -> int | None:
-        """Rows that live no longer than that have expired."""
+        """Rows that live until this time or less have expired."""
         return self.before
 
     @property
@@ -161,7 +161,7 @@ class RowTtl:
 
     @property
     def until(self) -> str:
-        """SQL for the time until which a row lives: it has expired when the watermark has come there. Null: never."""
+        """SQL for the time until which a row lives: when the watermark reaches it, the row has expired. Null: never."""
         return f"try_add({self.column}, {self.lasts + 1}L)"
 
     def until_of(self, times: Any) -> pa.Array:
@@ -169,4 +169,5 @@ class RowTtl:
         import pyarrow as pa
 
         until = times + (self.lasts + 1)
-        return pa.array(until, mask=(until < times) != (self.lasts + 1 < 0))
+        overflows = (until < times) != (self.lasts + 1 < 0)
+        return pa.array(until, mask=overflows)

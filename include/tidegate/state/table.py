@@ -1,8 +1,8 @@
-"""A state's own Delta table: published after the decision like any sink's, one tagged commit per checkpoint.
+"""The Delta table of a state, published after the decision like any sink's table, with a tagged commit per checkpoint.
 
-Only tidegate writes there. Each commit makes the table's live files those that the checkpoint's record names: it adds
-what the checkpoint added and removes what compaction replaced. So any retained version reads as that checkpoint's
-state, in any engine; the newest row of a key counts (`view_sql` gives the query).
+Only tidegate writes to it. Each commit makes the table's live files exactly those that the checkpoint's record names:
+it adds the checkpoint's files and removes those that compaction replaced. So any retained version is that checkpoint's
+state, for any engine. The newest row of a key counts (`view_sql` returns the query).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["STATE", "StateSink", "expired_name", "state_sink", "state_sink_name", "view_sql"]
 
 STATE = "state."
-"""Prefix of states' names among the tables of a plan. Names that users give have no dot."""
+"""The prefix of states' names among the tables of a plan. Names that users choose have no dot."""
 
 
 def state_sink_name(operator: str, part: str) -> str:
@@ -79,7 +79,7 @@ class StateSink(ExactlyOnceSink):
         return self.folder
 
     def location(self, context: SinkContext) -> Location:
-        """Return where the table lies: next to the pipeline's ledger."""
+        """Return the location of the table, next to the pipeline's ledger."""
         return Location(f"{context.home}/{self.folder}", context.place.options)
 
     def delta_table(self, context: SinkContext) -> Location:
@@ -115,7 +115,7 @@ class StateSink(ExactlyOnceSink):
         tables = [typed.convert(committable, StateTable) for committable in publication.committables]
         if head.version is None:
             files = tables[-1].files
-            self._refuse_gone(location, [file.file for file in files], publication.id)
+            self._refuse_missing(location, [file.file for file in files], publication.id)
             committed = create(location, tables[-1].columns, [file.file for file in files], stamp)
         else:
             snapshot = reopen(location, head.version)
@@ -128,23 +128,24 @@ class StateSink(ExactlyOnceSink):
         target = {file.file.path: file.file for file in table.files}
         live = data_files(snapshot)
         added = [file for path, file in target.items() if path not in live]
-        self._refuse_gone(snapshot.location, added, stamp.id)
-        if len(added) == len(target) and any(
-            difference.kind != "new" for difference in differences(table.columns, snapshot.schema)
-        ):
-            return overwrite(snapshot, table.columns, added, stamp)  # rewritten: a column is gone, or is wider now
+        self._refuse_missing(snapshot.location, added, stamp.id)
+        all_are_new = len(added) == len(target)
+        changes = differences(table.columns, snapshot.schema)
+        if all_are_new and any(difference.kind != "new" for difference in changes):
+            # The state was rewritten because a column was removed, or has a wider type.
+            return overwrite(snapshot, table.columns, added, stamp)
         ready = _with_columns(snapshot, table.columns, stamp)
         if ready is None:
             return None
         return replace(ready, added, [file for path, file in live.items() if path not in target], stamp)
 
-    def _refuse_gone(self, location: Location, files: Sequence[StagedFile], id: int) -> None:
+    def _refuse_missing(self, location: Location, files: Sequence[StagedFile], id: int) -> None:
         if missing := missing_files(location, files):
             raise Corrupt(
-                f"state of operator {self.operator!r}: {len(missing)} files that checkpoint {id} rests on are gone or "
+                f"state of operator {self.operator!r}: {len(missing)} files that checkpoint {id} needs are missing or "
                 f"changed, first {missing[0]!r} in {location.url}",
                 expected="every file of a state as it was written, until no retained checkpoint needs it",
-                help="nobody but tidegate may clean up there: put the files back, or roll back to an older checkpoint",
+                help="only tidegate may delete files there: put the files back, or roll back to an older checkpoint",
                 reason="STATE_FILES_GONE",
             )
 
@@ -155,7 +156,7 @@ class StateSink(ExactlyOnceSink):
     def restore_plan(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> RestorePlan:
-        """Return the way back. A state is defined by its record, not by a version: all that it needs are its files."""
+        """Return the plan. A state is defined by its record, not by a table version, so it only needs its files."""
         snapshot = self._open(context)
         if snapshot is None:
             return RestorePlan(exists=False, not_published_yet=bool(committables))
@@ -163,8 +164,11 @@ class StateSink(ExactlyOnceSink):
         if to is not None and (last is None or last < to):
             return RestorePlan(not_published_yet=True, version=snapshot.version)
         missing = self.missing_files(committables, context)
-        summary = f"state of operator {self.operator!r}: {len(missing)} of its files are gone"
-        return RestorePlan(version=snapshot.version, problems=(f"{summary}, first {missing[0]!r}",) if missing else ())
+        problems = []
+        if missing:
+            summary = f"state of operator {self.operator!r}: {len(missing)} of its files are gone"
+            problems.append(f"{summary}, first {missing[0]!r}")
+        return RestorePlan(version=snapshot.version, problems=tuple(problems))
 
     def restore(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if publication.committables:
@@ -178,10 +182,12 @@ class StateSink(ExactlyOnceSink):
         return published(self.location(context), committed, None)
 
     def clear(self, publication: Publication, context: SinkContext) -> bool:
-        """Make the table show nothing, which is no publication. Return False if it was so, or others were faster."""
+        """Make the table show no rows, without publishing. Return False if it had none, or the commit lost a race."""
         snapshot = self._open(context)
-        live = [*data_files(snapshot).values()] if snapshot is not None else []
-        if snapshot is None or not live:
+        if snapshot is None:
+            return False
+        live = [*data_files(snapshot).values()]
+        if not live:
             return False
         stamp = dataclasses.replace(stamp_of(publication, context), publishes=False)
         return replace(snapshot, [], live, stamp) is not None
@@ -202,15 +208,15 @@ class StateSink(ExactlyOnceSink):
         self.location(context).remove_folder(staging.folder(context))
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
-        """Remove nothing by attempt: later checkpoints rest on these files. `retire_files` removes what none names."""
+        """Do nothing: later checkpoints need these files. `retire_files` removes those that none needs."""
 
     def delete_history(self, before: PublishedTable, context: SinkContext) -> None:
         forget_log(self.location(context), before.version)
 
     def retire_files(self, gone: Json | None, kept: Iterable[Json], context: SinkContext) -> None:
-        """Remove the files of the retired checkpoint's record that neither a kept record names nor the table shows.
+        """Remove files of the retired checkpoint's record that no kept record and no live version of the table names.
 
-        kept: read only until nothing is left to be removed.
+        kept: read only as long as there are files to remove.
         """
         unneeded = _paths(gone) if gone is not None else set()
         for record in kept if unneeded else ():
@@ -228,16 +234,16 @@ def _paths(record: Json) -> set[str]:
 
 
 def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snapshot | None:
-    """Return the table with all columns of the state: as it is, or after a commit that adds some. None: lost a race."""
+    """Return the table with all columns of the state, after a commit that adds missing ones. None: it lost a race."""
     changes = differences(columns, snapshot.schema)
     fields = {field["name"]: field for field in columns["fields"]}
     new = [fields[difference.column] for difference in changes if difference.kind == "new"]
-    unfit = [difference.text for difference in changes if difference.kind in ("case", "type")]
-    if unfit:
+    conflicts = [difference.text for difference in changes if difference.kind in ("case", "type")]
+    if conflicts:
         raise Invalid(
-            "\n    ".join([f"{snapshot.location.url} has other columns than the state:", *unfit]),
+            "\n    ".join([f"{snapshot.location.url} has other columns than the state:", *conflicts]),
             expected="the columns that the state had before, and new ones",
-            help="do not change a state's table by hand; start the operator afresh under another uid",
+            help="do not change a state's table by hand; give the operator a new uid, so that it starts afresh",
             reason="STATE_TABLE_CHANGED",
         )
     if not new:
@@ -251,8 +257,8 @@ def view_sql(
 ) -> str:
     """Return the query for the state's rows in its table: the newest row of each key, without deleted ones.
 
-    source: how the engine names the table at a version. quote: what it puts around names. expired: rows that were
-    written then or before, in microseconds since 1970, are over, though files may still hold them.
+    source: the engine's name for the table at a version. quote: its quote for names. expired: leave out rows whose
+    time is up to this, in microseconds since 1970, because they have expired, though files may still hold them.
     """
 
     def named(name: str) -> str:

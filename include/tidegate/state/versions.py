@@ -1,4 +1,4 @@
-"""Rows of a state's files as DataFrame algebra: each key has several versions, of which the newest counts."""
+"""Reads the newest rows of a state's files as DataFrame algebra. A key may have several versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["merged", "newest", "rewritten", "spark_schema"]
 
 
 def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once: bool) -> DataFrame:
-    """Return the newest row of each key, if it is neither deleted nor expired. once: each key has one row only."""
+    """Return the newest row of each key, if it is neither deleted nor expired. once: each key has just one row."""
     from pyspark.sql import functions as F
 
     values = [name for name in versions.columns if name not in keys and name not in OWN]
@@ -29,45 +29,49 @@ def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once:
 
 
 def rewritten(versions: DataFrame, keys: Sequence[str], limit: int | None, schema: Json, group: str) -> DataFrame:
-    """Return the newest living row of each key, in this schema. group: the SQL of a row's key group."""
+    """Return the newest live row of each key, in this schema. group: SQL for a row's key group."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    hides = [DELETED, *_there(TOUCHED, versions)]
+    hides = _hiding_columns(versions)
     values = [name for name in versions.columns if name not in keys and name not in OWN]
     row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, *hides, *values])), CHECKPOINT)
     grouped = versions.groupBy(*map(quoted, keys)).agg(row.alias("row")).withColumn(GROUP, F.expr(group))
     columns = []
     for field in StructType.fromJson(spark_schema(schema)).fields:
-        is_grouped = field.name in (*keys, GROUP)
-        column = F.col(quoted(field.name)) if is_grouped else F.col("row").getField(field.name)
-        missing = not is_grouped and field.name not in versions.columns
-        columns.append((F.lit(None) if missing else column).cast(field.dataType).alias(field.name))
+        if field.name in (*keys, GROUP):
+            column = F.col(quoted(field.name))
+        elif field.name in versions.columns:
+            column = F.col("row").getField(field.name)
+        else:
+            column = F.lit(None)
+        columns.append(column.cast(field.dataType).alias(field.name))
     return grouped.where(_lives(hides, limit, "row.")).select(*columns)
 
 
 def merged(versions: DataFrame, keys: Sequence[str], limit: int | None, *, forgets: bool) -> DataFrame:
-    """Return the newest row of each key, unchanged. forgets: only if it lives."""
+    """Return the newest row of each key, unchanged. forgets: without deleted and expired rows."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     by_age = Window.partitionBy(*map(quoted, keys)).orderBy(F.col(CHECKPOINT).desc())
     rows = versions.withColumn("_age", F.row_number().over(by_age)).where("_age = 1").drop("_age")
-    return rows.where(_lives([DELETED, *_there(TOUCHED, rows)], limit)) if forgets else rows
+    return rows.where(_lives(_hiding_columns(rows), limit)) if forgets else rows
 
 
 def _lives(hides: Sequence[str], limit: int | None, row: str = "") -> str:
     """Return SQL for rows that are neither deleted nor expired."""
-    lives = f"NOT {row}{DELETED}"
+    not_deleted = f"NOT {row}{DELETED}"
     if limit is None or TOUCHED not in hides:
-        return lives
-    return f"{lives} AND ({row}{TOUCHED} IS NULL OR {row}{TOUCHED} > {limit})"
+        return not_deleted
+    return f"{not_deleted} AND ({row}{TOUCHED} IS NULL OR {row}{TOUCHED} > {limit})"
 
 
-def _there(name: str, frame: DataFrame) -> list[str]:
-    return [name] if name in frame.columns else []
+def _hiding_columns(rows: DataFrame) -> list[str]:
+    """Return the columns by which a row may hide older ones of its key instead of being read itself."""
+    return [DELETED, TOUCHED] if TOUCHED in rows.columns else [DELETED]
 
 
 def spark_schema(columns: Json) -> Json:
-    """Return Delta's schema as Spark reads it: its fields must have metadata."""
+    """Return Delta's schema in the form that Spark reads, in which every field has metadata."""
     return {"type": "struct", "fields": [{"metadata": {}, "nullable": True, **field} for field in columns["fields"]]}

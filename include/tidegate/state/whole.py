@@ -1,7 +1,7 @@
-"""A state as one file: a copy takes it along instead of many runs, whose rows may be half outdated.
+"""Writes a state as one file for a copy, instead of many runs with outdated rows.
 
-Done by Arrow, in this process: for states on local disks, of types that workers merge too, and not too many rows. Any
-other state is copied file by file, which is as right, only slower.
+Arrow does it in this process, for states on local disks with types that workers can merge, and not too many rows. Other
+states are copied file by file, which is as correct, but slower.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _FOLDER = "tidegate/whole"
 
 
 def as_one_file(table: StateTable, source: Location, target: Location) -> StateTable | None:
-    """Write the state as one file into `target`: each key's newest row, without deleted ones. None: copy it as it is.
+    """Write each key's newest row, without deleted ones, as one file into `target`. None: copy the files instead.
 
-    Repeatable: the same rows make the same file, under the same name.
+    Repeatable: the same rows result in the same file with the same name.
     """
     if len(table.files) < 2 or not (source.is_local and target.is_local and _can_be_merged(table)):
         return None
     rows = _rows(table, source)
     if not rows.num_rows:
         return None
-    path = _written(table, rows, target)
+    path = _write(table, rows, target)
     target.sync([path])
     file = describe(target, path, table.columns, {})
     return msgspec.structs.replace(table, files=[state_file(file)])
@@ -46,10 +46,11 @@ def as_one_file(table: StateTable, source: Location, target: Location) -> StateT
 
 def _can_be_merged(table: StateTable) -> bool:
     names = {field["name"] for field in table.columns["fields"]}
-    can_merge = (
-        {GROUP, CHECKPOINT, DELETED} <= names and writes(table.columns) and merges(table.columns, table.keys, {})
-    )
-    return can_merge and sum(file.file.rows for file in table.files) <= MERGED_ROWS
+    if not {GROUP, CHECKPOINT, DELETED} <= names:
+        return False
+    if not writes(table.columns) or not merges(table.columns, table.keys, {}):
+        return False
+    return sum(file.file.rows for file in table.files) <= MERGED_ROWS
 
 
 def _rows(table: StateTable, source: Location) -> pa.Table:
@@ -59,7 +60,8 @@ def _rows(table: StateTable, source: Location) -> pa.Table:
     return rows.filter(pc.invert(rows[DELETED]))
 
 
-def _written(table: StateTable, rows: Any, target: Location) -> str:
+def _write(table: StateTable, rows: Any, target: Location) -> str:
+    """Write the rows under a name that is a hash of the file's content."""
     temporary = f"{_FOLDER}/{seams.new_id()}.tmp"
     writer = Writer(layout_of(table.columns, table.keys, target), target.full(temporary))
     writer.write(rows)

@@ -1,8 +1,8 @@
-"""Distinct values of totals that expire.
+"""Distinct values of keys whose totals expire.
 
-A key whose totals were forgotten begins a new life. Its row says in which checkpoint that was, and so does each value
-with what it was last counted for: values of an earlier life do not count. So nobody has to look for them when totals
-expire. Now and then the states are written anew without them.
+When a key's totals have expired and it reappears, it gets a new generation: the number of the checkpoint. Its totals
+and its values carry the number, and values of earlier generations do not count. So expiry need not scan them. From time
+to time, the states are rewritten without them.
 """
 
 from __future__ import annotations
@@ -26,71 +26,73 @@ if TYPE_CHECKING:
 __all__ = ["forget_values", "generation_function", "in_current_generation", "with_generation"]
 
 FORGOTTEN: Final = "values_forgotten"
-"""What the operator remembers: when it last wrote its states without what has expired, in microseconds since 1970, and
-how many values were left."""
+"""The key in the operator's memory for the time of the last rewrite, in microseconds since 1970, and the number of
+values that were left."""
 _GENERATION: Final = "_begun life"
 
 
 def generation_function() -> Function:
-    """Return the aggregate that keeps the beginning of a life with the totals."""
+    """Return the aggregate that stores the generation with the totals."""
     function = parse(GENERATION, f"max({GENERATION})")
     assert isinstance(function, Function)
     return function
 
 
 def with_generation(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
-    """Return rows with the beginning of their key's life: it is this checkpoint if the key has no totals."""
+    """Add the generation of their key to the rows: this checkpoint for a key without totals."""
     from pyspark.sql import functions as F
 
     now = F.expr(moment(context.checkpoint, quoted(by[0])))
     if is_known_empty(rows) or state.is_empty:
         return empty_if(rows, rows.withColumn(GENERATION, now))
-    rows = context.persist(rows)  # the rows whose keys are looked up are those that are counted, whatever made them
+    rows = context.persist(rows)  # a second computation might return other rows than those whose keys are looked up
     totals = state.lookup(rows.select(*map(quoted, by)).distinct())
     assert totals is not None
-    joined = rows.join(_generations(totals, by), F.expr(_of_key(by)), "left")
+    joined = rows.join(_generations(totals, by), F.expr(_same_key(by)), "left")
     return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_GENERATION), now).alias(GENERATION))
 
 
 def in_current_generation(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the stored values that count for the life of their key that the rows of the batch are of.
+    """Return the stored values that count for the generation of the rows.
 
-    keys: those of the values; there is one row of each in the batch.
+    keys: those of the values, with one row each in the batch.
     """
     from pyspark.sql import functions as F
 
-    own = (f"{quoted(key)} AS {quoted(name)}" for key, name in _stored_values(keys).items())
-    lives = select_sql(rows, [*own, f"{GENERATION} AS {quoted(_GENERATION)}"])
-    return stored.join(lives, F.expr(_in_generation(keys, stored)), "left_semi")
+    columns = [f"{quoted(key)} AS {quoted(name)}" for key, name in _aliases(keys).items()]
+    generations = select_sql(rows, [*columns, f"{GENERATION} AS {quoted(_GENERATION)}"])
+    return stored.join(generations, F.expr(_in_generation(keys, stored)), "left_semi")
 
 
 def forget_values(
     state: KeyedState, values: Sequence[KeyedState], by: Sequence[str], ttl: Ttl, context: OperatorContext
 ) -> None:
-    """Now and then write totals anew without those that have expired, and values without those that count no more: at
-    most once in each `state_ttl`, and only if there are twice as many values as were left the last time.
+    """Rewrite the totals without expired ones, and the values without those of earlier generations: at most once per
+    `state_ttl`, and only if there are twice as many values as after the last time.
 
-    What is left of the totals still has all of its values, even if `state_ttl` becomes longer.
+    Totals that have not been removed keep all of their values, even if `state_ttl` becomes longer.
     """
     now, before = ttl.touched, context.memory.get(FORGOTTEN)
-    last, left = (before["at"], before["left"]) if isinstance(before, dict) else (now, 0)
-    if last is None or (now is not None and now < last):  # the clock went back, or is another one
-        last = now
-    is_time = last is not None and ttl.limit is not None and last <= ttl.limit
-    if is_time and _rows(values) > 2 * left:
+    last_time, remaining = now, 0
+    if isinstance(before, dict):
+        last_time, remaining = before["at"], before["left"]
+    if last_time is None or (now is not None and now < last_time):  # the clock went back, or another one counts now
+        last_time = now
+    is_due = last_time is not None and ttl.limit is not None and last_time <= ttl.limit
+    if is_due and _count_rows(values) > 2 * remaining:
         state.rewrite()
-        for each in values:
-            each.rewrite(only=lambda rows: _current_values(rows, state.rows(), by))
-        last, left = now, _rows(values)
-    context.remember[FORGOTTEN] = {"at": last, "left": left}
+        for value_state in values:
+            value_state.rewrite(lambda rows: _current_values(rows, state.rows(), by))
+        last_time, remaining = now, _count_rows(values)
+    context.remember[FORGOTTEN] = {"at": last_time, "left": remaining}
 
 
-def _rows(states: Sequence[KeyedState]) -> int:
+def _count_rows(states: Sequence[KeyedState]) -> int:
     return sum(state.rows_in_files for state in states)
 
 
 def _current_values(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) -> DataFrame:
-    """Return the values that belong to the lives that keys have now."""
+    """Return the values of the present generations of their keys."""
     from pyspark.sql import functions as F
 
     if totals is None:
@@ -99,25 +101,25 @@ def _current_values(values: DataFrame, totals: DataFrame | None, by: Sequence[st
 
 
 def _generations(totals: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return when the life of each key began, under names that no other frame has."""
-    keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _stored_values(by).items())
+    """Return the generation of each key, under names that no other frame has."""
+    keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _aliases(by).items())
     return select_sql(totals, [*keys, f"{_generation_of(totals)} AS {quoted(_GENERATION)}"])
 
 
-def _of_key(by: Sequence[str]) -> str:
-    """Return SQL for: the row has the key of the life."""
-    return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _stored_values(by).items())
+def _same_key(by: Sequence[str]) -> str:
+    """Return the SQL condition that a row has the key of a generation."""
+    return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _aliases(by).items())
 
 
 def _in_generation(by: Sequence[str], values: DataFrame) -> str:
-    """Return SQL for: the value counts for this life of the key."""
-    return f"{_of_key(by)} AND {_generation_of(values)} = {quoted(_GENERATION)}"
+    """Return the SQL condition that a value counts for a generation of its key."""
+    return f"{_same_key(by)} AND {_generation_of(values)} = {quoted(_GENERATION)}"
 
 
-def _stored_values(by: Sequence[str]) -> dict[str, str]:
-    return {key: f"_held {place}" for place, key in enumerate(by)}
+def _aliases(by: Sequence[str]) -> dict[str, str]:
+    return {key: f"_held {number}" for number, key in enumerate(by)}
 
 
 def _generation_of(rows: DataFrame) -> str:
-    """Return SQL for the life that a stored row belongs to."""
+    """Return SQL for the generation of a stored row."""
     return f"coalesce({GENERATION}, 0L)" if GENERATION in rows.columns else "0L"
