@@ -94,6 +94,6 @@ def test_a_column_named_as_the_distinct_values_are_kept_is_refused_by_its_name(s
     named = rows.select("name", "v AS _value0", "id AS _value1", name="named")
     named.aggregate(by="name", kinds="count(distinct _value0)", uid="o").sink("sink", DeltaAppend("s", changelog=True))
     with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
-        with pytest.raises(Invalid, match="its input has '_value0', names of tidegate's own") as refused:
+        with pytest.raises(Invalid, match="its input has '_value0', names that tidegate reserves") as refused:
             running.checkpoint()
         assert refused.value.reason == "RESERVED_COLUMN"

@@ -1,17 +1,17 @@
-"""The contract of an operator: DataFrames in, DataFrames out, and everything that it remembers is kept by tidegate.
+"""The contract of an operator: DataFrames in, DataFrames out, with all of its state kept by tidegate.
 
-    spec             what it promises, as data                  asked by the graph, `check`, planning, backfills …
-    problems         all that is wrong with the declaration     asked when the pipeline is validated
-    describe         the declaration                            for fingerprints and `explain`
-    meaning          what its state means                       compared with what a state on disk was made by
-    run              the rows of one checkpoint                 called by a job, once per attempt: it may read and put
-                                                                state, and run Spark jobs; it writes nothing else
-    current_output   the rows that hold                         asked of an operator that replaces rows
+    spec             its properties, as data              for the graph, `check`, planning, backfills …
+    problems         what is wrong with the declaration   called when the pipeline is validated
+    describe         the declaration                      for fingerprints and `explain`
+    meaning          what its state means                 compared with the meaning of the state on disk
+    run              the rows of one checkpoint           called by a job, once per attempt: it may read and write
+                                                          state, and run Spark jobs, but write nothing else
+    current_output   the rows that are current            called for an operator that emits retractions
 
-What an operator promises is in its spec (operators/spec.py) and nowhere else. The others compute something.
+All properties of an operator are in its spec (operators/spec.py). The other methods compute something.
 
-The rows that `run` returns depend only on the input, the state at the base and the checkpoint's own clock. So every
-attempt returns the same, and it does not matter how the input was cut into checkpoints.
+The rows that `run` returns depend only on the input, the state at the base and the checkpoint's clock. So every attempt
+returns the same rows, and it does not matter how the input was cut into checkpoints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Operator"]
 
 
 class Operator(ABC):
-    """A transformation that remembers. Its state is found by its uid, by default its name."""
+    """A transformation with state. Its uid, by default its name, identifies the state."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -43,7 +43,7 @@ class Operator(ABC):
     kind: ClassVar[str]
 
     def spec(self) -> OperatorSpec:
-        """Return all that it promises. It may be asked of a wrong declaration, too, so it must not fail."""
+        """Return its properties. It must not fail for a wrong declaration either."""
         return OperatorSpec()
 
     @abstractmethod
@@ -51,9 +51,10 @@ class Operator(ABC):
         """Return the declaration for fingerprints and `explain`."""
 
     def meaning(self, over_updates: bool) -> Json:
-        """Return the semantic identity of the state. Any key present both now and in the stored state must be equal.
+        """Return the semantic identity of the state. An entry that the stored state also has must be equal.
 
-        over_updates: an input replaces rows. "event_time": its own choice for each input; for None, what sources say.
+        over_updates: an input emits retractions. The entry "event_time" is the operator's choice for each input, or
+        None for the column that the sources declare.
         """
         return {}
 
@@ -63,17 +64,17 @@ class Operator(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        """Return the operator's streams for this checkpoint: its own under "", others by their names.
+        """Return the operator's streams for this checkpoint: its main output under "", side outputs by their names.
 
-        If it updates, "-" has the rows that those under "" replace, and those that hold no longer: the same columns.
+        If it emits retractions, they are under "-", with the same columns as the main output.
         """
 
     def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        """Return the rows that it has emitted and not taken back, according to its states, exactly as emitted.
+        """Return the rows that it has emitted and not retracted, exactly as emitted. None: its rows are final.
 
-        So a state that was changed by hand can be passed downstream. None: its rows are final.
-        states: all rows of its states, by name. None: that one has never held anything.
+        They are computed from its states, so that a manual edit of a state can be passed downstream.
+        states: all rows of each state by name, or None if it has never held any.
         """
         return None

@@ -1,7 +1,7 @@
-"""A small table on every machine: the newest row of each key, given whole in each checkpoint, to be looked up.
+"""A small lookup table on every machine: the newest row of each key.
 
-What a checkpoint changes is written as for `latest`. All of it is given, with Spark's hint: rows beside it stay where
-they are. It is as of the checkpoint, in each attempt and after a restore: the rows that the state holds.
+The state is that of `latest`. Each checkpoint emits the whole table with Spark's broadcast hint, so that the other side
+of a join is not shuffled. The table is as of the checkpoint, in each attempt and after a restore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Broadcast"]
 
 
 class Broadcast(Latest):
-    """For each key that has arrived, and not expired since, the row that is the greatest in `order_by`."""
+    """The row of each key that is the greatest in `order_by`, without keys that have expired."""
 
     kind: ClassVar[str] = "broadcast"
 
@@ -35,8 +35,8 @@ class Broadcast(Latest):
             changelog=Changelog(),
             intervals=Intervals(
                 problems=[
-                    "it gives rows of earlier checkpoints to later ones, and an interval begins with nothing: look a "
-                    "table up, join(table=…), or join with latest(…) of the interval's own rows"
+                    "it emits rows of earlier checkpoints, and an interval starts without state: look up a table with "
+                    "join(table=…), or join with latest(…) of the interval's own rows"
                 ]
             ),
         )
@@ -49,7 +49,8 @@ class Broadcast(Latest):
         before = state.rows()
         if before is None:
             return {"": F.broadcast(new)}
-        keys = (F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(self.by))
-        changed = new.select(*keys)
-        stays = before.join(changed, null_safe_equality(self.by, changed.columns, nulls=True), "left_anti")
-        return {"": F.broadcast(recalled(state, stays, new, context).unionByName(new))}
+        keys = (F.col(quoted(name)).alias(f"_aside{number}") for number, name in enumerate(self.by))
+        changed_keys = new.select(*keys)
+        is_changed = null_safe_equality(self.by, changed_keys.columns, nulls=True)
+        unchanged = before.join(changed_keys, is_changed, "left_anti")
+        return {"": F.broadcast(recalled(state, unchanged, new, context).unionByName(new))}

@@ -1,4 +1,4 @@
-"""One aggregate call as users write it: `name(distinct a, b) filter (where condition)`, taken apart, not evaluated."""
+"""Parses an aggregate call as users write it: `name(distinct a, b) filter (where condition)`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DISTINCT = re.compile(r"\s*distinct\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Call:
-    """A call: its name in lower case, its arguments as they were written."""
+    """A parsed call, with its name in lower case, and its arguments as written."""
 
     text: str
     name: str
@@ -25,21 +25,24 @@ class Call:
     where: str | None = None
 
     def filtered(self, *, keep_last: bool) -> Call:
-        """Return the call without its condition: arguments are null where it does not hold, and aggregates ignore null.
+        """Return the call without its condition. Where it does not hold, the arguments are null, which aggregates
+        ignore.
 
         keep_last: the last argument is no value of a row.
         """
         values = self.arguments[:-1] if keep_last else self.arguments
-        surplus = self.arguments[len(values) :]
-        wrapped = (f"CASE WHEN {self.where} THEN {'1' if value == '*' else value} END" for value in values)
-        return replace(self, arguments=(*wrapped, *surplus), where=None)
+        unchanged = self.arguments[len(values) :]
+        wrapped = []
+        for value in values:
+            wrapped.append(f"CASE WHEN {self.where} THEN {'1' if value == '*' else value} END")
+        return replace(self, arguments=(*wrapped, *unchanged), where=None)
 
 
 @lru_cache(maxsize=1024)
 def parse_call(text: str) -> Call | str:
     """Parse `text` as a call, or return what is wrong with it.
 
-    The results are remembered: each checkpoint asks hundreds of times, and parsing goes letter by letter.
+    The results are cached, because each checkpoint parses the same texts hundreds of times, letter by letter.
     """
     match = _NAME.match(text)
     if match is None:
@@ -61,18 +64,18 @@ def parse_call(text: str) -> Call | str:
 def _with_filter(call: Call, suffix: str) -> Call | str:
     match = _FILTER.match(suffix)
     if match is None:
-        return f"continues with {suffix.strip()!r}: write one call, and compute with its results in a stage behind"
+        return f"continues with {suffix.strip()!r}: write one call, and compute with its results in a downstream stage"
     end = _closing(suffix, suffix.index("("))
     condition = suffix[match.end() : end].strip() if end is not None else ""
     if end is None or not condition:
         return "has a filter without a condition: write filter (where amount > 0)"
     if suffix[end + 1 :].strip():
-        return f"continues with {suffix[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
+        return f"continues with {suffix[end + 1 :].strip()!r}: write one call, and compute in a downstream stage"
     return replace(call, where=f"({condition})")
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Return the position at which the parenthesis at `opening` is closed. None: it is not."""
+    """Return the position of the parenthesis that closes the one at `opening`, or None."""
     for position, char, depth in _outside_quotes(text, opening):
         if char == ")" and depth == 0:
             return position
@@ -81,8 +84,12 @@ def _closing(text: str, opening: int) -> int | None:
 
 def _split(text: str) -> list[str]:
     """Split the text at commas outside of parentheses and quotes."""
-    cuts = [position for position, char, depth in _outside_quotes(text, 0) if char == "," and depth == 0]
-    return [text[a + 1 : b] for a, b in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
+    parts, start = [], 0
+    for position, char, depth in _outside_quotes(text, 0):
+        if char == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
 
 
 def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, str, int]]:

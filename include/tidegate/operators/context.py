@@ -1,4 +1,4 @@
-"""What an operator may use in one attempt: its states as of the base, the watermark, and what the plan has fixed."""
+"""The context of an operator in one attempt: its states as of the base, the watermark, and planned inputs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.operators.spec import OperatorSpec
 from tidegate.records.moments import AFTER_ALL_TIMES, micros_of
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
@@ -31,21 +32,21 @@ class Watermarks:
     """The progress of event time for an operator: the minimum over its inputs, without those that are idle."""
 
     before: datetime | None = None
-    """As of the base. A row older than this is late."""
+    """The watermark of the base. A row older than this is late."""
     now: datetime | None = None
-    """With this checkpoint's rows. What ends up to here is complete. None: nothing is known yet."""
+    """The watermark with this checkpoint's rows. Windows that end up to it are complete. None: there is none yet."""
 
     from_rows: datetime | None = None
     """The watermark from rows alone: the same as `now`, unless event time ends in this checkpoint."""
     event_time_ends: bool = False
-    """Whether event time ends in this checkpoint, or has ended before: nothing will come."""
+    """Whether event time has ended, now or before, so that no more rows will arrive."""
     covers_all_input: bool = False
-    """Whether it also began in this checkpoint, as in an interval pipeline: nothing is left for later, whatever its
-    time."""
+    """Whether event time also began in this checkpoint, as in an interval pipeline, so that no row waits for a later
+    one."""
 
     @property
     def has_advanced(self) -> bool:
-        """Whether the watermark is another one than that of the base."""
+        """Whether the watermark differs from that of the base."""
         return self.now != self.before
 
     @property
@@ -62,37 +63,37 @@ class Watermarks:
 
 
 class ScratchWriter(Protocol):
-    """Writes a frame where no table names it, and returns it as read from there."""
+    """Writes a frame to files that no table names, and returns it as read from there."""
 
     def __call__(self, frame: DataFrame) -> DataFrame: ...
 
 
 class Upstream(Protocol):
-    """What an operator that the graph has put in front of a sink may know of the stream that it takes."""
+    """The input stream of an operator that the graph has put in front of a sink."""
 
     @property
     def path_hash(self) -> str:
-        """A hash of all that makes a row of the stream of a row of the operators that replace it."""
+        """A hash of everything between the operators that emit retractions and this stream."""
 
     def key(self) -> ChangelogKey | None:
-        """Return the key of the stream's changelog, with what the plans of stages say of it."""
+        """Return the key of the stream's changelog, also by the plans of stages."""
 
     def has_emitted_rows(self) -> bool:
         """Return whether rows have been emitted into the stream, as of the base."""
 
     def current_output(self) -> DataFrame:
-        """Return all rows that were emitted into the stream and not taken back, as of the base. Raise Invalid if
-        nobody can show them."""
+        """Return all rows of the stream that were emitted and not retracted, as of the base. Raise Invalid if they
+        cannot be computed."""
 
     def state_columns(self, part: str) -> Json | None:
-        """Return the columns of what the operator remembers as of the base. None: nothing."""
+        """Return the columns of the operator's state as of the base, or None if it has none."""
 
     @property
     def has_earlier_checkpoints(self) -> bool:
-        """Whether there have been checkpoints before."""
+        """Whether this is not the pipeline's first checkpoint."""
 
     def reset_state(self) -> None:
-        """Forget what the operator remembers as of the base. Called before its state is opened."""
+        """Discard the operator's state as of the base. Must be called before the state is opened."""
 
 
 class States(Protocol):
@@ -103,7 +104,7 @@ class States(Protocol):
         part: str,
         keys: Sequence[str],
         ttl: Ttl | RowTtl | None,
-        over: ExpiredRows | None,
+        expired: ExpiredRows | None,
         grouped_by: Sequence[str],
     ) -> KeyedState: ...
 
@@ -115,63 +116,63 @@ class OperatorContext:
     uid: str
     checkpoint: int
     clock: datetime
-    """The checkpoint's own time: when it was planned. The same for every attempt."""
+    """The time at which the checkpoint was planned. It is the same for every attempt."""
     spark: SparkSession
+    spec: OperatorSpec
+    """The operator's spec, which says when the rows of its states expire."""
     states: States
     stage: ScratchWriter
     """For frames that must not be computed twice: each is written once, and removed when the attempt ends."""
     watermarks: Watermarks = field(default_factory=Watermarks)
-    """Only for an operator that needs them."""
+    """Only set for an operator that needs them."""
     event_times: Sequence[str | None] = ()
-    """By input, the column that its sources agree on."""
+    """For each input, the event-time column that its sources agree on."""
     memory: Mapping[str, object] = field(default_factory=dict)
-    """What the operator remembered at the base, apart from its keyed states."""
+    """The small values that the operator has stored at the base, in addition to its keyed states."""
     remember: Json = field(default_factory=dict)
-    """What it remembers from now on, filled by `run`. Plain JSON, small."""
+    """The small values to store, set by `run`, as plain JSON."""
     consumed_outputs: frozenset[str] = frozenset()
-    """The additional output streams that anyone takes."""
+    """The additional output streams that are used downstream."""
     wants_retractions: bool = True
-    """Whether anyone takes the rows that those under "" replace; if not, the operator need not return them."""
+    """Whether retractions of the stream "" are used downstream. If not, the operator need not return them."""
     retractions: Sequence[DataFrame | None] = ()
-    """By input: the rows that its new ones replace or withdraw, if the input updates; None: its rows are final."""
+    """The retractions of each input, or None if its rows are final."""
     planned_inputs: tuple[Json, SourceContext] | None = None
-    """Which version of its table the plan has fixed, and the context in which that was planned."""
+    """The version of its table that the plan has fixed, and the context in which it was planned."""
     is_bootstrap: bool = False
-    """Its rows are history, for an operator that gets its rows in order: they come before all others, however old."""
+    """Its rows are history, for an operator that gets rows in order: they precede all others, however old they are."""
     upstream: Upstream | None = None
-    """Only for an operator that the graph has put in front of a sink."""
+    """Only set for an operator that the graph has put in front of a sink."""
     timers_paused: bool = False
-    """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
+    """No timer fires in this checkpoint, because it is a manual edit, which would lose the timers' output."""
     persisted: list[DataFrame] = field(default_factory=list)
     computing: Computing = field(default_factory=Computing)
-    """How it is computed is noted here."""
+    """Collects how it is computed."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Its counters (late rows …): shown to users, never read by tidegate."""
+    """Its counters (late rows …), for users. tidegate never reads them."""
 
     def state(
         self,
         keys: Sequence[str],
         part: str = "",
         *,
-        ttl: Ttl | RowTtl | None = None,
-        over: ExpiredRows | None = None,
+        expired: ExpiredRows | None = None,
         grouped_by: Sequence[str] = (),
     ) -> KeyedState:
-        """Return one of the operator's keyed states, as of the base.
+        """Return one of the operator's keyed states, as of the base. Its rows expire as the operator's spec says.
 
-        ttl: when its rows expire; by default never. over: what of it the operator takes no notice of.
-        grouped_by: some of the keys, if rows that agree in these are to be in one key group.
+        expired: rows that the operator ignores. grouped_by: the keys that decide the key group, by default all.
         """
-        return self.states(part, keys, ttl, over, grouped_by)
+        return self.states(part, keys, self.spec.ttl(part, self), expired, grouped_by)
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """Add to its counters. What is 0 is not shown."""
+        """Add to its counters. Counters of 0 are not shown."""
         for name, number in counts.items():
             if number:
                 self.counts[name] = self.counts.get(name, 0) + number
 
     def persist(self, frame: DataFrame) -> DataFrame:
-        """Compute the frame once, however often it is used; it is released when the job ends."""
+        """Compute the frame once, and keep it until the job ends."""
         stored = materialize(frame)
         self.persisted.append(stored)
         return stored

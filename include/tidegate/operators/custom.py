@@ -1,18 +1,19 @@
 """The base of operators that users write: a declaration, and a pure function of Arrow tables.
 
-tidegate looks up the stored rows of the keys that have rows, sorts what has arrived, sets late rows aside, writes what
-the function returns, and commits, rolls back and recomputes it with everything else. The function runs in Spark's
-Python workers, and is told the watermark, never the time of day.
+tidegate looks up the stored rows of the keys that have rows, sorts the arrived rows, separates late ones, and writes
+the function's result, which is committed, rolled back and recomputed with everything else. The function runs in Spark's
+Python workers. It gets the watermark, but not the time of day.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,89 +58,89 @@ __all__ = ["Clock", "KeyedKernel", "KeyedOperator", "StepResult"]
 
 @dataclass(frozen=True)
 class Clock:
-    """What the function may know of time. The same for each attempt, and when a checkpoint is computed again."""
+    """The times that the function may use. They are the same for each attempt, and in a recomputation."""
 
     planned: datetime
     """When the checkpoint was planned."""
     watermark: datetime | None = None
-    """With this checkpoint's rows: no row before this will come that is not late. None: nothing is known yet, or the
-    operator has no event time."""
+    """The watermark with this checkpoint's rows: all future rows before it are late. None: there is none yet, or the
+    operator does not use event time."""
     before: datetime | None = None
-    """The watermark as of the last checkpoint. Rows before it are late, and are not among those that have arrived."""
+    """The watermark of the last checkpoint. Rows before it are late, and are not among those that have arrived."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the function returns."""
+    """The result of the function."""
 
     state: pa.Table | None = None
-    """The keys to remember from now on, a row for each: `by`, and the columns of `state`. None: nothing changes."""
+    """New and changed rows of the state, one for each key: `by`, and the columns of `state`. None: no key changes."""
     forgotten: pa.Table | None = None
-    """The keys to forget: the columns of `by`. None: no key."""
+    """The keys to remove from the state: the columns of `by`. None: no key."""
     rows: pa.Table | None = None
-    """The rows to emit, with the columns of `emits`. They are final. None: there are none."""
+    """The rows to emit, with the columns of `emits`. They are final. None: no rows."""
 
 
 class KeyedOperator(Operator):
-    """Subclass it, say what it reads and keeps, and write `step`. Then: `stream.apply(MyOperator(…))`.
+    """Subclass it, declare its columns, and write `step`. Then use it with `stream.apply(MyOperator(…))`.
 
-    An operator whose results are replaced when they change overrides `shows` as well.
+    An operator whose results are replaced when they change also overrides `shows`.
     """
 
     by: Sequence[str]
-    """The columns that make its keys."""
+    """The key columns."""
     state: str
-    """What it keeps of a key, as columns of SQL: "days int, last date"."""
+    """The columns that it stores of a key, as SQL: "days int, last date"."""
     emits: str
-    """The columns of its rows: "customer string, days int"."""
+    """The columns of the rows that it emits, as SQL: "customer string, days int"."""
     event_time: str | None = None
-    """The column with the time of rows, if it goes by that."""
+    """The column with the event time of rows, if it uses event time."""
     due: str | None = None
-    """The column of the state, a timestamp, from which on a key is looked up though it has no rows: once the watermark
-    is past it. None: only keys that have rows are."""
+    """A timestamp column of the state. Once the watermark has passed it, `step` is called with the key even if it has
+    no rows. None: only keys with rows are passed to `step`."""
     by_interval: bool = False
-    """Whether it may stand in an interval pipeline: an interval has all rows that it needs."""
+    """Whether it may be used in an interval pipeline, because an interval has all rows that it needs."""
     version: int = 1
-    """Which computation it is."""
+    """The version of the computation."""
 
     @abstractmethod
     def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
-        """Return what becomes of some keys.
+        """Process some keys. Return their new state, and rows to emit.
 
-        arrived: all rows of these keys, in the order of key, event time, and content. stored: what is kept of them, and
-        of keys that are due; a row for each key.
+        arrived: all rows of these keys, sorted by key, event time, and content. stored: the state of these keys, and of
+        keys that are due, with a row for each key.
 
-        It is called for any part of a checkpoint's keys, and of no key it gets a part of the rows. What it returns must
-        depend on nothing but what it gets. Types are Arrow's: times are microseconds in UTC.
+        Each call gets some of a checkpoint's keys, with all rows of each. The result must only depend on the arguments.
+        Types are Arrow's, and times are microseconds in UTC.
         """
 
     def shows(self, state: pa.Table) -> pa.Table:
-        """Return the row that each key shows, with the columns of `emits`, for an operator whose rows are replaced.
-        A key may show none.
+        """Return the current row of each key, with the columns of `emits`, for an operator that replaces rows. A key
+        may have none.
 
-        state: `by`, and the columns of `state`. tidegate emits what is shown now, and takes back what was shown before.
+        state: `by`, and the columns of `state`. tidegate emits the new rows of changed keys, and retracts the old ones.
         """
         raise NotImplementedError
 
-    # -- the rest is what tidegate asks of any operator -----------------------------------------------
+    # -- the contract of every operator ----------------------------------------------------------------
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """A name for people, and for its uid: that of the class."""
+        """The name of the class, for messages and for the uid."""
         return type(self).__name__.lower()
 
     def spec(self) -> OperatorSpec:
         if self._missing:
             return OperatorSpec()
         by, columns = list(map(str, self.by)), names_in(self.emits)
-        is_told_apart = self.replaces_rows and columns is not None and set(by) <= set(columns)
+        emits_key = self.replaces_rows and columns is not None and set(by) <= set(columns)
         return OperatorSpec(
             identity=list(self.by),
             event_time=EventTime(inputs=[TimedInput(self.event_time)]) if self._is_timed else None,
             output=OutputSpec(columns=columns, others=[LATE_OUTPUT] if self._is_timed else []),
             changelog=Changelog(
                 updates=Updates.ALWAYS if self.replaces_rows else Updates.NEVER,
-                key=key_of(by) if is_told_apart else None,
+                key=key_of(by) if emits_key else None,
                 is_kept=self.replaces_rows,
             ),
             growth=Growth(
@@ -152,12 +153,12 @@ class KeyedOperator(Operator):
 
     @property
     def replaces_rows(self) -> bool:
-        """Whether its rows replace those that it showed before."""
+        """Whether its rows replace earlier ones."""
         return type(self).shows is not KeyedOperator.shows
 
     @property
     def _missing(self) -> list[str]:
-        """What it does not say."""
+        """The required attributes that the class does not define."""
         return [name for name in ("by", "state", "emits") if not hasattr(self, name)]
 
     @property
@@ -166,22 +167,32 @@ class KeyedOperator(Operator):
 
     @property
     def parameters(self) -> Json:
-        """What sets it apart from others of its class: its attributes, as texts."""
-        return {
-            name: repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
-            for name, value in sorted(vars(self).items())
-        }
+        """Its attributes as texts, which distinguish it from other operators of its class."""
+        parameters: Json = {}
+        for name, value in sorted(vars(self).items()):
+            if isinstance(value, set | frozenset):
+                value = sorted(value, key=repr)
+            parameters[name] = repr(value)
+        return parameters
 
     def describe(self) -> Json:
-        own: Json = {"by": list(self.by), "state": self.state, "emits": self.emits, "event_time": self.event_time}
-        return own | {"due": self.due, "version": self.version, "parameters": self.parameters}
+        return {
+            "by": list(self.by),
+            "state": self.state,
+            "emits": self.emits,
+            "event_time": self.event_time,
+            "due": self.due,
+            "version": self.version,
+            "parameters": self.parameters,
+        }
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"operator": self.kind, "by": list(self.by), "version": self.version}
-        meaning |= {"event_time": [self.event_time]} if self._is_timed else {}
-        return meaning | (
-            {"what it shows": _syntax_of(type(self).shows, self.parameters)} if self.replaces_rows else {}
-        )
+        if self._is_timed:
+            meaning["event_time"] = [self.event_time]
+        if self.replaces_rows:
+            meaning["what it shows"] = _syntax_of(type(self).shows, self.parameters)
+        return meaning
 
     def problems(self) -> list[str]:
         if self._missing:
@@ -189,26 +200,27 @@ class KeyedOperator(Operator):
         if isinstance(self.by, str):
             return [f"by={self.by!r}: write a list of columns"]
         problems = key_problems(list(self.by))
-        problems += [
-            f"{name}={text}: what sets it apart has to be told alike in every process; give its class a __repr__"
-            for name, text in self.parameters.items()
-            if " at 0x" in str(text)
-        ]
-        kept: dict[str, str] = {}
+        for name, text in self.parameters.items():
+            if " at 0x" in str(text):
+                problems.append(f"{name}={text}: its text must be the same in every process; give its class a __repr__")
+        state_columns: dict[str, str] = {}
         for name in ("state", "emits"):
             try:
                 columns = {column.name: column.type for column in parse_ddl(getattr(self, name))}
             except DdlError as error:
                 problems.append(f"{name}={getattr(self, name)!r}: {error}")
                 continue
-            kept = columns if name == "state" else kept
-            problems += [f"{name} has {n!r}, a name of tidegate's own" for n in columns if n.startswith("_")]
+            if name == "state":
+                state_columns = columns
+            problems += [
+                f"{name} has {column!r}, a name that tidegate reserves" for column in columns if column[0] == "_"
+            ]
         keys = {str(name).casefold() for name in self.by}
-        if twice := sorted(name for name in kept if name.casefold() in keys):
-            problems.append(f"state has {', '.join(twice)}, which by names: keys are kept anyway")
-        if self.due is not None and kept.get(self.due, "timestamp") != "timestamp":
-            problems.append(f"due={self.due!r} is {kept[self.due]}: expected a timestamp")
-        if self.due is not None and kept and self.due not in kept:
+        if repeated := sorted(name for name in state_columns if name.casefold() in keys):
+            problems.append(f"state has {', '.join(repeated)}, which by names: keys are stored anyway")
+        if self.due is not None and state_columns.get(self.due, "timestamp") != "timestamp":
+            problems.append(f"due={self.due!r} is {state_columns[self.due]}: expected a timestamp")
+        if self.due is not None and state_columns and self.due not in state_columns:
             problems.append(f"due={self.due!r} is no column of state")
         return problems
 
@@ -216,45 +228,48 @@ class KeyedOperator(Operator):
         from pyspark.sql import types as T
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        rows, marks = inputs[0], context.watermarks
+        rows, watermarks = inputs[0], context.watermarks
         need_keys(rows, self.by, "by", context)
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, ["_at", "_row"])
-        of, at = {field.name: field for field in rows.schema.fields}, "0L"
+        fields = {field.name: field for field in rows.schema.fields}
+        time, now, late = "0L", None, None
+        clock = Clock(context.clock)
         if self._is_timed:
-            at = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
-        kept, given = self._stored_columns([of[name] for name in self.by]), _columns(self.emits)
-        now = marks.now_micros if self._is_timed else None
+            time = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+            now, late = watermarks.now_micros, watermarks.before_micros
+            clock = Clock(context.clock, watermarks.now, watermarks.before)
+        stored, emitted = self._stored_columns([fields[name] for name in self.by]), _columns(self.emits)
         is_empty = is_known_empty(rows)
-        due = self.due if now is not None and (marks.has_advanced or not is_empty) else None
-        takes_late = LATE_OUTPUT in context.consumed_outputs
-        work = KeyedKernel(
+        lookup = StateLookup(context.state(list(self.by)), stored, time_can_advance=True)
+        if self.due is not None and now is not None and (watermarks.has_advanced or not is_empty):
+            lookup = replace(lookup, time=self.due, expire_before=now)
+        kernel = KeyedKernel(
             self,
-            list(of),
-            [field.name for field in kept],
-            Clock(context.clock, marks.now if self._is_timed else None, marks.before if self._is_timed else None),
-            marks.before_micros if self._is_timed else None,
-            to_arrow_schema(T.StructType(given), timezone="UTC"),
+            list(fields),
+            [field.name for field in stored],
+            clock,
+            late,
+            to_arrow_schema(T.StructType(emitted), timezone="UTC"),
         )
-        folded = run_kernel(
-            select_sql(rows, [*map(quoted, of), f"{at} AS _at", *row_halves(rows)]),
-            [*of.values(), T.StructField("_at", T.LongType()), *half_fields()],
+        output = run_kernel(
+            select_sql(rows, [*map(quoted, fields), f"{time} AS _at", *row_halves(rows)]),
+            [*fields.values(), T.StructField("_at", T.LongType()), *half_fields()],
             list(self.by),
-            [
-                StateLookup(
-                    context.state(list(self.by)), kept, due, now if due is not None else None, time_can_advance=True
-                )
-            ],
-            work,
-            given,
+            [lookup],
+            kernel,
+            emitted,
             is_empty=is_empty,
             keeps_rows=False,
             is_current_column=IS_CURRENT if self.replaces_rows else None,
             wants_retractions=self.replaces_rows and context.wants_retractions,
-            side_outputs={LATE_OUTPUT: list(of.values())} if takes_late else {},
+            side_outputs={LATE_OUTPUT: list(fields.values())} if LATE_OUTPUT in context.consumed_outputs else {},
         )
-        context.count(folded.counts)
-        return {"": folded.rows, **({"-": folded.retractions} if self.replaces_rows else {}), **folded.side_outputs}
+        context.count(output.counts)
+        streams = {"": output.rows, **output.side_outputs}
+        if self.replaces_rows:
+            streams["-"] = output.retractions
+        return streams
 
     def _stored_columns(self, keys: Sequence[StructField]) -> list[StructField]:
         return [*keys, *_columns(self.state)]
@@ -268,25 +283,25 @@ class KeyedOperator(Operator):
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
-        of = {field.name: field for field in inputs[0].schema.fields}
-        kept, emitted = self._stored_columns([of[name] for name in self.by]), _columns(self.emits)
-        like = no_rows(context.spark, StructType(kept))
+        fields = {field.name: field for field in inputs[0].schema.fields}
+        state_fields, emitted = self._stored_columns([fields[name] for name in self.by]), _columns(self.emits)
+        like = no_rows(context.spark, StructType(state_fields))
         rows = recalled(context.state(list(self.by)), stored, like, context)
-        names, columns = [field.name for field in kept], [field.name for field in emitted]
+        names, columns = [field.name for field in state_fields], [field.name for field in emitted]
         shows, schema = self.shows, to_arrow_schema(StructType(emitted), timezone="UTC")
-        numbers = [f"c{place}" for place in range(len(emitted))]
+        # Spark fails on dots in names, so columns are numbered on the way to Python and back.
+        numbers = [f"c{index}" for index in range(len(emitted))]
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
             for batch in batches:
-                shown = shows(pa.Table.from_batches([batch.rename_columns(names)]))
-                yield from shown.select(columns).cast(schema).rename_columns(numbers).to_batches()
+                current = shows(pa.Table.from_batches([batch.rename_columns(names)]))
+                yield from current.select(columns).cast(schema).rename_columns(numbers).to_batches()
 
-        # Spark stumbles over dots in names.
-        numbered = renamed(rows.select(*map(quoted, names)), [f"c{place}" for place in range(len(names))])
-        made = StructType([StructField(name, field.dataType) for name, field in zip(numbers, emitted, strict=True)])
-        return renamed(numbered.mapInArrow(work, made), columns)
+        numbered = renamed(rows.select(*map(quoted, names)), [f"c{index}" for index in range(len(names))])
+        output = StructType([StructField(name, field.dataType) for name, field in zip(numbers, emitted, strict=True)])
+        return renamed(numbered.mapInArrow(work, output), columns)
 
 
 def _columns(ddl: str) -> list[StructField]:
@@ -299,54 +314,60 @@ def _columns(ddl: str) -> list[StructField]:
 
 @dataclass(frozen=True)
 class KeyedKernel(Kernel):
-    """The kernel: it calls the operator's function, and checks what that returns."""
+    """The kernel: it calls the operator's function, and checks its result."""
 
     is_users_own: ClassVar[bool] = True
     operator: KeyedOperator
     columns: Sequence[str]
-    """The input's."""
+    """The columns of the input."""
     stored_columns: Sequence[str]
     """The keys, and the columns of the state."""
     clock: Clock
     late: int | None
-    """Rows before this time are late. None: none are."""
+    """Rows before this time are late. None: no row is late."""
     emits: pa.Schema
-    """The columns of its rows."""
+    """The columns of the rows to emit."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
-        by = list(self.operator.by)
-        late, counts = self._late(arrived)
-        lost = arrived.filter(pa.array(late)).select(list(self.columns))
-        rows = arrived.filter(pa.array(~late))
-        rows = rows.take(pa.array(in_order(rows, _ranks(rows, by), [("_at", True), ("_row", True)])))
-        before = stored[0].select([GROUP, *self.stored_columns])
-        before = before.take(pa.array(order_of(before, by))).combine_chunks()
-        step = self.operator.step(rows.select(list(self.columns)), before.select(list(self.stored_columns)), self.clock)
-        if not isinstance(step, StepResult):
-            raise self._wrong(f"step returned {type(step).__name__}", "a StepResult")
-        puts = self._table(step.state, self.stored_columns, "state", before)
-        gone = self._table(step.forgotten, by, "forgotten", before)
-        changed = pa.concat_tables([puts.select(by), gone])
-        keys = pa.concat_tables([table.select([GROUP, *by]) for table in (rows, before)])
-        numbers, known = codes_of([changed, keys.select(by)], by)
-        if len(np.unique(numbers)) < len(numbers):
-            raise self._wrong("step returned a key twice", "each key once, in state or in forgotten")
-        places = _places(known, numbers)
-        if (places < 0).any():
-            raise self._wrong("step returned a key that it did not get", "keys of the rows that arrived, or are stored")
-        values = [name for name in self.stored_columns if name not in by]
-        nothing = {name: pa.nulls(gone.num_rows, before.schema.field(name).type) for name in values}
-        gone = pa.table({**{name: gone[name] for name in by}, **nothing})
-        changes = pa.concat_tables([puts.select(list(self.stored_columns)), gone.select(list(self.stored_columns))])
-        changes = changes.append_column(GROUP, keys[GROUP].take(pa.array(places)))
-        changes = changes.append_column(DELETED, pa.array(np.repeat([False, True], [puts.num_rows, gone.num_rows])))
-        shown = before.filter(pa.array(np.isin(known[rows.num_rows :], numbers)))
-        return KernelResult([changes], list(self._emit_rows(step, puts, shown)), counts, {LATE_OUTPUT: lost})
+        key_columns, stored_columns = list(self.operator.by), list(self.stored_columns)
+        not_on_time, counts = self._late(arrived)
+        late_rows = arrived.filter(pa.array(not_on_time)).select(list(self.columns))
+        rows = arrived.filter(pa.array(~not_on_time))
+        rows = rows.take(pa.array(in_order(rows, _ranks(rows, key_columns), [("_at", True), ("_row", True)])))
+        before = stored[0].select([GROUP, *stored_columns])
+        before = before.take(pa.array(order_of(before, key_columns))).combine_chunks()
+        result = self.operator.step(rows.select(list(self.columns)), before.select(stored_columns), self.clock)
+        if not isinstance(result, StepResult):
+            raise self._bad_result(f"step returned {type(result).__name__}", "a StepResult")
+        updates = self._table(result.state, stored_columns, "state", before)
+        deletions = self._table(result.forgotten, key_columns, "forgotten", before)
+        changed_keys = pa.concat_tables([updates.select(key_columns), deletions])
+        valid_keys = pa.concat_tables([table.select([GROUP, *key_columns]) for table in (rows, before)])
+        codes, valid_codes = codes_of([changed_keys, valid_keys.select(key_columns)], key_columns)
+        if len(np.unique(codes)) < len(codes):
+            raise self._bad_result("step returned a key twice", "each key once, in state or in forgotten")
+        positions = _positions(valid_codes, codes)
+        if (positions < 0).any():
+            raise self._bad_result(
+                "step returned a key that it did not get", "keys of the rows that arrived, or are stored"
+            )
+        columns = {name: deletions[name] for name in key_columns}
+        for name in stored_columns:
+            if name not in key_columns:
+                columns[name] = pa.nulls(deletions.num_rows, before.schema.field(name).type)
+        changes = pa.concat_tables([updates.select(stored_columns), pa.table(columns).select(stored_columns)])
+        changes = changes.append_column(GROUP, valid_keys[GROUP].take(pa.array(positions)))
+        is_deleted = np.repeat([False, True], [updates.num_rows, deletions.num_rows])
+        changes = changes.append_column(DELETED, pa.array(is_deleted))
+        changed_before = before.filter(pa.array(np.isin(valid_codes[rows.num_rows :], codes)))
+        emitted = list(self._emit_rows(result, updates, changed_before))
+        return KernelResult([changes], emitted, counts, {LATE_OUTPUT: late_rows})
 
     def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
+        """Return a mask of the rows that are late or have no time, and their counts."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -356,82 +377,78 @@ class KeyedKernel(Kernel):
             late = ~timeless & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
         return late | timeless, {"late": int(late.sum()), "without_time": int(timeless.sum())}
 
-    def _emit_rows(self, step: StepResult, puts: pa.Table, shown: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows to emit. shown: what was stored of the keys that change, or go."""
+    def _emit_rows(self, result: StepResult, updates: pa.Table, changed_before: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows to emit. changed_before: the stored rows of keys that are changed or deleted."""
         import numpy as np
         import pyarrow as pa
 
         if not self.operator.replaces_rows:
-            if step.rows is not None:
-                yield self._typed(step.rows, self.emits, "rows")
+            if result.rows is not None:
+                yield self._typed(result.rows, self.emits, "rows")
             return
-        if step.rows is not None:
-            raise self._wrong("step returned rows, and shows says what is shown", "one of both")
-        for is_now, table in ((True, puts), (False, shown)):
-            rows = self._typed(
-                self.operator.shows(table.select(list(self.stored_columns))), self.emits, "what it shows", "shows"
-            )
+        if result.rows is not None:
+            raise self._bad_result("step returned rows, although the operator has shows", "one of both")
+        for is_current, table in ((True, updates), (False, changed_before)):
+            shown = self.operator.shows(table.select(list(self.stored_columns)))
+            rows = self._typed(shown, self.emits, "the result of shows", "shows")
             if rows.num_rows > table.num_rows or self._has_key_twice(rows):
-                said = f"shows made {rows.num_rows} rows of {table.num_rows} keys"
-                raise self._wrong(said, "one row for each key, or none", "shows")
-            yield rows.append_column(IS_CURRENT, pa.array(np.repeat(is_now, rows.num_rows)))
+                problem = f"shows made {rows.num_rows} rows of {table.num_rows} keys"
+                raise self._bad_result(problem, "one row for each key, or none", "shows")
+            yield rows.append_column(IS_CURRENT, pa.array(np.repeat(is_current, rows.num_rows)))
 
     def _has_key_twice(self, rows: pa.Table) -> bool:
         import numpy as np
 
-        by = list(self.operator.by)
-        if not set(by) <= set(rows.column_names):
+        key_columns = list(self.operator.by)
+        if not set(key_columns) <= set(rows.column_names):
             return False
-        (numbers,) = codes_of([rows.select(by)], by)
-        return len(np.unique(numbers)) < len(numbers)
+        (codes,) = codes_of([rows.select(key_columns)], key_columns)
+        return len(np.unique(codes)) < len(codes)
 
-    def _table(self, table: pa.Table | None, names: Sequence[str], what: str, like: pa.Table) -> pa.Table:
-        """Return a table that the function has returned, with these columns and their types."""
+    def _table(self, table: pa.Table | None, names: Sequence[str], subject: str, like: pa.Table) -> pa.Table:
+        """Return a table of the function's result with these columns, in the types of `like`."""
         import pyarrow as pa
 
         schema = pa.schema([like.schema.field(name) for name in names])
-        return schema.empty_table() if table is None else self._typed(table, schema, what)
+        return schema.empty_table() if table is None else self._typed(table, schema, subject)
 
-    def _typed(self, table: pa.Table, schema: pa.Schema, what: str, method: str = "step") -> pa.Table:
-        """Return the table's columns of these names, in these types. A text is no number, even if it looks like one.
+    def _typed(self, table: pa.Table, schema: pa.Schema, subject: str, method: str = "step") -> pa.Table:
+        """Return the table's columns of the schema, in its types. Texts are not cast, even if they look like numbers.
 
-        method: which one has made the table."""
+        method: the method that has returned the table, for errors.
+        """
         import pyarrow as pa
 
         if not isinstance(table, pa.Table):
-            raise self._wrong(f"{what} is a {type(table).__name__}", "a table of pyarrow's", method)
+            raise self._bad_result(f"{subject} is a {type(table).__name__}", "a table of pyarrow's", method)
         if missing := [name for name in schema.names if name not in table.column_names]:
-            lacks = f"{what} lacks {', '.join(map(repr, missing))}"
-            raise self._wrong(lacks, f"the columns {', '.join(schema.names)}", method)
+            problem = f"{subject} lacks {', '.join(map(repr, missing))}"
+            raise self._bad_result(problem, f"the columns {', '.join(schema.names)}", method)
         table = table.select(schema.names)
-        texts = [f.name for f in table.schema if pa.types.is_string(f.type) and not _is_text(schema.field(f.name).type)]
-        try:
-            cast = None if texts else table.cast(schema).combine_chunks()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
-            cast = None
-        if cast is None:
-            kinds = ", ".join(f"{field.name} {field.type}" for field in table.schema)
-            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", "), method)
-        return cast
+        if not any(_is_cast_of_text(table.schema.field(name).type, schema.field(name).type) for name in schema.names):
+            with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+                return table.cast(schema).combine_chunks()
+        types = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+        raise self._bad_result(f"{subject} has other types: {types}", str(schema).replace("\n", ", "), method)
 
-    def _wrong(self, what: str, expected: str, method: str = "step") -> Invalid:
+    def _bad_result(self, problem: str, expected: str, method: str = "step") -> Invalid:
         name = type(self.operator).__name__
         return Invalid(
-            f"{name}: {what}",
+            f"{name}: {problem}",
             expected=expected,
             help=f"correct {name}.{method}; tidegate.testing.OperatorContract finds such mistakes without Spark",
             reason="BAD_STEP",
         )
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_cast_of_text(given: pa.DataType, expected: pa.DataType) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+    return bool(pa.types.is_string(given) and not (pa.types.is_string(expected) or pa.types.is_binary(expected)))
 
 
 def _syntax_of(function: Callable[..., object], parameters: Json) -> str:
-    """Return a hash of a function's syntax, and of the parameters that it uses: comments and layout do not count."""
+    """Return a hash of a function's syntax tree, without comments and layout, and of the parameters that it uses."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except OSError:
@@ -442,23 +459,23 @@ def _syntax_of(function: Callable[..., object], parameters: Json) -> str:
 
 
 def _ranks(rows: pa.Table, by: Sequence[str]) -> Any:
-    """Return a number for each row, in the order of keys, equal where they are."""
+    """Return a number for each row that sorts as its key does. Equal keys have equal numbers."""
     import numpy as np
 
-    places, starts = order_and_firsts(rows, by)
+    positions, starts = order_and_firsts(rows, by)
     begins = np.zeros(rows.num_rows, np.int64)
     begins[starts[1:]] = 1
     ranks = np.empty(rows.num_rows, np.int64)
-    ranks[places] = np.cumsum(begins)
+    ranks[positions] = np.cumsum(begins)
     return ranks
 
 
-def _places(known: Any, sought: Any) -> Any:
-    """Return where each of some numbers is among others; -1: it is not."""
+def _positions(codes: Any, sought: Any) -> Any:
+    """Return the position of each sought code among the codes, or -1."""
     import numpy as np
 
-    if not len(known):
+    if not len(codes):
         return np.full(len(sought), -1)
-    order = np.argsort(known, kind="stable")
-    at = np.minimum(np.searchsorted(known[order], sought), len(known) - 1)
-    return np.where(known[order][at] == sought, order[at], -1)
+    order = np.argsort(codes, kind="stable")
+    index = np.minimum(np.searchsorted(codes[order], sought), len(codes) - 1)
+    return np.where(codes[order][index] == sought, order[index], -1)

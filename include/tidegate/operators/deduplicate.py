@@ -1,12 +1,12 @@
-"""Rows whose key has not been seen before.
+"""Emits the first row of each key.
 
-The first checkpoint that has a row of a key gives it; of several in one checkpoint it is the earliest in event time,
-then the one with the least hash of all that it holds: rows have no other order that every source could tell. So
-duplicates that are copies give the same however the input is cut. Where they differ, which one stays depends on the
-cut: `latest` or `top_n` choose by an order of their own, and replace rows for that.
+Ties within a checkpoint are broken by event time, then by a hash of the row's content, as rows have no other order that
+every source could provide. So if duplicates are copies, the result does not depend on how the input is cut into
+checkpoints. If they differ, the cut decides which one is emitted: `latest` and `top_n` choose by a declared order, and
+replace rows for that.
 
-With `within`, a row is a duplicate of one that was given if their event times are less than that apart. What is older
-than the watermark less `within` can meet no row any more that is not late, so it is forgotten without a trace.
+With `within`, a row is a duplicate of an emitted one if their event times are closer than that. Rows older than the
+watermark less `within` can only be near late rows, so they are dropped from the state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Deduplicate"]
 
 
 class Deduplicate(Operator):
-    """`by`: the columns that make rows duplicates. `within`: for how long, in event time; None: without a limit."""
+    """`by`: the columns in which duplicates are equal. `within`: the event time between duplicates, by default any."""
 
     kind: ClassVar[str] = "deduplicate"
 
@@ -65,10 +65,9 @@ class Deduplicate(Operator):
     def spec(self) -> OperatorSpec:
         is_bounded = self.within is not None
         keeps_all = not is_bounded and self.expiry.is_never
-        # What is older than the watermark less `within` is forgotten: of a late row nobody can say whether it is a
-        # duplicate.
         return OperatorSpec(
             identity=self.by,
+            # With `within`, late rows are refused: the rows that they may be duplicates of are no longer stored.
             event_time=EventTime(inputs=[TimedInput(self.event_time)]) if is_bounded else None,
             output=OutputSpec(
                 others=[LATE_OUTPUT] if is_bounded else [], possible_others={LATE_OUTPUT: 'within="1 day"'}
@@ -93,7 +92,7 @@ class Deduplicate(Operator):
             bounds = bounds_in(self.within)
             problems += [bounds] if isinstance(bounds, str) else []
             if self.expiry.after is not None:
-                problems.append("within says how long a key is remembered, and state_ttl too: leave one out")
+                problems.append("within and state_ttl both say how long a key is kept: leave one out")
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
@@ -105,48 +104,51 @@ class Deduplicate(Operator):
 
         fields = {field.name: field for field in rows.schema.fields}
         keys = [fields[name] for name in self.by]
-        columns = {name: name if name in self.by else f"_tidegate_{n}" for n, name in enumerate(fields)}
-        is_empty, ends = is_known_empty(rows), None
-        work: FirstPerKey | DeduplicateWithin
+        columns = {}  # the batch's names, which cannot clash with the kernel's
+        for number, name in enumerate(fields):
+            columns[name] = name if name in self.by else f"_tidegate_{number}"
+        is_empty = is_known_empty(rows)
+        kernel: FirstPerKey | DeduplicateWithin
         if self.within is None:
-            times = self._time(rows, context)
-            at = times[-1] if times else F.lit(None).cast("long")
-            state = StateLookup(context.state(self.by, ttl=self.expiry.ttl(context)), keys)
-            work = FirstPerKey(self.by, columns)
+            time = self._time(rows, context)
+            lookup = StateLookup(context.state(self.by), keys)
+            kernel = FirstPerKey(self.by, columns)
         else:
             bounds, now = bounds_in(self.within), context.watermarks.now_micros
             assert not isinstance(bounds, str)
-            at = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
-            ends = None if now is None else now - bounds[1]
-            work = DeduplicateWithin(self.by, columns, bounds[1], context.watermarks.before_micros, ends)
-            state = StateLookup(
+            time = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+            expire_before = None if now is None else now - bounds[1]
+            kernel = DeduplicateWithin(self.by, columns, bounds[1], context.watermarks.before_micros, expire_before)
+            may_expire = not is_empty or context.watermarks.has_advanced
+            lookup = StateLookup(
                 context.state([*self.by, "_at"], grouped_by=self.by),
                 [*keys, T.StructField("_at", T.LongType())],
                 "_at",
-                None if is_empty and not context.watermarks.has_advanced else ends,
+                expire_before if may_expire else None,
             )
-        named = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
-        batch = rows.select(*named, at.alias("_at"), *map(F.expr, row_halves(rows)))
+        renamed = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
+        batch = rows.select(*renamed, time.alias("_at"), *map(F.expr, row_halves(rows)))
         arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
         arriving += [T.StructField("_at", T.LongType()), *half_fields()]
-        given = list(fields.values())
-        folded = run_kernel(
+        output_fields = list(fields.values())
+        output = run_kernel(
             batch,
             arriving,
             self.by,
-            [state],
-            work,
-            given,
+            [lookup],
+            kernel,
+            output_fields,
             is_empty=is_empty,
             keeps_rows=False,
-            side_outputs={LATE_OUTPUT: given} if LATE_OUTPUT in context.consumed_outputs else {},
+            side_outputs={LATE_OUTPUT: output_fields} if LATE_OUTPUT in context.consumed_outputs else {},
         )
-        context.count(folded.counts)
-        return {"": folded.rows, **folded.side_outputs}
+        context.count(output.counts)
+        return {"": output.rows, **output.side_outputs}
 
-    def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
-        """Return the columns that make a row earlier than another: none if neither it nor its sources name any."""
+    def _time(self, rows: DataFrame, context: OperatorContext) -> Column:
+        """Return the rows' event time, or null if neither the operator nor its sources name the column."""
+        from pyspark.sql import functions as F
+
         if self.event_time is None and context.event_times[0] not in rows.columns:
-            return []
-        micros = time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")
-        return [micros.isNull(), micros]
+            return F.lit(None).cast("long")
+        return time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")

@@ -1,6 +1,6 @@
-"""Rows that wait until the watermark has passed them, so that an operator gets them in the order of event time.
+"""Buffers rows until the watermark has passed them, so that an operator gets them in order of event time.
 
-What it does with them then cannot depend on how the input was cut into checkpoints.
+So its results do not depend on how the input was cut into checkpoints.
 """
 
 from __future__ import annotations
@@ -37,103 +37,100 @@ __all__ = [
 ]
 
 WAITING: Final = "waiting"
-"""The state with the rows that wait."""
+"""The state with the waiting rows."""
 
 
 def in_order_of(column: str | None) -> EventTime:
-    """Return the event time of an operator of one stream that gets its rows in their order. Later ones are late."""
+    """Return the event time of an operator of one stream that gets rows in order."""
     return EventTime(inputs=[TimedInput(column)], in_order=True)
 
 
 @dataclass(frozen=True)
 class WaitingStream:
-    """The rows of a stream that wait, for an operator's kernel: the driver's part."""
+    """The buffered rows of a stream, for an operator's kernel: the driver's part."""
 
     rows: DataFrame
     by: Sequence[str]
     time: str
     context: OperatorContext
     computed: Mapping[str, str] = field(default_factory=dict)
-    """What Spark computes of each row for the kernel when it arrives, with its SQL. It waits with the row."""
+    """The SQL of columns that Spark computes for the kernel when a row arrives, and that are buffered with the row."""
     computed_fields: Sequence[StructField] = ()
 
     @property
     def fields(self) -> list[StructField]:
-        """The rows' own columns."""
+        """The input's columns."""
         return self.rows.schema.fields
 
     @property
     def keys(self) -> list[StructField]:
-        """Those that are keys, in the order in which these are declared."""
-        of = {field.name: field for field in self.fields}
-        return [of[name] for name in self.by]
+        """The key columns, in the declared order."""
+        fields = {field.name: field for field in self.fields}
+        return [fields[name] for name in self.by]
 
     @property
     def values(self) -> list[StructField]:
-        """The others."""
+        """The input's columns that are not keys."""
         return [field for field in self.fields if field.name not in self.by]
 
     @property
     def _aliases(self) -> dict[str, str]:
-        return {field.name: f"_tidegate_{place}" for place, field in enumerate(self.values)}
+        return {field.name: f"_tidegate_{number}" for number, field in enumerate(self.values)}
 
     @property
     def now(self) -> int | None:
-        """Rows before this time are ready. Of history all are."""
+        """Rows before this time are ready. In a bootstrap, all rows are."""
         return AFTER_ALL_TIMES if self.context.is_bootstrap else self.context.watermarks.now_micros
 
+    @property
+    def _late(self) -> int | None:
+        """Rows before this time are late. In a bootstrap, no row is."""
+        return None if self.context.is_bootstrap else self.context.watermarks.before_micros
+
     def kernel(self) -> WaitingRows:
-        """Return the part of the kernel that lets rows wait."""
-        late = None if self.context.is_bootstrap else self.context.watermarks.before_micros
+        """Return the part of the kernel that buffers rows."""
         computed = {field.name: field.name for field in self.computed_fields}
-        return WaitingRows(self.by, self._aliases | computed, late, self.now, list(computed))
+        return WaitingRows(self.by, self._aliases | computed, self._late, self.now, list(computed))
 
-    def _on_time(self, at: str) -> str:
-        """Return SQL for the rows for which anything is computed: a late one is left out, whatever is in it. at: SQL
-        of a row's time."""
-        before = None if self.context.is_bootstrap else self.context.watermarks.before_micros
-        return f"{at} IS NOT NULL" if before is None else f"{at} >= {moment(before, at)}"
+    def _on_time(self, time: str) -> str:
+        """Return the SQL condition that a row is on time. Columns are only computed for such rows, so that an error in
+        a late row does no harm. time: SQL for the row's time."""
+        late = self._late
+        return f"{time} IS NOT NULL" if late is None else f"{time} >= {moment(late, time)}"
 
-    def remembered(self) -> StateLookup:
-        """Return the state of the rows that wait."""
-        is_still = is_known_empty(self.rows) and not self.context.watermarks.has_advanced
+    def lookup(self) -> StateLookup:
+        """Return the lookup of the waiting rows."""
+        may_pass_rows = not is_known_empty(self.rows) or self.context.watermarks.has_advanced
+        bookkeeping = [_field("_at", "long"), _field("_n", "long")]
         return StateLookup(
             self.context.state([*self.by, "_row"], WAITING, grouped_by=self.by),
-            [*self.keys, _field("_row", "string"), *self.values, *self._own, *self.computed_fields],
+            [*self.keys, _field("_row", "string"), *self.values, *bookkeeping, *self.computed_fields],
             "_at",
-            None if is_still else self.now,
+            self.now if may_pass_rows else None,
             computed=self.computed,
         )
 
-    @property
-    def _own(self) -> list[StructField]:
-        return [_field("_at", "long"), _field("_n", "long")]
-
-    def folded(
+    def run_kernel(
         self,
-        work: Kernel,
-        others: Sequence[StateLookup],
-        given: Sequence[StructField],
-        made: Callable[[pa.Table], pa.Table] | None = None,
-        late: Sequence[str] = (LATE_OUTPUT,),
+        kernel: Kernel,
+        other_lookups: Sequence[StateLookup],
+        output_fields: Sequence[StructField],
+        project: Callable[[pa.Table], pa.Table] | None = None,
+        late_outputs: Sequence[str] = (LATE_OUTPUT,),
     ) -> dict[str, DataFrame]:
-        """Let workers do `work` on the rows, and return the operator's streams. others: its other states. late: the
-        outputs for which late rows are needed."""
+        """Run a kernel on the rows, and return the operator's streams. late_outputs: the operator's outputs that need
+        late rows."""
         from pyspark.sql.types import StructField
 
         context, aliases = self.context, self._aliases
-        at = time_micros_sql(self.rows, self.time, f"operator {context.uid!r}")
-        on_time = self._on_time(at)
-        batch = select_sql(
-            self.rows,
-            [
-                *map(quoted, self.by),
-                *(f"{quoted(name)} AS {alias}" for name, alias in aliases.items()),
-                f"{at} AS _at",
-                *(f"CASE WHEN {on_time} THEN {text} END AS {quoted(name)}" for name, text in self.computed.items()),
-                *row_halves(self.rows),
-            ],
-        )
+        time = time_micros_sql(self.rows, self.time, f"operator {context.uid!r}")
+        on_time = self._on_time(time)
+        columns = [*map(quoted, self.by)]
+        columns += [f"{quoted(name)} AS {alias}" for name, alias in aliases.items()]
+        columns.append(f"{time} AS _at")
+        for name, text in self.computed.items():
+            columns.append(f"CASE WHEN {on_time} THEN {text} END AS {quoted(name)}")
+        batch = select_sql(self.rows, [*columns, *row_halves(self.rows)])
         arriving = [
             *self.keys,
             *(StructField(aliases[field.name], field.dataType) for field in self.values),
@@ -141,23 +138,24 @@ class WaitingStream:
             *self.computed_fields,
             *half_fields(),
         ]
-        folded = run_kernel(
+        needs_late_rows = bool(context.consumed_outputs.intersection(late_outputs))
+        output = run_kernel(
             batch,
             arriving,
             self.by,
-            [self.remembered(), *others],
-            work,
-            given,
+            [self.lookup(), *other_lookups],
+            kernel,
+            output_fields,
             is_empty=is_known_empty(self.rows),
-            project=made,
-            side_outputs={LATE_OUTPUT: self.fields} if context.consumed_outputs.intersection(late) else {},
+            project=project,
+            side_outputs={LATE_OUTPUT: self.fields} if needs_late_rows else {},
         )
-        context.count(folded.counts)
-        return {"": folded.rows, **folded.side_outputs}
+        context.count(output.counts)
+        return {"": output.rows, **output.side_outputs}
 
 
 def computed_fields(rows: DataFrame, texts: Mapping[str, str], context: OperatorContext) -> list[StructField]:
-    """Return the columns that SQL makes of the rows. Raise Invalid if Spark refuses it."""
+    """Return the columns that SQL computes from the rows. Raise Invalid if Spark refuses it."""
     from pyspark.sql.types import StructField
 
     if not texts:
@@ -178,14 +176,18 @@ def _field(name: str, kind: str) -> StructField:
 
 
 def rows_passed_by_watermark(
-    rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext, late: Sequence[str] = (LATE_OUTPUT,)
+    rows: DataFrame,
+    by: Sequence[str],
+    time: str,
+    context: OperatorContext,
+    late_outputs: Sequence[str] = (LATE_OUTPUT,),
 ) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
+    """Return the rows that the watermark has passed, with `_at` and `_row`, and the late rows, unchanged.
 
-    Rows of the watermark's own moment wait: more of them may come. Of history, no row is late, and none waits.
-    late: the outputs with late rows. If nobody takes any of them, there are none.
+    Rows of exactly the watermark's time wait, because more of them may arrive. In a bootstrap, no row is late or waits.
+    late_outputs: the outputs with late rows. If none of them is used, no late rows are returned.
     """
     waiting = WaitingStream(rows, by, time, context)
-    given = [*waiting.fields, _field("_at", "long"), _field("_row", "string")]
-    streams = waiting.folded(ReadyRows(waiting.kernel()), [], given, late=late)
+    output_fields = [*waiting.fields, _field("_at", "long"), _field("_row", "string")]
+    streams = waiting.run_kernel(ReadyRows(waiting.kernel()), [], output_fields, late_outputs=late_outputs)
     return streams[""], streams[LATE_OUTPUT] if LATE_OUTPUT in streams else empty_like(rows)

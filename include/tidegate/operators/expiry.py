@@ -1,4 +1,4 @@
-"""When the rows that an operator remembers expire."""
+"""Declarations of when the rows of a state expire."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["NEVER", "Expiry", "RowExpiry"]
 
 @dataclass(frozen=True)
 class Expiry:
-    """The user's declaration."""
+    """A declaration by the user, such as `state_ttl`."""
 
     after: str | float | None
-    """How long a key's row lives after its last change. None: without a limit."""
+    """How long a key's row lives after its last change. None: forever."""
     time: str = "processing"
-    """The clock that counts: "processing" is the checkpoint's own clock, "event" the watermark."""
+    """The clock that decides: "processing" is the checkpoint's clock, "event" the watermark."""
 
     @property
     def is_never(self) -> bool:
-        """Whether rows live without a limit."""
+        """Whether rows live forever."""
         return self.after is None
 
     @property
@@ -36,7 +36,7 @@ class Expiry:
         return self.after is not None and self.time == "event"
 
     def describe(self) -> Json:
-        """Return the declaration for fingerprints; empty if nothing expires."""
+        """Return the declaration for fingerprints. Empty if nothing expires."""
         return {} if self.after is None else {"state_ttl": self.after, "ttl_time": self.time}
 
     def problems(self) -> list[str]:
@@ -49,16 +49,16 @@ class Expiry:
         return problems
 
     def update_problems(self) -> list[str]:
-        """Return the problems of the declaration if an input replaces rows."""
+        """Return the problems of the declaration if an input emits retractions."""
         if self.after is None:
             return []
-        return ["state_ttl: a row that is taken back after its key has expired would not be found: leave it out"]
+        return ["state_ttl: a row that is retracted after its key has expired would not be found: leave it out"]
 
     def interval_problems(self) -> list[str]:
         """Return the problems of the declaration in an interval pipeline."""
         if self.after is None:
             return []
-        return ["state_ttl: nothing is remembered beyond the interval, so nothing expires: leave it out"]
+        return ["state_ttl: no state outlives the interval, so nothing expires: leave it out"]
 
     @property
     def _seconds(self) -> float:
@@ -69,7 +69,7 @@ class Expiry:
 
     @property
     def by_cuts(self) -> list[str]:
-        """What of that goes by how the input is cut into checkpoints, in words."""
+        """What depends on how the input is cut into checkpoints, in words."""
         if self.after is None or self.time == "event":
             return []
         return [f"when a key is forgotten: {self.after} by the checkpoints' clock (state_ttl)"]
@@ -89,7 +89,7 @@ NEVER: Final = Expiry(None)
 
 @dataclass(frozen=True)
 class RowExpiry:
-    """Each row expires by itself: once the watermark is that much later than the time that the row has in a column."""
+    """Each row expires once the watermark is later than the row's time in a column by a duration."""
 
     column: str
     lasts: int

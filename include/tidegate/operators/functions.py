@@ -1,8 +1,8 @@
-"""SQL aggregates that can be kept: each as partial values, how those are merged, and the result that they give.
+"""SQL aggregates that can be kept in a state: their partial values, how these are merged, and the result.
 
-What is kept gives what Spark's own aggregate gives over all rows at once, in its type: however the rows were cut into
-checkpoints. So what depends on an order that rows do not have (`first(x)`), or needs all rows (`median`), is refused.
-A shape whose partials are all sums can also take rows back, which inputs that replace their rows need.
+However rows are cut into checkpoints, the result and its type are those of Spark's aggregate over all rows at once. So
+functions that depend on an order that rows do not have (`first(x)`), or that need all rows (`median`), are refused.
+A function whose partial values are all sums also supports retractions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AggregateLayout:
-    """The way a function is stored. `{x}`, `{y}` are its arguments, `{p}` a partial's column; SQL throughout."""
+    """How a function is stored, in SQL. `{x}`, `{y}` are its arguments, `{p}` is a partial value's column."""
 
     partials: dict[str, str]
     """Suffix of the partial's column → its SQL over rows."""
@@ -56,11 +56,11 @@ class AggregateLayout:
     result: str
     arguments: int = 1
     spark: str = ""
-    """The SQL that Spark computes over all rows at once, if it is not the call itself."""
+    """The SQL that Spark computes over all rows at once, if it differs from the call."""
     sums: bool = False
-    """Whether partials are numbers that are added up, so that rows can be taken back."""
+    """Whether all partial values are sums, so that rows can be retracted."""
     bound: bool = False
-    """Whether the last argument is a number: the most values that are kept."""
+    """Whether the last argument is the maximum number of values."""
 
 
 def _identity_layout(name: str) -> AggregateLayout:
@@ -73,8 +73,7 @@ def _sums(result: str, **partials: str) -> AggregateLayout:
 
 
 def _arg_extreme(name: str, minimum: bool) -> AggregateLayout:
-    """The value where another is least or greatest. Of several such values it takes the least or greatest: so it is
-    one."""
+    """min_by or max_by. Ties take the smallest or largest value, so the result is deterministic."""
     extreme = "min" if minimum else "max"
     pair = "CASE WHEN {y} IS NOT NULL THEN named_struct('y', {y}, 'x', {x}) END"
     spark = f"{extreme}_by({{x}}, {{y}})"
@@ -82,9 +81,9 @@ def _arg_extreme(name: str, minimum: bool) -> AggregateLayout:
 
 
 NARROW: Final = 22
-"""Digits of a mean up to which `/` is exact enough: the sum has at most 28, so ten more are left to round by."""
+"""The number of digits of a mean up to which `/` is exact enough: the sum has at most 28, which leaves ten to round."""
 _NO_MOMENTS = "named_struct('n', 0L, 'mean', 0D, 'm2', 0D)"
-_TOGETHER = (
+_MERGED_MOMENTS = (
     "aggregate(sort_array(collect_list({p})), " + _NO_MOMENTS + ", (a, b) -> IF(b.n = 0, a, named_struct("
     "'n', a.n + b.n, 'mean', a.mean + (b.mean - a.mean) * b.n / (a.n + b.n), "
     "'m2', a.m2 + b.m2 + (b.mean - a.mean) * (b.mean - a.mean) * a.n * b.n / (a.n + b.n))))"
@@ -92,20 +91,20 @@ _TOGETHER = (
 
 
 def _moments(result: str) -> AggregateLayout:
-    """Count, mean and squared distance from it: merged without the cancellation that sums of squares have."""
+    """Count, mean and sum of squared deviations, which merge without the cancellation of sums of squares."""
     parts = (
         "'n', count({x}), 'mean', coalesce(avg(CAST({x} AS DOUBLE)), 0D), 'm2', coalesce(var_pop({x}) * count({x}), 0D)"
     )
-    return AggregateLayout({"": f"named_struct({parts})"}, {"": _TOGETHER}, result)
+    return AggregateLayout({"": f"named_struct({parts})"}, {"": _MERGED_MOMENTS}, result)
 
 
 def _smallest_values(distinct: bool) -> AggregateLayout:
-    """The least values up to a bound, in order: which are kept does not depend on when they arrived."""
+    """The smallest values up to a maximum number, sorted, so that the order of arrival does not matter."""
     name = "collect_set" if distinct else "collect_list"
-    once = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
+    merged = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
     return AggregateLayout(
         {"": f"slice(sort_array({name}({{x}})), 1, {{y}})"},
-        {"": f"slice(sort_array({once}), 1, {{y}})"},
+        {"": f"slice(sort_array({merged}), 1, {{y}})"},
         "{p}",
         arguments=2,
         spark=f"slice(sort_array({name}({{x}})), 1, {{y}})",
@@ -113,12 +112,13 @@ def _smallest_values(distinct: bool) -> AggregateLayout:
     )
 
 
-# Of rows there is a count, if only 0: null is what was not counted yet. A row that is taken back says null there, too.
+# A count of rows is at least 0: null means that the function was added later, and the key has not been counted yet. A
+# retracted row has null there, too.
 _COUNT: Final = AggregateLayout({"": "count({x})"}, {"": "sum({p})"}, "{p}", sums=True)
 _DISTINCT: Final = AggregateLayout({}, {"": "sum({p})"}, "{p}", sums=True)
 _SPARSE: Final = AggregateLayout({}, {"": "sum({p})"}, "coalesce({p}, 0L)", sums=True)
 _MEAN: Final = _sums("{p_sum} / nullif({p_count}, 0)", sum="sum({x})", count="count({x})")
-# Spark's `/` has too few digits behind the point for a wide sum: the whole part and the rest are divided apart.
+# Spark's `/` has too few digits after the point for a wide sum, so it divides the integer part and the rest separately.
 _REST = "(abs({p_sum}) % CAST(nullif({p_count}, 0) AS DECIMAL(20, 0)))"
 _FRACTION = f"CAST({_REST} / CAST({{p_count}} AS DECIMAL(20, 0)) AS DECIMAL({{digits}} + 1, {{digits}}))"
 _WHOLE = f"CAST((abs({{p_sum}}) - {_REST}) / CAST({{p_count}} AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
@@ -158,7 +158,7 @@ FUNCTIONS: Final = {
     "collect_list": _smallest_values(distinct=False),
     "collect_set": _smallest_values(distinct=True),
 }
-"""The functions that can be kept. `count` also takes `distinct`, and any number of arguments."""
+"""The functions that can be kept. `count` also allows `distinct`, and any number of arguments."""
 
 _RETRACTABLE_SUM: Final = _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})")
 _RETRACTABLE: Final = {
@@ -166,7 +166,7 @@ _RETRACTABLE: Final = {
     **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
     **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
 }
-"""The shapes over inputs that replace their rows, where they differ."""
+"""The layouts over inputs with retractions, where they differ."""
 
 _BY_WORKERS: Final = {
     "{p}": "same",
@@ -174,7 +174,7 @@ _BY_WORKERS: Final = {
     _RETRACTABLE_SUM.result: "unless none",
     _MEAN.result: "mean",
 }
-"""The results that workers compute, too."""
+"""The results that workers can compute, each with its key in `kernels/results.py`."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class Function:
 
     @property
     def distinct_part(self) -> str | None:
-        """For an exact `count(distinct …)`: the keyed state that holds the values of its argument, whatever the
-        condition."""
+        """The keyed state with the values of its argument, if it is an exact `count(distinct …)`. Functions with
+        different conditions share it."""
         values = ", ".join(self.distinct_arguments)
         return f"distinct-{sha256(values.encode())[:12]}" if self.call.distinct else None
 
@@ -209,7 +209,7 @@ class Function:
 
     @property
     def distinct_column(self) -> str:
-        """The column of that state that says how often a value is there."""
+        """The column of that state with the number of rows that have a value."""
         return "_n" if self.distinct_where is None else f"_n_{sha256(self.distinct_where.encode())[:12]}"
 
     @property
@@ -225,16 +225,16 @@ class Function:
 
     @property
     def spark(self) -> str:
-        """The SQL for Spark over all rows at once: its type is the type of the result."""
+        """The SQL for Spark over all rows at once. Its type is that of the result."""
         if not self.shape.spark:
             distinct = "DISTINCT " if self.call.distinct else ""
             return f"{self.call.name}({distinct}{self.argument})"
         return self._filled(self.shape.spark)
 
     def in_windows(self) -> Function:
-        """Return the same for keys with few values each: an exact `count(distinct …)` stores them with the key.
+        """Return the function for keys with few values each: an exact `count(distinct …)` stores them with the key.
 
-        In order, so that every attempt stages the same, whatever Spark met first.
+        The values are sorted, so that every attempt stages the same rows.
         """
         if not self.call.distinct:
             return self
@@ -245,34 +245,37 @@ class Function:
         return replace(self, shape=AggregateLayout({"": values}, {"": merged}, result))
 
     def sparse(self) -> Function:
-        """Return an exact `count(distinct …)` as earlier versions stored it: null for 0, too."""
+        """Return an exact `count(distinct …)` as earlier versions stored it, with null for 0."""
         return replace(self, shape=_SPARSE) if self.call.distinct else self
 
     def over_updates(self) -> Function | str:
-        """Return the same over an input that replaces its rows; or why that is impossible."""
+        """Return the function over an input with retractions, or why it cannot support them."""
         shape = _RETRACTABLE.get(self.call.name, self.shape)
         if shape.sums:
             return replace(self, shape=shape)
-        able = sorted(name for name, shape in (FUNCTIONS | _RETRACTABLE).items() if shape.sums)
+        retractable = sorted(name for name, shape in (FUNCTIONS | _RETRACTABLE).items() if shape.sums)
         return (
-            f"{self.name}={self.call.text!r}: {self.call.name} cannot take back a row, and the input replaces rows "
-            f"that it gave before; {', '.join(able)} can"
+            f"{self.name}={self.call.text!r}: {self.call.name} cannot retract a row, and the input replaces rows "
+            f"that it has emitted; {', '.join(retractable)} can"
         )
 
     def typed(self, spark_type: str) -> Function:
-        """Return the same for arguments of the type that follows from Spark's result: all means but decimal ones are
-        doubles."""
+        """Return the function for arguments of a type. spark_type: the type of Spark's result. It is double for a mean,
+        unless it is decimal."""
         if self.shape is not _MEAN:
             return self
-        if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", spark_type):
-            digits = decimal[2]
-            wide = _WIDE.replace("{digits} + 1", str(int(digits) + 1)).replace("{digits}", digits)
-            return replace(self, shape=replace(self.shape, result=wide)) if int(decimal[1]) > NARROW else self
-        partials = self.shape.partials | {"_sum": "sum(CAST({x} AS DOUBLE))"}
-        return replace(self, shape=replace(self.shape, partials=partials))
+        decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", spark_type)
+        if decimal is None:
+            partials = self.shape.partials | {"_sum": "sum(CAST({x} AS DOUBLE))"}
+            return replace(self, shape=replace(self.shape, partials=partials))
+        precision, scale = int(decimal[1]), int(decimal[2])
+        if precision <= NARROW:
+            return self
+        wide = _WIDE.replace("{digits} + 1", str(scale + 1)).replace("{digits}", str(scale))
+        return replace(self, shape=replace(self.shape, result=wide))
 
     def partials(self) -> list[Column]:
-        """Return the columns that turn rows into partial values."""
+        """Return the columns that aggregate rows to partial values."""
         return [self._column(text, suffix) for suffix, text in self.shape.partials.items()]
 
     @property
@@ -285,13 +288,16 @@ class Function:
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
 
     def result(self, spark_type: str) -> str:
-        """Return the SQL of the result that the user declared, in this type, with its name."""
+        """Return the SQL of the result, cast to this type, with its name."""
         return f"{self._filled(f'CAST({self.shape.result} AS {spark_type})')} AS {quoted(self.name)}"
 
     def result_in_workers(self, spark_type: str, stored: Mapping[str, str]) -> Result | None:
-        """Return the same as workers compute it. None: they cannot. stored: the types of the partials' columns."""
-        how, first = _BY_WORKERS.get(self.shape.result), self.columns[0]
-        if how is None or stored.get(first) != spark_type or (how == "mean" and spark_type != "double"):
+        """Return the result as workers compute it, or None if they cannot. stored: the types of the partials'
+        columns."""
+        how = _BY_WORKERS.get(self.shape.result)
+        if how is None or stored.get(self.columns[0]) != spark_type:
+            return None
+        if how == "mean" and spark_type != "double":
             return None
         return Result(how, self.columns)
 
@@ -324,8 +330,9 @@ def parse(name: str, text: object) -> Function | str:
         return f"{name}={text!r}: {problem}"
     if call.distinct:
         shape = _DISTINCT
-    bounded = replace(call, where=None) if call.where is None else call.filtered(keep_last=shape.bound)
-    return Function(name, bounded, shape)
+    if call.where is not None:
+        call = call.filtered(keep_last=shape.bound)
+    return Function(name, call, shape)
 
 
 def parse_functions(functions: Mapping[str, str]) -> list[Function]:
@@ -335,30 +342,33 @@ def parse_functions(functions: Mapping[str, str]) -> list[Function]:
 
 
 def clashing_columns(functions: Sequence[Function], used_as: Mapping[str, str]) -> list[str]:
-    """Return which columns of partial values would have the name of another column. used_as: what names in lower case
-    are already."""
+    """Return a problem for each column of a partial value that has the name of another column.
+
+    used_as: the names in use, in lower case, each with its use.
+    """
     used, problems = dict(used_as), []
     for function in functions:
         for column in sorted({function.name, *function.columns}):
-            if (use := used.get(column.casefold())) is not None:
+            use = used.get(column.casefold())
+            if use is not None:
                 problems.append(f"{function.name!r} needs a column {column!r}, which is {use}: name it differently")
             used[column.casefold()] = f"of {function.name!r}"
     return problems
 
 
 def meanings(functions: Mapping[str, str], *, in_windows: bool = False) -> dict[str, object]:
-    """Return the identity of each result, independent of how it is written, to compare with an earlier one."""
+    """Return the identity of each result, independent of its notation, to compare with an earlier one."""
     return {function.name: _identity(function, in_windows) for function in parse_functions(functions)}
 
 
 def _identity(function: Function, in_windows: bool) -> str:
     call = function.call
-    if call.distinct and function.distinct_where is not None and not in_windows:
-        # Its values are kept together with those of other conditions. An earlier version kept them apart.
-        return (
-            f"count(distinct {', '.join(function.distinct_arguments)}) filter (where {function.distinct_where[1:-1]})"
-        )
-    return f"{call.name}({'distinct ' if call.distinct else ''}{', '.join(call.arguments)})"
+    if not call.distinct:
+        return f"{call.name}({', '.join(call.arguments)})"
+    if function.distinct_where is None or in_windows:
+        return f"{call.name}(distinct {', '.join(call.arguments)})"
+    # Its values share a state with those of other conditions. An earlier version had a state for each condition.
+    return f"count(distinct {', '.join(function.distinct_arguments)}) filter (where {function.distinct_where[1:-1]})"
 
 
 def arguments(functions: Mapping[str, str]) -> dict[str, str]:
@@ -367,7 +377,7 @@ def arguments(functions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _why_not_kept(call: Call, shape: AggregateLayout) -> str | None:
-    """Return why this call cannot be kept, though its function can."""
+    """Return why this call cannot be kept although its function can, or None."""
     count = len(call.arguments)
     if call.distinct and call.name in ("min", "max"):
         return f"{call.name} of distinct values is {call.name} of all: leave out distinct"
@@ -375,7 +385,7 @@ def _why_not_kept(call: Call, shape: AggregateLayout) -> str | None:
         return f"{call.name} of distinct values cannot be kept; count(distinct …) can"
     if call.name == "count":
         if not count or (call.distinct and call.arguments == ("*",)):
-            return "count needs to know of what: write count(*) or name a column"
+            return "count has no argument: write count(*) or name a column"
         return None
     if call.name in ("first", "last") and (count != 2 or call.arguments[1].lower() in ("true", "false")):
         return f"rows have no order of their own: name the column that orders them, as in {call.name}(x, at)"
@@ -392,7 +402,7 @@ _MERGE = re.compile(r"(sum|min|max)\(\{p\w*\}\)")
 
 @dataclass(frozen=True)
 class RowPartials:
-    """Rows with the keys and a column per partial value, and the operation that merges each."""
+    """Rows with their keys and partial values, and the operation that merges each partial value."""
 
     rows: DataFrame
     ops: dict[str, str]
@@ -401,22 +411,22 @@ class RowPartials:
 
 
 def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
-    """Return partial value's column → "sum", "min" or "max", for `KeyedState.merge`; None: not all functions are
-    such."""
+    """Return how kernels merge each column of partial values: "sum", "min" or "max". None: they cannot merge all."""
     ops: dict[str, str] = {}
     for function in functions:
         for suffix, text in function.shape.merges.items():
-            if function.distinct_part or (merge := _MERGE.fullmatch(text)) is None:
+            merge = _MERGE.fullmatch(text)
+            if function.distinct_part or merge is None:
                 return None
             ops[f"{function.name}{suffix}"] = merge[1]
     return ops
 
 
 def partials_of_rows(function: Function) -> dict[str, str] | None:
-    """Return the SQL of a function's partial values for single rows, by column. None: they are not known."""
+    """Return the SQL of a function's partial values for single rows, by column, or None if it is unknown."""
     texts: dict[str, str] = {}
     for suffix, partial in function.shape.partials.items():
-        text = _row(partial, function.argument)
+        text = _partial_of_row(partial, function.argument)
         if text is None:
             return None
         texts[f"{function.name}{suffix}"] = text
@@ -426,26 +436,27 @@ def partials_of_rows(function: Function) -> dict[str, str] | None:
 def row_partials(
     functions: Sequence[Function], types: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Return the SQL of single rows' partial values, and the operation that merges each; None: some function has
-    another shape.
+    """Return the SQL of single rows' partial values, and the operation that merges each, or None if a function has
+    another layout.
 
     types: those of the partial values, by their SQL.
     """
     ops = merges_of(functions)
     texts: dict[str, str] = {}
+    sql: dict[str, str] = {}
     for function in functions:
-        of_rows = partials_of_rows(function)
-        if of_rows is None:
+        row_texts = partials_of_rows(function)
+        if row_texts is None:
             return None
-        texts |= of_rows
+        texts |= row_texts
+        sql |= function.partials_sql
     if not ops or ops.keys() != texts.keys():
         return None
-    sql = {name: text for function in functions for name, text in function.partials_sql.items()}
     return {name: f"CAST({text} AS {types[sql[name]]})" for name, text in texts.items()}, ops
 
 
 NOT_MERGED = "it has a function that is more than sums, counts, least and greatest values"
-"""Why workers do not merge partial values, where there is nothing that `to_partials` returns."""
+"""The reason why workers cannot merge partial values if `to_partials` returns None."""
 
 
 def to_partials(
@@ -455,35 +466,36 @@ def to_partials(
     types: Mapping[str, str],
     before: Sequence[str] = (),
 ) -> RowPartials | None:
-    """Return the rows as partial values; None: some function has another shape.
+    """Return the rows as partial values, or None if a function has another layout.
 
     types: those of the partial values, by their SQL. before: the SQL of keys that are no columns yet.
     """
-    if (known := row_partials(functions, types)) is None:
+    partials = row_partials(functions, types)
+    if partials is None:
         return None
-    texts, ops = known
+    texts, ops = partials
     columns = (f"{text} AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
 
 
 def why_not_merged(partials: RowPartials) -> str | None:
-    """Return why workers do not merge such partial values, if they do not: they would add or compare otherwise."""
+    """Return why workers cannot merge such partial values as Spark does, or None if they can."""
     fields = [field for field in partials.rows.schema.fields if field.name in partials.ops]
     return why_columns_are_not_merged(fields, partials.ops)
 
 
 def why_columns_are_not_merged(fields: Sequence[StructField], ops: Mapping[str, str]) -> str | None:
-    """Return the same of the columns with partial values."""
+    """Return why workers cannot merge these columns of partial values as Spark does, or None if they can."""
     if collated := collated_names(fields):
         return f"column {collated[0]} has a collation"
     return workers.why_not_merged(schema_of(fields), (), ops)
 
 
 def pre_aggregate(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:
-    """Return the partial values of each key as one row: each task of Spark's reduces its own, and workers get little.
+    """Let Spark merge the partial values of each key before it shuffles them, so that workers get fewer rows.
 
-    weight: a column with the number of rows that became one.
+    weight: a column for the number of rows that were merged into one.
     """
     from pyspark.sql import functions as F
 
@@ -498,36 +510,41 @@ def pre_aggregate(partials: RowPartials, keys: Sequence[str], weight: str | None
 def project_in_workers(
     functions: Sequence[Function], results: Mapping[str, str], keys: Sequence[str], fields: Sequence[StructField]
 ) -> Projection | None:
-    """Return what workers make of stored rows with these columns. None: only Spark can.
+    """Return how workers compute the results from stored rows with these columns, or None if only Spark can.
 
-    results: the types of the results. keys: stored columns that stay as they are.
+    results: the types of the results. keys: stored columns that are passed through.
     """
     from pyspark.sql.types import StructField
 
     stored = {field.name: field for field in fields}
     types = {name: field.dataType.simpleString() for name, field in stored.items()}
-    columns = {function.name: function.result_in_workers(results[function.name], types) for function in functions}
-    known = {name: result for name, result in columns.items() if result is not None}
-    if len(known) < len(columns):
-        return None
-    given = (StructField(name, stored[result.partial_columns[0]].dataType) for name, result in known.items())
-    return Projection(Results(keys, known), [*(stored[name] for name in keys), *given])
+    columns = {}
+    result_fields = [stored[name] for name in keys]
+    for function in functions:
+        result = function.result_in_workers(results[function.name], types)
+        if result is None:
+            return None
+        columns[function.name] = result
+        result_fields.append(StructField(function.name, stored[result.partial_columns[0]].dataType))
+    return Projection(Results(keys, columns), result_fields)
 
 
-def _row(partial: str, argument: str) -> str | None:
-    """Return the partial value of a single row; None: it is not known."""
+def _partial_of_row(partial: str, argument: str) -> str | None:
+    """Return the SQL of a partial value of a single row, or None if it is unknown."""
     match = _PARTIAL.fullmatch(partial)
-    if match is None or not _is_one(argument):
+    if match is None or not _is_single_expression(argument):
         return None
     inner = match[2].replace("{x}", f"({argument})") if argument != "*" else "1"
     if "{" in inner or "(" in match[2].replace("CAST({x} AS DOUBLE)", ""):
         return None
     if match[1] == "count":
         return f"CASE WHEN {inner} IS NOT NULL THEN 1 ELSE 0 END"
-    return f"CASE WHEN {inner} THEN 1 ELSE 0 END" if match[1] == "count_if" else inner
+    if match[1] == "count_if":
+        return f"CASE WHEN {inner} THEN 1 ELSE 0 END"
+    return inner
 
 
-def _is_one(argument: str) -> bool:
+def _is_single_expression(argument: str) -> bool:
     """Return whether it is one expression, without DISTINCT before it or FILTER after it."""
     if not argument.strip() or re.match(r"(distinct|all)\b", argument, re.IGNORECASE):
         return False

@@ -1,4 +1,4 @@
-"""Checks that operators make of their inputs when they run. Errors name the operator's uid and what the input has."""
+"""Checks of an operator's inputs when it runs. Errors name the operator's uid and the input's columns."""
 
 from __future__ import annotations
 
@@ -63,15 +63,21 @@ def key_problems(names: Sequence[object], parameter: str = "by") -> list[str]:
         return [f"{parameter} names {', '.join(map(repr, unfit))}: expected names of columns"]
     if computed := [str(name) for name in names if _COMPUTED.search(str(name))]:
         return [
-            f"{parameter} names {', '.join(map(repr, computed))}, which is computed: make a column of it in a "
-            "stage before, and name that"
+            f"{parameter} names {', '.join(map(repr, computed))}, which is computed: compute a column in an upstream "
+            "stage, and name that"
         ]
-    texts = [str(name).casefold() for name in names]
-    return [f"{parameter} names {name!r} twice" for place, name in enumerate(names) if texts[place] in texts[:place]]
+    problems = []
+    seen_names = set()
+    for name in names:
+        folded = str(name).casefold()
+        if folded in seen_names:
+            problems.append(f"{parameter} names {name!r} twice")
+        seen_names.add(folded)
+    return problems
 
 
 def names_in(ddl: str) -> list[str] | None:
-    """Return the names of declared columns. None: `problems` says what is wrong with them."""
+    """Return the names of declared columns, or None if the declaration is wrong, which `problems` reports."""
     try:
         return [column.name for column in parse_ddl(ddl)]
     except DdlError:
@@ -86,7 +92,7 @@ def need_columns(frame: DataFrame, names: Iterable[str], parameter: str, context
             f"operator {context.uid!r}: {parameter} names {', '.join(map(repr, missing))}, which its input does not "
             "have",
             expected=f"columns of the input: {', '.join(frame.columns)}",
-            help=f"correct {parameter}, or add the column in a stage before",
+            help=f"correct {parameter}, or add the column in an upstream stage",
             reason="UNKNOWN_COLUMN",
         )
 
@@ -98,16 +104,16 @@ def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: O
     if collated := [f"{name!r} is {kinds[name]}" for name in names if "collate" in kinds[name]]:
         raise Invalid(
             f"operator {context.uid!r}: {parameter} names texts with a collation: {', '.join(collated)}",
-            expected="keys that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
-            help="make equal texts the same in a stage before, as lower(…) COLLATE UTF8_BINARY does for UTF8_LCASE; or "
-            "write COLLATE UTF8_BINARY alone to tell them apart",
+            expected="keys that are only equal if they are identical: plain strings, with the collation UTF8_BINARY",
+            help="make equal texts identical in an upstream stage, as lower(…) COLLATE UTF8_BINARY does for "
+            "UTF8_LCASE; or only write COLLATE UTF8_BINARY to keep them distinct",
             reason="COLLATION",
         )
     if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
         raise Invalid(
             f"operator {context.uid!r}: {parameter} names what has no plain equality: {', '.join(unfit)}",
-            expected="keys of which two values are the same or not: no maps, variants, or nulls without a type",
-            help="make a column of it in a stage before, such as to_json(…) or a field of it",
+            expected="keys whose values can be compared for equality: no maps, variants, or nulls without a type",
+            help="compute a column from it in an upstream stage, such as to_json(…) or one of its fields",
             reason="BAD_KEY",
         )
 
@@ -120,7 +126,7 @@ def need_order(frame: DataFrame, names: Sequence[str], context: OperatorContext)
         raise Invalid(
             f"operator {context.uid!r}: order_by names what cannot be ordered: {', '.join(unfit)}",
             expected="columns whose values have an order: no maps, variants, or nulls without a type",
-            help="make a column of it in a stage before, such as a field of it",
+            help="compute a column from it in an upstream stage, such as one of its fields",
             reason="BAD_ORDER",
         )
 
@@ -130,9 +136,9 @@ def refuse_reserved_columns(frame: DataFrame, context: OperatorContext, names: I
     reserved = {name.casefold() for name in names}
     if clash := [name for name in frame.columns if name.casefold() in reserved]:
         raise Invalid(
-            f"operator {context.uid!r}: its input has {', '.join(map(repr, clash))}, names of tidegate's own",
+            f"operator {context.uid!r}: its input has {', '.join(map(repr, clash))}, names that tidegate reserves",
             expected=f"columns with other names than {', '.join(names)}",
-            help="rename them in a stage before",
+            help="rename them in an upstream stage",
             reason="RESERVED_COLUMN",
         )
 
@@ -167,36 +173,37 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
         raise Invalid(
             f"operator {context.uid!r}: Spark refuses its expressions: {message}",
             expected=f"expressions of the input's columns: {columns}",
-            help="correct the operator's declaration, or the stage before it",
+            help="correct the operator's declaration, or the stage upstream of it",
             reason="BAD_EXPRESSION",
         ) from error
 
 
 class Types(NamedTuple):
-    """The types that Spark gives to aggregates of rows."""
+    """The types of aggregates in Spark."""
 
     results: dict[str, str]
-    """By the aggregate's name."""
+    """The type of each result, by its name."""
     partials: dict[str, str]
-    """Of the partial values that rows can be lifted to, by their SQL."""
+    """The type of each partial value of a row, by its SQL."""
 
 
 def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> Types:
-    """Ask Spark for the types, once for all. Raise Invalid if it refuses the functions.
-
-    Which partial values a mean has depends on the type of its result: both kinds are asked for.
-    """
+    """Ask Spark for the types of all functions, in one analysis. Raise Invalid if it refuses the functions."""
     from pyspark.sql import functions as F
 
     results = [function.spark for function in functions]
-    liftable = [function for function in functions if partials_of_rows(function) is not None]
-    either = [kind for function in liftable for kind in (function, function.typed("double"))]
-    partials = list(dict.fromkeys(text for function in either for text in function.partials_sql.values()))
+    partials: dict[str, None] = {}
+    for function in functions:
+        if partials_of_rows(function) is not None:
+            # The partial values of a mean depend on the type of its result, which is not known yet: include both.
+            for variant in (function, function.typed("double")):
+                partials |= dict.fromkeys(variant.partials_sql.values())
+    expressions = [*results, *partials]
 
     def aggregated() -> DataFrame:
-        return rows.agg(*(F.expr(text).alias(f"c{number}") for number, text in enumerate([*results, *partials])))
+        return rows.agg(*(F.expr(text).alias(f"c{number}") for number, text in enumerate(expressions)))
 
-    shape = repr((rows.schema.json(), results, partials))
+    shape = repr((rows.schema.json(), results, list(partials)))
     fields = analysed(lambda: fields_before(rows.sparkSession, shape, aggregated), rows, context)
     types = [field.dataType.simpleString() for field in fields]
     names = [function.name for function in functions]
@@ -206,7 +213,7 @@ def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorCo
 
 
 def sql_type(kind: DataType) -> str:
-    """Return a type as SQL. Spark's own text of it has the names of fields as they are, whatever letters they have."""
+    """Return a type as SQL. Spark's text of a type does not quote the names of fields."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StructType):
@@ -219,9 +226,9 @@ def sql_type(kind: DataType) -> str:
 
 
 def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
-    """Return the rows of a state, in the columns and types of what is put into it today: null in columns that are new.
+    """Return the rows of a state with the columns and types of `like`, which today's rows have. New columns are null.
 
-    Invalid if the state cannot continue with these types: before anything is computed with both.
+    Raise Invalid if the state cannot continue with these types.
     """
     from pyspark.sql import functions as F
 
@@ -229,9 +236,9 @@ def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: Opera
     now = from_spark(msgspec.json.decode(like.schema.json()))
     if problems := refusals(state.base.columns, now, state.keys):
         raise Invalid(
-            "\n    ".join([f"operator {context.uid!r} cannot continue from what it remembers:", *problems]),
-            expected="input of the types that it had; columns may be added, left out, or become wider",
-            help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh; "
+            "\n    ".join([f"operator {context.uid!r} cannot continue from its state:", *problems]),
+            expected="input of the same types; columns may be added, removed, or become wider",
+            help="cast them in an upstream stage, or give the operator a new uid, so that it starts afresh; "
             + RECOMPUTE,
             reason="STATE_CHANGED",
         )
@@ -239,6 +246,7 @@ def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: Opera
     columns = []
     for field in like.schema.fields:
         column = F.col(quoted(field.name)) if field.name in stored_types else F.lit(None)
-        same_type = stored_types.get(field.name) == field.dataType.simpleString()  # but for what may be null in it
-        columns.append((column if same_type else column.cast(field.dataType)).alias(field.name))
+        if stored_types.get(field.name) != field.dataType.simpleString():  # the text ignores nullability inside
+            column = column.cast(field.dataType)
+        columns.append(column.alias(field.name))
     return rows.select(*columns)

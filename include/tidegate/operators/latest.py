@@ -1,8 +1,8 @@
-"""One row per key, or the first few, by an order in the rows themselves, independent of the order of arrival.
+"""The latest row of each key, or its top rows, by an order of columns, independent of the order of arrival.
 
-Rows that are equal in that order are told apart by all that they hold, so that each attempt and each way to cut the
-input gives the same. Both replace rows that they gave before. Over an input that replaces rows itself they keep all
-of a key's rows, because the next one may have to take the place of one that is taken back.
+Ties are broken by the rows' content, so that the result depends neither on the attempt nor on how the input is cut.
+Both operators replace rows that they have emitted. Over an input with retractions they keep all rows of a key, because
+the next row may have to replace a retracted one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["Latest", "TopN", "first_stored_rows"]
 
 
 class Latest(Operator):
-    """The row of each key that is the greatest in `order_by`; null is least."""
+    """The row of each key that is the greatest in `order_by`. Null is least."""
 
     kind: ClassVar[str] = "latest"
 
@@ -82,24 +82,25 @@ class Latest(Operator):
     def problems(self) -> list[str]:
         problems = key_problems(self.by)
         if not self.order_by:
-            problems.append("nothing says which row is the latest: name the columns in order_by=[…]")
+            problems.append("it has no order to find the latest row: name the columns in order_by=[…]")
         for text in self.order_by:
             if not isinstance(text, str) or not text or re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE):
                 problems.append(
-                    f"order_by has {text!r}: name columns, of which the greatest counts; for another order "
-                    'take top_n(1, order_by="amount asc")'
+                    f"order_by has {text!r}: name columns, without a direction: the greatest value wins; for another "
+                    'order use top_n(1, order_by="amount asc")'
                 )
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
+        rows = inputs[0]
+        retractions = context.retractions[0] if context.retractions else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, self.order_by, context)
         refuse_reserved_columns(rows, context)
-        if withdrawn is None:
-            return self._of_new_rows(rows, context)
+        if retractions is None:
+            return self._latest_of_final_rows(rows, context)
         refuse_reserved_columns(rows, context, [RANK])
-        now, before = ranked(rows, withdrawn, self.by, self._order, 1, context)
+        now, before = ranked(rows, retractions, self.by, self._order, 1, context)
         return {"": now.drop(RANK), "-": before.drop(RANK)}
 
     @property
@@ -116,13 +117,13 @@ class Latest(Operator):
             return recalled(context.state(self.by), stored, rows, context)
         return first_stored_rows(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
-    def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
-        """Return the greatest of the new and the stored rows; the others are forgotten."""
-        state = context.state(self.by, ttl=self.expiry.ttl(context))
+    def _latest_of_final_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
+        """Return the result over an input without retractions, for which only the greatest rows need be stored."""
+        state = context.state(self.by)
         fields = {field.name: field for field in rows.schema.fields}
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
-        folded = run_kernel(
+        output = run_kernel(
             batch,
             [*stored, *half_fields()],
             self.by,
@@ -133,14 +134,14 @@ class Latest(Operator):
             is_current_column=IS_CURRENT,
             wants_retractions=context.wants_retractions,
         )
-        return {"": folded.rows, "-": folded.retractions}
+        return {"": output.rows, "-": output.retractions}
 
 
 class TopN(Operator):
-    """The `n` rows of each key that come first in `order_by`: the greatest, unless it says asc. Null comes last.
+    """The first `n` rows of each key in `order_by`: the greatest ones, unless it says asc. Null comes last.
 
-    at_once: all rows of a key come in one checkpoint, as those of a closed window do. Then what is given is final, and
-    nothing is kept.
+    at_once: all rows of a key arrive in one checkpoint, as those of a closed window do. Then the output is final, and
+    no state is kept.
     """
 
     kind: ClassVar[str] = "top-n"
@@ -164,7 +165,7 @@ class TopN(Operator):
 
     def spec(self) -> OperatorSpec:
         by, is_numbered = list(map(str, self.by)), self.rank == "row_number"
-        key = by if self.n == 1 else [*by, RANK]  # with one row of each key its rank tells nothing
+        key = by if self.n == 1 else [*by, RANK]  # with one row per key, the rank is always 1
         keeps_all = self.expiry.is_never and not self.at_once
         return OperatorSpec(
             identity=[*self.by, *self.order_by],
@@ -193,31 +194,32 @@ class TopN(Operator):
     def problems(self) -> list[str]:
         problems = key_problems(self.by) + rank_problems(self.rank)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= 10_000:
-            problems.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
+            problems.append(f"n is {self.n!r}: expected a number of rows per key, from 1 to 10000")
         if not self.order_by:
-            problems.append("nothing says which rows come first: name the columns in order_by=[…]")
+            problems.append("it has no order to find the first rows: name the columns in order_by=[…]")
         for text in self.order_by:
             if not isinstance(text, str) or not _parse_order_term(text).name:
                 problems.append(
-                    f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
+                    f'order_by has {text!r}: write a column, followed by asc or desc, such as "amount desc"'
                 )
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
+        rows = inputs[0]
+        retractions = context.retractions[0] if context.retractions else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, [term.name for term in self.order[:-1]], context)
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, [RANK])
-        if self.at_once and withdrawn is None:
-            named = rows.withColumn("_row", row_id(rows))
-            return {"": ranked_first(named, self.by, self.order, self.n, self.rank).drop("_row")}
-        now, before = ranked(rows, withdrawn, self.by, self.order, self.n, context, self.rank, self.expiry.ttl(context))
+        if self.at_once and retractions is None:
+            with_id = rows.withColumn("_row", row_id(rows))
+            return {"": ranked_first(with_id, self.by, self.order, self.n, self.rank).drop("_row")}
+        now, before = ranked(rows, retractions, self.by, self.order, self.n, context, self.rank)
         return {"": now, "-": before}
 
     @property
     def order(self) -> list[OrderTerm]:
-        """The terms of the order; the last one tells rows apart that are equal in the others."""
+        """The terms of the order. The last one breaks ties."""
         return [*map(_parse_order_term, self.order_by), OrderTerm("_row", ascending=True)]
 
     def current_output(
@@ -240,13 +242,13 @@ def first_stored_rows(
     part: str = "",
     number: str = RANK,
 ) -> DataFrame:
-    """Return the first rows of each key among those that a state holds. rows: the input, for its columns."""
+    """Return the first rows of each key among stored rows. rows: the input, for its columns."""
     stored = recalled(context.state([*by, "_row"], part, grouped_by=by), stored, side_rows(rows, rows, by), context)
     return first_rows(stored, by, order, n, rows.columns, rank, number)
 
 
 def _parse_order_term(text: str) -> OrderTerm:
-    """Parse a column, optionally followed by asc or desc: names may have spaces."""
+    """Parse a column, optionally followed by asc or desc. Names may have spaces."""
     match = re.fullmatch(r"\s*(.*?)(?:\s+(asc|desc))?\s*", text, re.IGNORECASE | re.DOTALL)
     assert match is not None
     return OrderTerm(match[1], ascending=(match[2] or "").lower() == "asc")

@@ -204,8 +204,8 @@ class OverRows(Operator):
         if made is not None:
             of = {field.name: field for field in made.fields}
             given = [of[name] for name in (*rows.columns, *self.functions)]
-            return waiting.folded(work, [last], given, made.function)
-        streams = waiting.folded(work, [last], results.all)
+            return waiting.run_kernel(work, [last], given, made.function)
+        streams = waiting.run_kernel(work, [last], results.all)
         columns = {function.name: function.result(types.results[function.name]) for function in aggregates}
         chosen = (columns.get(name, quoted(name)) for name in self.functions)
         return streams | {"": select_sql(streams[""], [*map(quoted, rows.columns), *chosen])}
@@ -227,8 +227,7 @@ class OverRows(Operator):
             T.StructField(NUMBER, T.LongType()),
             *kept,
         ]
-        ttl = self.expiry.ttl(waiting.context)
-        state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=ttl)
+        state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by)
         return StateLookup(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
 
     def _result_columns(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:

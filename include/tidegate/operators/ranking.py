@@ -1,14 +1,14 @@
-"""The first rows of each key in an order: which they are now, and which they were, where that differs.
+"""The top rows of each key in an order.
 
-A row is kept once, with how many copies of it there are. Only the first rows are, unless the input takes rows back:
-then all are kept, for any may come first again.
+A row is stored once, with its number of copies. Only the top rows are stored, unless the input emits retractions: then
+all rows are, because any of them may become a top row.
 
-    rank           rows that are equal in the order
-    "row_number"   are told apart by all that they hold: 1, 2, 3, 4
-    "rank"         have the same, and the next one is as far behind as there are rows before it: 1, 2, 2, 4
-    "dense_rank"   have the same, and the next one the next number: 1, 2, 2, 3
+    rank           ties in the order
+    "row_number"   are broken by the rows' content: 1, 2, 3, 4
+    "rank"         have the same rank, and leave a gap after it: 1, 2, 2, 4
+    "dense_rank"   have the same rank, without a gap: 1, 2, 2, 3
 
-With the last two there may be more than `n` rows of a key, and the order must be one of the user's columns alone.
+With the last two, a key may have more than `n` top rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidegate.operators.context import OperatorContext
-    from tidegate.state.record import Ttl
 
 __all__ = [
     "RANK",
@@ -45,19 +44,19 @@ __all__ = [
 RANK: Final = "rank"
 RANKS: Final = ("row_number", "rank", "dense_rank")
 COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
-"""The number of copies of a row, and the number of rows before it: now, and at the base."""
+"""The columns for the number of copies of a row, and for the number of rows before it: now, and at the base."""
 
 
 @dataclass(frozen=True)
 class OrderTerm:
-    """A column to order by. Null comes last, either way."""
+    """A column to order by. Null comes last in both directions."""
 
     name: str
     ascending: bool
 
     @property
     def column(self) -> Column:
-        """The term for Spark."""
+        """The term as a column of Spark."""
         from pyspark.sql import functions as F
 
         column = F.col(quoted(self.name))
@@ -65,61 +64,61 @@ class OrderTerm:
 
 
 def rank_problems(rank: object) -> list[str]:
-    """Return what is wrong with a declared way to number rows."""
+    """Return what is wrong with a declared way to rank rows."""
     expected = " or ".join(f'"{name}"' for name in RANKS)
     return [] if rank in RANKS else [f"rank={rank!r}: expected {expected}"]
 
 
 def ranked(
     rows: DataFrame,
-    withdrawn: DataFrame | None,
+    retractions: DataFrame | None,
     by: Sequence[str],
     order: Sequence[OrderTerm],
     n: int,
     context: OperatorContext,
     rank: str = "row_number",
-    ttl: Ttl | None = None,
     part: str = "",
     number: str = RANK,
 ) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that have entered the first `n` of their key, with `rank`; and those that have left them.
+    """Return the rows that have entered the first `n` of their key, with their rank, and those that have left them.
 
-    withdrawn: the rows that the input takes back; None: it takes none back. order: its last term is `_row`.
-    part: the state that has the rows. number: the name of the column with the rank.
+    retractions: those of the input, or None if its rows are final. order: its last term is `_row`.
+    part: the state with the rows. number: the name of the column with the rank.
     """
     from pyspark.sql import types as T
 
-    state = context.state([*by, "_row"], part, ttl=ttl, grouped_by=by)
+    state = context.state([*by, "_row"], part, grouped_by=by)
     fields = {field.name: field for field in rows.schema.fields}
     keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
     copies = T.StructField("_n", T.LongType())
     stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
     arriving = [*keys, *half_fields(), *(fields[name] for name in values), copies]
-    frames = [(rows, 1)] if withdrawn is None else [(rows, 1), (withdrawn, -1)]
-    if withdrawn is not None and state.base is not None:
-        refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
-    named = [
-        select_sql(
-            select_sql(frame, map(quoted, fields)),
-            [*map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"],
-        )
-        for frame, sign in frames
-    ]
-    batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
+
+    def with_change(frame: DataFrame, change: int) -> DataFrame:
+        columns = [*map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({change} AS BIGINT) AS _n"]
+        return select_sql(select_sql(frame, map(quoted, fields)), columns)
+
+    batch, is_empty = with_change(rows, 1), is_known_empty(rows)
+    if retractions is not None:
+        batch = batch.unionByName(with_change(retractions, -1))
+        is_empty = is_empty and is_known_empty(retractions)
+        if state.base is not None:
+            stored_names = [field["name"] for field in state.base.columns["fields"]]
+            refuse_missing(stored_names, [field.name for field in stored], context)
     terms = [(term.name, term.ascending) for term in order[:-1]]
-    work = TopRows(list(by), values, terms, n, withdrawn is not None, list(fields), number, rank)
-    folded = run_kernel(
+    kernel = TopRows(list(by), values, terms, n, retractions is not None, list(fields), number, rank)
+    output = run_kernel(
         batch,
         arriving,
         by,
         [StateLookup(state, stored)],
-        work,
+        kernel,
         [*fields.values(), T.StructField(number, T.IntegerType())],
-        is_empty=all(is_known_empty(frame) for frame, _ in frames),
+        is_empty=is_empty,
         is_current_column=IS_CURRENT,
         wants_retractions=context.wants_retractions,
     )
-    return folded.rows, folded.retractions
+    return output.rows, output.retractions
 
 
 def first_rows(
@@ -131,12 +130,12 @@ def first_rows(
     rank: str = "row_number",
     number: str = RANK,
 ) -> DataFrame:
-    """Return the first `n` of all stored rows of each key, with `rank`. `_n` is the number of copies of each."""
+    """Return the first `n` of all stored rows of each key, with their rank. `_n` is the number of copies of a row."""
     return _first(placed_rows(stored, by, order, COUNTED[:1], rank), COUNTED[0], columns, n, rank, number)
 
 
 def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[OrderTerm], n: int, rank: str) -> DataFrame:
-    """Return the first `n` rows of each key, with `rank`, of rows that are all there."""
+    """Return the first `n` rows of each key, with their rank, if all rows of each key are in the frame."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -153,38 +152,37 @@ def placed_rows(
     counted: Sequence[tuple[str, str]] = COUNTED[:1],
     rank: str = "row_number",
 ) -> DataFrame:
-    """Add to each row the number of rows of its key that come before it; with dense ranks the number of their ranks.
+    """Add to each row the number of rows of its key before it, or with dense ranks, the number of ranks before it.
 
-    counted: how many copies of each row there are, and the name of what is added. The last term of `order` tells rows
-    apart that are equal in the others.
+    counted: the column with the number of copies, and the name of the added column. order: the last term breaks ties.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     keys = list(map(quoted, by))
     in_order = Window.partitionBy(*keys).orderBy(*(term.column for term in order))
-    above = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    equals = Window.partitionBy(*keys, *(quoted(term.name) for term in order[:-1]))
-    ahead_of = equals.orderBy(order[-1].column).rowsBetween(Window.unboundedPreceding, -1)
-    to_equals = Window.partitionBy(*keys).orderBy(*(term.column for term in order[:-1]))
+    rows_before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    ties = Window.partitionBy(*keys, *(quoted(term.name) for term in order[:-1]))
+    ties_before = ties.orderBy(order[-1].column).rowsBetween(Window.unboundedPreceding, -1)
+    up_to_ties = Window.partitionBy(*keys).orderBy(*(term.column for term in order[:-1]))
     for count, place in counted:
         copies = F.greatest(F.col(count), F.lit(0))
-        if rank == "dense_rank":
-            ahead = F.coalesce(F.sum(copies).over(ahead_of), F.lit(0))
-            rows = rows.withColumn("_first", ((copies > 0) & (ahead == 0)).cast("long"))
-            ranks = F.sum("_first").over(to_equals.rangeBetween(Window.unboundedPreceding, Window.currentRow))
+        if rank == "dense_rank":  # count the first row of each group of ties
+            copies_before = F.coalesce(F.sum(copies).over(ties_before), F.lit(0))
+            rows = rows.withColumn("_first", ((copies > 0) & (copies_before == 0)).cast("long"))
+            ranks = F.sum("_first").over(up_to_ties.rangeBetween(Window.unboundedPreceding, Window.currentRow))
             rows = rows.withColumn(place, F.greatest(ranks - 1, F.lit(0)).cast("long")).drop("_first")
             continue
-        rows = rows.withColumn(place, F.coalesce(F.sum(copies).over(above), F.lit(0)).cast("long"))
+        rows = rows.withColumn(place, F.coalesce(F.sum(copies).over(rows_before), F.lit(0)).cast("long"))
         if rank == "rank":
-            rows = rows.withColumn(place, F.min(place).over(equals))
+            rows = rows.withColumn(place, F.min(place).over(ties))
     return rows
 
 
 def _first(
     rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int, rank: str, number: str
 ) -> DataFrame:
-    """Return each row that is among the first `n`, as often as it occurs, with `rank`."""
+    """Return each row that is among the first `n`, once per copy, with its rank."""
     from pyspark.sql import functions as F
 
     count, place = counted

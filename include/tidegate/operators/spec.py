@@ -1,16 +1,16 @@
-"""What an operator promises, as data. It says so once, in `Operator.spec()`; everybody else asks here.
+"""The properties of an operator, as data. An operator declares them once, in `Operator.spec()`.
 
-    OperatorSpec   what sets it apart, its states and how they grow, what the user's code has to do with it
-      Inputs       which streams it can take, and what it reads besides
-      EventTime    whether it needs watermarks, and which rows come too late
-      OutputSpec   the rows that it emits, its other streams, and what may be said of times in them
-      Changelog    whether its rows replace others, and how those that hold are told apart
-      StateSpec    one keyed state, and when its rows expire
-      Growth       what of its states is never forgotten
-      Intervals    whether a data interval has all that it needs
+    OperatorSpec   its identity, its states and how they grow, and its relation to the user's code
+      Inputs       which streams it can take, and what else it reads
+      EventTime    whether it needs watermarks, and which rows are late
+      OutputSpec   the rows that it emits, its other outputs, and their event time
+      Changelog    whether it emits retractions, and the key of its current rows
+      StateSpec    a keyed state, and when its rows expire
+      Growth       which parts of its states never expire
+      Intervals    whether it can run in an interval pipeline
 
-An operator that says nothing promises nothing: it takes no stream that replaces rows, has no key, is refused in
-interval pipelines, and `check` warns of what it keeps.
+The defaults are the most cautious properties: no input with retractions, no key, refused in interval pipelines, and
+state that grows forever, of which `check` warns.
 """
 
 from __future__ import annotations
@@ -57,55 +57,55 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Which streams it can take, and what it reads besides."""
+    """Which streams it can take, and what else it reads."""
 
     retractions: bool = False
-    """It can take a stream that replaces rows: `context.retractions` then has those that no longer hold."""
+    """Whether it can take a stream with retractions, which are in `context.retractions`."""
     retraction_problems: Sequence[str] = ()
-    """What is wrong with its declaration if an input replaces rows."""
+    """What is wrong with its declaration if an input emits retractions."""
     retraction_advice: str = "put it in front of that"
-    """What the user may do if it cannot take a stream that replaces rows."""
+    """What the user can do if it cannot take a stream with retractions."""
     lookup_table: bool = False
-    """Its last input is a lookup table (`broadcast`), which has no keys and no event time."""
+    """Whether its last input is a lookup table (`broadcast`), which has no keys and no event time."""
     table: DeltaTable | None = None
-    """A table that it reads. The plan fixes which version, so that all attempts read the same."""
+    """A table that it reads. The plan fixes the version, so that all attempts read the same."""
 
     def fix_table(self, context: SourceContext) -> Json | None:
-        """Return which version of the table is read now. None: it reads none. Called when a checkpoint is planned,
-        without a JVM."""
+        """Return the version of the table to read, if it reads one. Called when a checkpoint is planned, without a
+        JVM."""
         return self.table.plan(None, context).splits if self.table is not None else None
 
     def lost_versions(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
-        """Return in words which versions cannot be read any more, each once. A backfill that repeats checkpoints asks
-        that before it begins.
+        """Return in words which versions can no longer be read, each once. A backfill that repeats checkpoints calls
+        this before it begins.
 
-        recorded: by checkpoint, what `fix_table` has returned for it.
+        recorded: for each checkpoint, the result of `fix_table`.
         """
         return self.table.lost_versions(recorded, context) if self.table is not None else ()
 
 
 @dataclass(frozen=True)
 class TimedInput:
-    """An input of which it reads event time."""
+    """An input whose event time the operator reads."""
 
     column: str | None = None
-    """Its own choice. None: the column that the input's sources declare."""
+    """The operator's choice. None: the column that the input's sources declare."""
     lateness: Lateness | None = Lateness()  # noqa: RUF009
-    """From when on it takes no more rows, for they come too late; nor any without a time. None: it takes all rows."""
+    """Which rows are late. These, and rows without a time, are refused. None: it takes all rows."""
     late_output: str = LATE_OUTPUT
-    """The output with the late rows, if it has that output."""
+    """The output with the late rows, if the operator has it."""
     whose: str = "its"
-    """What errors call the input's sources."""
+    """The input's sources in the words of errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventTime:
-    """How it uses event time. It needs watermarks, which cost a look at each source's times."""
+    """How it uses event time. It needs watermarks, for which the times of each source's rows are read."""
 
     inputs: Sequence[TimedInput] = ()
-    """The first of its inputs, as far as it reads event time of them. Empty: it only needs the watermark."""
+    """The leading inputs whose event time it reads. Empty: it only needs the watermark."""
     in_order: bool = False
-    """It gets its rows in the order of event time, and remembers what they have come to."""
+    """Whether it gets rows in order of event time, with state that depends on this order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,31 +113,32 @@ class OutputSpec:
     """The rows that it emits."""
 
     columns: Sequence[str] | None = None
-    """The columns of its rows, if they are its own. None: those of its inputs, perhaps with others."""
+    """The columns of its rows, or None if they depend on those of its inputs."""
     others: Sequence[str] = ()
     """The names of its additional output streams, such as late rows."""
     possible_others: Mapping[str, str] = field(default_factory=dict)
     """Output streams that it would have if it were declared differently, each with that declaration."""
     results: Mapping[str, str] = field(default_factory=dict)
-    """The results that may be added or removed, by name, each with what it is computed from."""
+    """The results that may be added or removed, by name, each with the expression that it is computed from."""
     results_that_share_state: Sequence[str] = ()
-    """Results whose values are kept under what they compute, not under their names: a new one that computes the same
-    as one that is there would misread these."""
+    """Results whose values are stored by expression, not by name: a new result with the same expression would misread
+    the values of the existing one."""
     complete_per_checkpoint_by: frozenset[str] = frozenset()
-    """Columns: all rows that agree in one of them come in one checkpoint, and no more ever will."""
+    """Columns by which output is complete: all rows with the same value are emitted in one checkpoint."""
     is_lookup_table: bool = False
-    """Each checkpoint emits everything that it holds, as a lookup table, instead of what is new."""
+    """Whether each checkpoint emits all of its rows, as a lookup table, instead of new ones."""
 
     lag_s: float = 0.0
-    """How far rows lag the operator's watermark at most: operators downstream wait that much longer."""
+    """The maximum lag of rows behind the operator's watermark, which operators downstream add to their own delay."""
     untimely: Mapping[str, str] = field(default_factory=dict)
-    """Columns that may be older than `lag_s` says, so that no operator downstream can go by them: each with why."""
+    """Columns that may lag more than `lag_s`, so that operators downstream cannot use them as event time: each with the
+    reason."""
     inputs_of_any_age: Sequence[int] = ()
-    """The inputs whose rows it keeps for any time and emits then: nobody can go by their event time any more."""
+    """Inputs whose rows may be emitted arbitrarily late, so operators downstream cannot use their event time."""
 
 
 class Updates(Enum):
-    """When an operator replaces rows that it has emitted."""
+    """When an operator emits retractions."""
 
     NEVER = "emitted rows are final"
     IF_INPUTS_DO = "it replaces rows if an input does"
@@ -149,9 +150,9 @@ class KeyOfInputs:
     """A key that depends on those of the inputs."""
 
     find: Callable[[Sequence[ChangelogKey | None], Sequence[Sequence[str]] | None], ChangelogKey | None]
-    """Returns it, by the keys of the inputs, and by their columns, which are only known when it runs."""
+    """Returns the key, from the keys of the inputs, and from their columns, which are only known when it runs."""
     needs_columns: bool = False
-    """Whether it depends on these columns, too."""
+    """Whether it also depends on these columns."""
 
 
 def _first(keys: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None) -> ChangelogKey | None:
@@ -163,32 +164,31 @@ KEY_OF_FIRST_INPUT: Final = KeyOfInputs(_first)
 
 @dataclass(frozen=True, kw_only=True)
 class Changelog:
-    """Which of its rows hold."""
+    """Which of its rows are current, and their key."""
 
     updates: Updates = Updates.NEVER
     key: ChangelogKey | KeyOfInputs | None = None
-    """Columns of which no two rows that hold at one time have the same values. None: none, as far as anybody knows."""
+    """Columns whose values are unique among current rows. None: unknown."""
     stable_keys: Sequence[frozenset[str]] = ()
-    """Columns by which a row, once emitted, is only ever replaced by one with the same values, unless an input replaces
-    rows."""
+    """Columns whose values a row keeps when it is replaced, unless an input emits retractions."""
     is_kept: bool = False
-    """As long as nothing expires, `current_output` returns every row that was emitted and not taken back."""
+    """Whether `current_output` returns all rows that were emitted and not retracted, as long as nothing expires."""
     mode: Json = field(default_factory=dict)
-    """Which of its results it emits and replaces, and when. With operators downstream this must not change: they would
-    be asked to take back rows that were never emitted."""
+    """When it emits and replaces which results. With operators downstream, this must not change: they would get
+    retractions of rows that were never emitted."""
 
     def updates_over(self, over_updates: bool) -> bool:
-        """Return whether it replaces rows. over_updates: an input does."""
+        """Return whether it emits retractions. over_updates: an input does."""
         return self.updates is Updates.ALWAYS or (over_updates and self.updates is Updates.IF_INPUTS_DO)
 
     def find_key(
         self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
     ) -> ChangelogKey | None:
-        """Return the key, by those of the inputs, and by their columns, if these are known."""
+        """Return the key, from those of the inputs, and from their columns, if these are known."""
         return self.key.find(inputs, columns) if isinstance(self.key, KeyOfInputs) else self.key
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        """Return whether a row with such a key, once emitted, is only ever replaced by one with the same key."""
+        """Return whether an emitted row with such a key is only ever replaced by one with the same key."""
         return not over_updates and frozenset(keys) in self.stable_keys
 
 
@@ -202,14 +202,14 @@ class StateSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """What it keeps for ever, for people."""
+    """The parts of its state that grow without a bound, in words."""
 
     keeps: str | None = "what it remembers"
-    """What it never forgets, so that its state grows as long as new keys or rows come. None: all is forgotten."""
+    """State that never expires, and so grows with new keys or rows, or None."""
     keeps_per_key: str | None = None
-    """What it keeps of a key until all of the key is forgotten, however much it becomes. None: nothing."""
+    """State of a key that grows until the key expires, or None."""
     remedy: str = 'state_ttl="30 days"'
-    """What to write so that it forgets."""
+    """The declaration that bounds its state."""
 
 
 BOUNDED: Final = Growth(keeps=None)
@@ -217,27 +217,27 @@ BOUNDED: Final = Growth(keeps=None)
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """Whether it can serve an interval pipeline. There it begins with no state in each interval, gets all rows of the
-    interval at once, and event time ends with them. So what it emits is final, and nothing of its state is kept."""
+    """Whether it can run in an interval pipeline. There it starts each interval without state, gets all rows of the
+    interval at once, and event time ends with them. So its output is final, and its state is discarded."""
 
     problems: Sequence[str] = (
-        "it may rest on what earlier checkpoints brought, and an interval begins with nothing: compute within the "
+        "it may depend on rows of earlier checkpoints, and an interval starts without state: compute within the "
         "interval in a stage, or use sources that read all new rows",
     )
     """Why it cannot. Empty: it can."""
     windows: int | None = None
-    """An interval has to consist of whole windows of so many microseconds."""
+    """The size of windows in microseconds. An interval has to consist of whole windows."""
 
     def misfit(self, interval: Interval) -> str | None:
-        """Return why it cannot be right for this interval. None: it can."""
+        """Return why its output would be wrong for this interval, or None."""
         if self.windows is None:
             return None
-        if all(micros_of(moment) % self.windows == 0 for moment in (interval.start, interval.end)):
+        if micros_of(interval.start) % self.windows == 0 and micros_of(interval.end) % self.windows == 0:
             return None
         text = duration_text(self.windows / 1_000_000)
         return (
-            f"windows of {text}, which begin at multiples of {text} since 1970, do not fill interval {interval}: the "
-            "intervals on both sides of a border would each give a part of the window there"
+            f"windows of {text}, which start at multiples of {text} since 1970, do not fill interval {interval}: the "
+            "window at a border of the interval would be emitted in parts, by the intervals on both sides"
         )
 
 
@@ -246,10 +246,10 @@ ANY_INTERVAL: Final = Intervals(problems=())
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSpec:
-    """All that an operator promises."""
+    """All properties of an operator."""
 
     identity: Sequence[str] = ()
-    """The texts that set it apart from others of its kind on the same streams; its default uid is made of it."""
+    """The texts that distinguish it from operators of its kind on the same streams. Its default uid is made of it."""
     inputs: Inputs = Inputs()
     event_time: EventTime | None = None
     output: OutputSpec = OutputSpec()
@@ -257,23 +257,22 @@ class OperatorSpec:
     states: Sequence[StateSpec] = (StateSpec(),)
     growth: Growth = Growth()
     permanent_keys: Sequence[str] | None = None
-    """The columns by which it knows every key that it ever received. None: it forgets some, or knows none."""
+    """The key columns, if its state has every key that it ever received, or None."""
     intervals: Intervals = Intervals()
     cuts: Sequence[str] = ()
-    """What in its rows goes by how the input is cut into checkpoints, or by their clock, in words."""
+    """What in its rows depends on how the input is cut into checkpoints, or on their clock, in words."""
     code: object = None
-    """The user's function in it: its code is part of the pipeline's fingerprint."""
+    """The user's function, whose code is part of the pipeline's fingerprint."""
     meant_by_code: frozenset[str] = frozenset()
-    """What of its `meaning` is a hash of code."""
+    """The entries of its `meaning` that are hashes of code."""
     note: str | None = None
-    """Only of an operator that the graph itself puts in front of a sink, and that comes and goes with it: what `check`
-    tells of it."""
+    """What `check` reports about an operator that the graph itself puts in front of a sink, and None for others."""
 
-    # -- what follows from that ------------------------------------------------------------------------
+    # -- derived properties ----------------------------------------------------------------------------
 
     @property
     def is_implied(self) -> bool:
-        """Whether the graph itself has put it in front of a sink."""
+        """Whether the graph has put it in front of a sink."""
         return self.note is not None
 
     @property
@@ -283,15 +282,15 @@ class OperatorSpec:
 
     @property
     def timed_inputs(self) -> Sequence[TimedInput]:
-        """The first of its inputs, as far as it reads event time of them."""
+        """The leading inputs whose event time it reads."""
         return self.event_time.inputs if self.event_time is not None else ()
 
     def timed_input(self, place: int) -> TimedInput | None:
-        """Return how it reads event time of an input. None: it does not."""
+        """Return how it reads an input's event time, or None if it does not."""
         return self.timed_inputs[place] if place < len(self.timed_inputs) else None
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        """Return its problems with the event-time columns that the sources of each input declare."""
+        """Return its problems with the event-time columns that each input's sources declare."""
         problems = []
         for input, declared in zip(self.timed_inputs, columns, strict=False):
             problems += time_problems(declared, input.column, input.whose)
@@ -299,41 +298,43 @@ class OperatorSpec:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether it gets its rows in the order of event time."""
+        """Whether it gets rows in order of event time."""
         return self.event_time is not None and self.event_time.in_order
 
     @property
     def expires(self) -> bool:
-        """Whether it forgets rows that it emitted, and later emits others without taking those back."""
+        """Whether its rows expire without a retraction, so that it may later emit others for the same key."""
         return any(not expiry.is_never for expiry in self._expiries)
 
     @property
     def current_output_is_complete(self) -> bool:
-        """Whether `current_output` returns every row that it has emitted and not taken back."""
+        """Whether `current_output` returns all rows that it has emitted and not retracted."""
         return self.changelog.is_kept and not self.expires
 
     @property
     def retraction_problems(self) -> list[str]:
-        """What is wrong with its declaration if an input replaces rows."""
+        """What is wrong with its declaration if an input emits retractions."""
         expiries = [problem for expiry in self._expiries for problem in expiry.update_problems()]
         return [*self.inputs.retraction_problems, *dict.fromkeys(expiries)]
 
     @property
     def interval_problems(self) -> list[str]:
-        """Why it cannot serve an interval pipeline. Empty: it can."""
+        """Why it cannot run in an interval pipeline. Empty: it can."""
         expiries = [problem for expiry in self._expiries for problem in expiry.interval_problems()]
         return [*self.intervals.problems, *dict.fromkeys(expiries)]
 
     @property
     def depends_on_checkpoint_cuts(self) -> list[str]:
-        """What in its rows goes by how the input is cut into checkpoints, or by their clock, in words: a backfill that
-        cuts it in another way may have others."""
+        """What in its rows depends on how the input is cut into checkpoints, or on their clock, in words. A backfill
+        with other cuts may have other rows."""
+        reasons = []
         may_be_late = any(input.lateness is not None for input in self.timed_inputs)
-        forgets_by_watermark = any(expiry.uses_event_time for expiry in self._expiries)
-        late = ["which rows come too late"] if may_be_late or forgets_by_watermark else []
-        table = ["as of when it reads its table"] if self.inputs.table is not None else []
+        if may_be_late or any(expiry.uses_event_time for expiry in self._expiries):
+            reasons.append("which rows come too late")
+        if self.inputs.table is not None:
+            reasons.append("as of when it reads its table")
         expiries = [text for expiry in self._expiries for text in expiry.by_cuts]
-        return [*late, *table, *self.cuts, *dict.fromkeys(expiries)]
+        return [*reasons, *self.cuts, *dict.fromkeys(expiries)]
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -342,15 +343,17 @@ class OperatorSpec:
 
     def ttl(self, state: str, context: OperatorContext) -> Ttl | RowTtl | None:
         """Return when the rows of one of its states expire in one attempt. None: never."""
-        expiries = {each.name: each.expiry for each in self.states}
-        return expiries[state].ttl(context) if state in expiries else None
+        for each in self.states:
+            if each.name == state:
+                return each.expiry.ttl(context)
+        return None
 
     @property
     def _expiries(self) -> list[Expiry]:
-        """When rows expire because the user said so."""
+        """The expiries that the user has declared."""
         return [state.expiry for state in self.states if isinstance(state.expiry, Expiry)]
 
 
 def joined(names: Sequence[object]) -> str:
-    """Return columns for people, also where the user has declared something else as one."""
+    """Return columns as text for messages, even if the declaration names something that is no column."""
     return ", ".join(map(str, names))

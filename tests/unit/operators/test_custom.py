@@ -236,7 +236,7 @@ def test_an_operator_that_goes_by_the_cut_does_not_keep_the_contract() -> None:
         ({"due": "n"}, "due='n' is bigint: expected a timestamp"),
         ({"due": "until"}, "due='until' is no column of state"),
         ({"by": ("K",), "state": "k int"}, "state has k, which by names"),
-        ({"how": object()}, "what sets it apart has to be told alike in every process"),
+        ({"how": object()}, "its text must be the same in every process"),
     ],
 )
 def test_a_declaration_is_checked(attributes: dict[str, Any], said: str) -> None:

@@ -54,8 +54,8 @@ def test_a_filter_becomes_a_condition_on_the_arguments() -> None:
         ("sum()", "takes 1 argument, here are 0"),
         ("sum(*)", "takes 1 argument"),
         ("sum(a,)", "empty argument"),
-        ("count()", "of what"),
-        ("count(distinct *)", "of what"),
+        ("count()", "has no argument"),
+        ("count(distinct *)", "has no argument"),
         ("sum(distinct a)", "count(distinct …) can"),
         ("median(a)", "median cannot be kept; these can: sum, count"),
         ("first(a)", "first(x, at)"),
@@ -172,5 +172,5 @@ def test_over_an_input_that_replaces_rows_only_what_can_take_them_back_is_kept()
         .retraction_problems
     )
     (problem,) = Aggregate(["k"], {"least": "min(v)"}).spec().retraction_problems
-    assert "min cannot take back a row" in problem
+    assert "min cannot retract a row" in problem
     assert "sum" in problem

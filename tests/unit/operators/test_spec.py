@@ -66,7 +66,7 @@ def test_an_operator_that_says_nothing_promises_nothing() -> None:
     assert not spec.changelog.never_drops_keys([], over_updates=False)
     assert not spec.current_output_is_complete
     assert spec.output.complete_per_checkpoint_by == frozenset()
-    assert "it may rest on what earlier checkpoints brought" in spec.interval_problems[0]
+    assert "it may depend on rows of earlier checkpoints" in spec.interval_problems[0]
     assert spec.growth.keeps == "what it remembers"
 
 

@@ -64,14 +64,14 @@ def test_operators_that_are_right_within_an_interval_are_taken():
     [
         (
             lambda rows: rows.aggregate(by="k", n="count(*)", state_ttl="1 day", uid="x"),
-            "aggregate 'x', in a pipeline that reads by data interval: state_ttl: nothing is remembered beyond the "
+            "aggregate 'x', in a pipeline that reads by data interval: state_ttl: no state outlives the "
             "interval, so nothing expires: leave it out",
         ),
         (
             lambda rows: rows.process(by="k", state="n long", output="n long", state_ttl="1 day", uid="x")(
                 lambda *_: ()
             ),
-            "process 'x', in a pipeline that reads by data interval: state_ttl: nothing is remembered beyond",
+            "process 'x', in a pipeline that reads by data interval: state_ttl: no state outlives",
         ),
         (
             lambda rows: rows.window(hopping=("1 hour", "10 min"), n="count(*)", uid="x"),
@@ -90,7 +90,7 @@ def test_a_lookup_table_holds_rows_of_earlier_checkpoints_so_it_is_refused():
     pipeline, rows = by_interval()
     rules = pipeline.source("rules", ToyIntervals(ToyFeed())).broadcast(by="k", order_by="at", uid="x")
     pipeline.stage(rows, rules, name="looked")(lambda rows, rules: rows).sink("out", sink())
-    assert "broadcast 'x', in a pipeline that reads by data interval: it gives rows of earlier" in one_problem(pipeline)
+    assert "broadcast 'x', in a pipeline that reads by data interval: it emits rows of earlier" in one_problem(pipeline)
 
 
 def test_a_gate_against_an_operators_memory_is_refused():
@@ -112,7 +112,9 @@ def test_an_operator_that_does_not_say_that_it_is_right_is_refused():
 
     pipeline, rows = by_interval()
     rows.apply(Own(), uid="x").sink("out", sink())
-    assert "own 'x', in a pipeline that reads by data interval: it may rest on what earlier" in one_problem(pipeline)
+    assert "own 'x', in a pipeline that reads by data interval: it may depend on rows of earlier" in one_problem(
+        pipeline
+    )
 
 
 # -- upserts ---------------------------------------------------------------------------------------------

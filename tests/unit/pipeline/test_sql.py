@@ -838,7 +838,7 @@ def test_state_ttl_where_rows_are_taken_back_is_refused_with_its_place(pipeline)
     inner = "SELECT id, max(country) AS country FROM orders GROUP BY id"
     text = f"SELECT country, count(*) AS n FROM ({inner}) GROUP BY country"
     pipeline.sql(text, name="x", state_ttl="1 day").sink("made", DeltaUpsert("made", keys=["country"]))
-    with pytest.raises(Invalid, match=r"\(SQL, line 1, column .*state_ttl: a row that is taken back after its key"):
+    with pytest.raises(Invalid, match=r"\(SQL, line 1, column .*state_ttl: a row that is retracted after its key"):
         pipeline.graph()
 
 

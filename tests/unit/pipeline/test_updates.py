@@ -89,7 +89,7 @@ def test_a_join_of_a_stream_that_replaces_rows_replaces_rows_itself() -> None:
         return rows.join(newest, on="k", uid="both").aggregate(by="k", uid="most", m="max(v)")
 
     (found,) = problems(joining(build, changelog=True))
-    assert "max cannot take back a row" in found
+    assert "max cannot retract a row" in found
     joining(
         lambda rows, other: rows.join(other, on="k").aggregate(by="k", uid="most", m="max(v)"), changelog=True
     ).graph()

@@ -179,6 +179,7 @@ class OperatorRunner:
             checkpoint=self.plan.id,
             clock=parse_time(self.plan.time),
             spark=spark,
+            spec=stage.spec,
             stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
             states=lambda part, keys, ttl, over, by: self._state(
                 stage, part, keys, spark, ttl, over, by, few_rows_arrive=few_rows_arrive

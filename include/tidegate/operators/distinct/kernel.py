@@ -1,4 +1,4 @@
-"""Distinct values as workers find them, for one range of key groups: which of the batch's have never been there."""
+"""The kernel of distinct values: finds those of the batch that are new."""
 
 from __future__ import annotations
 
@@ -28,86 +28,91 @@ __all__ = [
 ]
 
 COUNT_BITS: Final = "_tidegate_counts"
-"""The column of the batch that says which of the counts a row's value is for: a bit for each."""
+"""The column of the batch with a bit for each count, set if a row's value is for the count."""
 CARRIES_AGGREGATES: Final = "_tidegate_first"
-"""The column of the batch that is true in exactly one of the rows made of an input row: in that which carries the
-partial values of the other aggregates; if Spark has reduced them, in the row that stands for it. Its own value may be
-null."""
+"""The column of the batch that is true in just one of the rows of an input row: the one that carries the partial values
+of other aggregates. The distinct value of this row may be null."""
 GENERATION: Final = "_since"
-"""The column of the states with the checkpoint in which the life of the key began that a value counts for. Null: before
-anything could expire."""
+"""The column of the states with the generation of the key that a value counts for: the checkpoint in which it began.
+Null: the value was written before keys could expire."""
 ARRIVED_GENERATION: Final = "_tidegate_since"
-"""The column of the batch with the checkpoint in which the life of the row's key began."""
+"""The column of the batch with the generation of the row's key."""
 MULTIPLICITY: Final = "_tidegate_alike"
-"""The column of the batch with the number of rows that a row stands for. Without it Spark has not reduced them."""
+"""The column of the batch with the number of rows that Spark has merged into a row, if it has pre-aggregated them."""
 ROWS_BEFORE: Final = "rows"
-"""What workers report: how many rows there were before Spark reduced them …"""
+"""The kernel's counter of rows before Spark pre-aggregated them."""
 ROWS_AFTER: Final = "reduced rows"
-"""… and how many there are since."""
+"""The kernel's counter of rows after Spark pre-aggregated them."""
 MAX_COUNTS: Final = 60
-"""The most counts that such a number has bits for."""
+"""The number of counts for which `COUNT_BITS` has bits."""
 
 
 def new_column(count: int) -> str:
-    """Return the column with the number of values that are new to a count."""
+    """Return the column with the number of values that are new for a count."""
     return f"_tidegate_new{count}"
 
 
 @dataclass(frozen=True)
 class NewValues(Kernel):
-    """Keeps the values that are new to a count, and emits how many there are: a row for each key."""
+    """Stores the values that are new for a count, and emits their numbers, with a row for each key."""
 
     key_columns: Sequence[str]
     values: Sequence[str]
-    """The columns that are one value together. None of them is null."""
+    """The columns that make up a value. None of them is null."""
     states: Sequence[Sequence[str]]
-    """For each state its columns: above 0 if a value is there, by count. Of values that nothing takes back it does not
-    matter how often they are."""
+    """For each state the columns of its counts, which are above 0 if a value is stored for the count. Without
+    retractions, multiplicity is irrelevant."""
     co_aggregates: Mapping[str, str] = field(default_factory=dict)
-    """The columns with partial values of other aggregates, each with the operation that merges it. They are emitted, a
-    row for each key, so that nobody has to read the batch again for them."""
+    """The columns with partial values of other aggregates, each with the operation that merges it. They are emitted in
+    the same rows, so that the batch need not be read again for them."""
     has_generations: bool = False
-    """Whether keys begin anew (`key_generations.py`): values of an earlier life of their key are not there."""
+    """Whether keys have generations (`key_generations.py`). Values of earlier generations do not count."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
         keys = [*self.key_columns, *self.values]
-        merged, fewer = self._merged(arrived), _rows_before_and_after(arrived)
-        lives = [ARRIVED_GENERATION] if self.has_generations else []
-        arrived = arrived.select([GROUP, *keys, COUNT_BITS, *lives])
+        merged, counters = self._merged(arrived), _rows_before_and_after(arrived)
+        columns = [GROUP, *keys, COUNT_BITS]
+        if self.has_generations:
+            columns.append(ARRIVED_GENERATION)
+        arrived = arrived.select(columns)
         if self.co_aggregates:
             arrived = _with_values(arrived, self.values)
-        codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
+        codes, *codes_of_states = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
         in_order = order(codes)
         ascending = codes[in_order]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
         values, first, bits = ascending[starts], in_order[starts], arrived[COUNT_BITS].to_numpy()[in_order]
-        since = integers(arrived[ARRIVED_GENERATION])[first] if self.has_generations else None
-        changes, given, bit = [], [], 0
-        for names, before, rows in zip(self.states, known, stored, strict=True):
-            now, is_new, places = {}, {}, _places(before, values)
-            counts = self._counts(rows, places, since)
+        generations = integers(arrived[ARRIVED_GENERATION])[first] if self.has_generations else None
+        changes, new_values, bit = [], [], 0
+        for names, stored_codes, rows in zip(self.states, codes_of_states, stored, strict=True):
+            now, is_new, matches = {}, {}, _match(stored_codes, values)
+            is_current = self._is_current(rows, matches, generations)
             for name in names:
-                there = np.where(counts, _numbers(rows[name], *places, len(values)), 0)
-                came = np.add.reduceat(bits >> bit & 1, starts) if len(starts) else there
-                is_new[bit] = (came > 0) & (there <= 0)
-                now[name] = np.where(is_new[bit], came, there)
+                before = np.where(is_current, _numbers(rows[name], *matches, len(values)), 0)
+                added = np.add.reduceat(bits >> bit & 1, starts) if len(starts) else before
+                is_new[bit] = (added > 0) & (before <= 0)
+                now[name] = np.where(is_new[bit], added, before)
                 bit += 1
             changed = np.logical_or.reduce(list(is_new.values()))
-            found = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
-            counted = {name: pa.array(numbers[changed]) for name, numbers in now.items()}
-            same = {name: found[name] for name in found.column_names}
-            if since is not None:
-                same[GENERATION] = pa.array(since[changed])
-            changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
-            given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
-        return KernelResult(changes, self._growth_by_key(given, merged), fewer)
+            changed_values = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
+            change: dict[str, Any] = {name: changed_values[name] for name in changed_values.column_names}
+            if generations is not None:
+                change[GENERATION] = pa.array(generations[changed])
+            for name, numbers in now.items():
+                change[name] = pa.array(numbers[changed])
+            change[DELETED] = pa.array(np.zeros(changed_values.num_rows, bool))
+            changes.append(pa.table(change))
+            new_values.append((changed_values, {count: mask[changed] for count, mask in is_new.items()}))
+        return KernelResult(changes, self._growth_by_key(new_values, merged), counters)
 
-    def _counts(self, rows: pa.Table, places: tuple[Any, Any], since: Any) -> Any:
-        """Return which of the values count for the life that their key has now. since: when it began."""
-        return True if since is None else _numbers(rows[GENERATION], *places, len(since)) == since
+    def _is_current(self, rows: pa.Table, matches: tuple[Any, Any], generations: Any) -> Any:
+        """Return which of the values are stored for the present generation of their key."""
+        if generations is None:
+            return True
+        return _numbers(rows[GENERATION], *matches, len(generations)) == generations
 
     def _merged(self, arrived: pa.Table) -> pa.Table:
         """Return the partial values of other aggregates by key."""
@@ -118,31 +123,37 @@ class NewValues(Kernel):
         return rows.slice(0, 0) if merged is None else merged
 
     def _growth_by_key(
-        self, given: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table
+        self, new_values: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table
     ) -> Iterator[pa.Table]:
-        """Yield a row for each key: by how much its counts have grown, and the partial values that came along."""
+        """Yield a row for each key: the growth of its counts, and its partial values of other aggregates.
+
+        new_values: for each state its new values, with a mask for each count. merged: the partial values.
+        """
         import numpy as np
         import pyarrow as pa
 
-        tables = [rows.select(self.key_columns) for rows in (*(rows for rows, _ in given), merged)]
+        tables = [rows.select(self.key_columns) for rows, _ in new_values]
+        tables.append(merged.select(self.key_columns))
         codes = codes_of(tables, self.key_columns)
-        there, first = np.unique(np.concatenate(codes), return_index=True)
-        if not len(there):
+        distinct, first = np.unique(np.concatenate(codes), return_index=True)
+        if not len(distinct):
             return
         keys = pa.concat_tables(tables).take(pa.array(first))
         columns: dict[str, Any] = {name: keys[name] for name in self.key_columns}
-        for (_, is_new), numbers in zip(given, codes, strict=False):
+        for (_, is_new), numbers in zip(new_values, codes, strict=False):
             for count, mask in is_new.items():
-                sums = np.bincount(numbers[mask], minlength=there[-1] + 1)
-                columns[new_column(count)] = pa.array(sums[there], pa.int64())
-        place = np.full(there[-1] + 1, -1)
-        place[codes[-1]] = np.arange(merged.num_rows)
-        came = merged.take(pa.array(place[there], mask=place[there] < 0))
-        yield pa.table(columns | {name: came[name] for name in self.co_aggregates})
+                sums = np.bincount(numbers[mask], minlength=distinct[-1] + 1)
+                columns[new_column(count)] = pa.array(sums[distinct], pa.int64())
+        position = np.full(distinct[-1] + 1, -1)
+        position[codes[-1]] = np.arange(merged.num_rows)
+        partials = merged.take(pa.array(position[distinct], mask=position[distinct] < 0))
+        for name in self.co_aggregates:
+            columns[name] = partials[name]
+        yield pa.table(columns)
 
 
 def _rows_before_and_after(arrived: pa.Table) -> dict[str, int]:
-    """Return how many rows there were and are, if Spark has reduced them."""
+    """Return the numbers of rows before and after pre-aggregation, if Spark has done it."""
     if MULTIPLICITY not in arrived.column_names:
         return {}
     return {ROWS_BEFORE: int(integers(arrived[MULTIPLICITY]).sum()), ROWS_AFTER: int(arrived.num_rows)}
@@ -158,22 +169,22 @@ def _with_values(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows.combine_chunks()
 
 
-def _places(codes: Any, values: Any) -> tuple[Any, Any]:
-    """Return which of the codes are among the values, which are sorted, and where."""
+def _match(codes: Any, values: Any) -> tuple[Any, Any]:
+    """Return a mask of the codes that are among the sorted values, and their positions there."""
     import numpy as np
 
     if not len(values):
         return np.zeros(len(codes), bool), np.zeros(0, np.int64)
-    places = np.minimum(np.searchsorted(values, codes), len(values) - 1)
-    known = values[places] == codes
-    return known, places[known]
+    positions = np.minimum(np.searchsorted(values, codes), len(values) - 1)
+    is_match = values[positions] == codes
+    return is_match, positions[is_match]
 
 
-def _numbers(column: Any, known: Any, places: Any, count: int) -> Any:
-    """Return how often each of `count` values is there: 0 where it is not."""
+def _numbers(column: Any, is_match: Any, positions: Any, count: int) -> Any:
+    """Return the stored number of each of `count` values, or 0 for a value that is not stored."""
     import numpy as np
     import pyarrow.compute as pc
 
     numbers = np.zeros(count, np.int64)
-    numbers[places] = integers(pc.fill_null(column, 0))[known]
+    numbers[positions] = integers(pc.fill_null(column, 0))[is_match]
     return numbers

@@ -1,4 +1,4 @@
-"""New distinct values in one query, for all exact counts whose values have the same types: the driver's part."""
+"""Runs the kernel of distinct values: the driver's part. One query serves all counts with values of the same types."""
 
 from __future__ import annotations
 
@@ -43,52 +43,52 @@ __all__ = [
 ]
 
 Parts = Mapping[str, Sequence[Function]]
-"""By state, the counts of its values: of the same argument, each under a condition of its own or none."""
+"""For each state the counts of its values: they have the same argument, and different conditions."""
 
 
 class CoAggregates(NamedTuple):
-    """Partial values of other aggregates of the same rows, which workers merge while they have them."""
+    """Partial values of other aggregates over the same rows, which workers merge in the same query."""
 
     texts: Mapping[str, str]
-    """The SQL of a row's values, by column."""
+    """The SQL of a row's partial values, by column."""
     ops: Mapping[str, str]
     state: KeyedState
-    """Where they are kept."""
+    """The state with the partial values."""
     fields: Sequence[StructField] = ()
-    """Their columns, as Spark knows them."""
+    """Their columns with types."""
 
 
 class NewDistinct(NamedTuple):
-    """What workers have made of the distinct values of a checkpoint's rows."""
+    """What workers have computed from the distinct values of a checkpoint's rows."""
 
     growth: Sequence[DataFrame]
-    """By how much counts grow: the keys, any number of rows for each."""
+    """The growth of counts: the keys, with any number of rows each, and a column for each count."""
     unhandled: Parts
-    """The counts that workers could not do."""
+    """The counts that workers cannot do."""
     co_aggregates: Mapping[str, str] | None = None
-    """The partial values of other aggregates that are in the only frame, too, with the operations that merge them."""
+    """The partial values of other aggregates in the only frame of `growth`, with the operations that merge them."""
 
 
 NO_NEW_DISTINCT = NewDistinct((), {})
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
-    """Return the names under which values are kept: one for each argument."""
+    """Return the state's columns with a value: one for each argument."""
     return [f"_value{number}" for number in range(len(members[0].distinct_arguments))]
 
 
 def conditions(members: Sequence[Function]) -> dict[str, str]:
-    """Return the SQL condition under which a value counts, by the state's column that says how often it is there."""
+    """Return the SQL condition of each count, by the state's column with the number of rows that have a value."""
     return {function.distinct_column: function.distinct_where or "true" for function in members}
 
 
 def _counts_all(members: Sequence[Function]) -> bool:
-    """Return whether one of them counts under no condition."""
+    """Return whether one of the counts has no condition."""
     return "true" in conditions(members).values()
 
 
 def computed_if_any(members: Sequence[Function]) -> list[str]:
-    """Return the SQL of a value: it is computed only where one of the conditions holds."""
+    """Return the SQL of a value, which is only computed where one of the conditions holds."""
     wheres = list(conditions(members).values())
     arguments = members[0].distinct_arguments
     if _counts_all(members):
@@ -101,75 +101,90 @@ def new_values(
     by: Sequence[str],
     parts: Parts,
     context: OperatorContext,
-    along: CoAggregates | None = None,
+    co_aggregates: CoAggregates | None = None,
     *,
-    has_lives: bool = False,
+    has_generations: bool = False,
 ) -> NewDistinct:
-    """Let workers keep the values that are new, and return by how much each count grows; also the parts that they
-    could not do. A frame has the keys, any number of rows for each, and a column for each of its counts.
+    """Let workers store the new values. Return the growth of each count, and the parts that workers cannot do.
 
-    along: what they may merge on the way, if one query does all counts. has_lives: rows say when their key began.
+    co_aggregates: partial values to merge in the same query, if one query can do everything. has_generations: rows
+    carry the generation of their key.
     """
-    done: list[DataFrame] = []
-    left: dict[str, Sequence[Function]] = {}
+    growth: list[DataFrame] = []
+    unhandled: dict[str, Sequence[Function]] = {}
+    # Parts that count all values come first: the first part's values carry the co-aggregates.
     parts = dict(sorted(parts.items(), key=lambda part: not _counts_all(part[1])))
-    alike, keys, others = _group_by_types(rows, by, parts, {} if along is None else along.texts)
-    if along is not None:
-        along = along._replace(fields=others) if _fits_one_query(along.ops, alike, [*keys, *others], parts) else None
-    for fields, names in alike.values():
-        some = {name: parts[name] for name in names}
-        frame = _run_kernel(rows, by, some, fields, context, along, has_lives=has_lives)
-        if frame is None:
-            left |= some
+    co_aggregate_texts = {} if co_aggregates is None else co_aggregates.texts
+    groups, keys, co_aggregate_fields = _group_by_types(rows, by, parts, co_aggregate_texts)
+    if co_aggregates is not None:
+        if _fits_one_query(co_aggregates.ops, groups, [*keys, *co_aggregate_fields], parts):
+            co_aggregates = co_aggregates._replace(fields=co_aggregate_fields)
         else:
-            done.append(frame)
-    return NewDistinct(done, left, along.ops if along is not None and not left else None)
+            co_aggregates = None
+    for fields, names in groups.values():
+        group = {name: parts[name] for name in names}
+        frame = _run_kernel(rows, by, group, fields, context, co_aggregates, has_generations=has_generations)
+        if frame is None:
+            unhandled |= group
+        else:
+            growth.append(frame)
+    if co_aggregates is None or unhandled:
+        return NewDistinct(growth, unhandled)
+    return NewDistinct(growth, unhandled, co_aggregates.ops)
 
 
 def _fits_one_query(
-    ops: Mapping[str, str], alike: Mapping[Any, Any], fields: Sequence[StructField], parts: Parts
+    ops: Mapping[str, str], groups: Mapping[Any, Any], fields: Sequence[StructField], parts: Parts
 ) -> bool:
-    """Return whether one query can do it all, and most rows have a value: those without have to be shuffled as well.
+    """Return whether one query can do everything, and most rows have a value, as rows without one also have to be
+    shuffled then.
 
-    fields: the keys, and what is to come along.
+    fields: the keys, and the co-aggregates.
     """
+    first_part = next(iter(parts.values()))
+    if len(groups) != 1 or not _counts_all(first_part):
+        return False
     counts = range(sum(len(conditions(members)) for members in parts.values()))
-    own = {
+    reserved = {
         CARRIES_AGGREGATES,
         COUNT_BITS,
         MULTIPLICITY,
         ARRIVED_GENERATION,
         *map(new_column, counts),
-        *value_names(next(iter(parts.values()))),
+        *value_names(first_part),
     }
-    if len(alike) != 1 or own & ops.keys() or not _counts_all(next(iter(parts.values()))):
+    if reserved & ops.keys():
         return False
     return merges(schema_of(fields), [field.name for field in fields if field.name not in ops], ops)
 
 
 def _group_by_types(
-    rows: DataFrame, by: Sequence[str], parts: Parts, named: Mapping[str, str]
+    rows: DataFrame, by: Sequence[str], parts: Parts, co_aggregates: Mapping[str, str]
 ) -> tuple[
     dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], Sequence[StructField], Sequence[StructField]
 ]:
-    """Return the parts whose values have the same types, with the columns of keys and values; the columns of keys; and
-    those of other values. named: the SQL of these."""
+    """Return the names of parts whose values have the same types, with the columns of keys and values. Return also the
+    columns of the keys, and those of the co-aggregates, which are given as SQL."""
     from pyspark.sql.types import StructField
 
     texts = [text for members in parts.values() for text in members[0].distinct_arguments]
 
-    def valued() -> DataFrame:
-        others = (f"{text} AS {quoted(name)}" for name, text in named.items())
-        return select_sql(rows, [*map(quoted, by), *others, *(f"{text} AS c{n}" for n, text in enumerate(texts))])
+    def with_values() -> DataFrame:
+        columns = [*map(quoted, by)]
+        columns += [f"{text} AS {quoted(name)}" for name, text in co_aggregates.items()]
+        columns += [f"{text} AS c{number}" for number, text in enumerate(texts)]
+        return select_sql(rows, columns)
 
-    fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), named, texts)), valued)
-    keys, types = fields[: len(by)], iter(fields[len(by) + len(named) :])
-    found: dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]] = {}
+    fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), co_aggregates, texts)), with_values)
+    values_start = len(by) + len(co_aggregates)
+    keys, types = fields[: len(by)], iter(fields[values_start:])
+    groups: dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]] = {}
     for name, members in parts.items():
         values = [StructField(value, next(types).dataType) for value in value_names(members)]
-        kinds = tuple(value.dataType.simpleString() for value in values)
-        found.setdefault(kinds, ([*keys, *values], []))[1].append(name)
-    return found, keys, fields[len(by) : len(by) + len(named)]
+        type_names = tuple(value.dataType.simpleString() for value in values)
+        _, names = groups.setdefault(type_names, ([*keys, *values], []))
+        names.append(name)
+    return groups, keys, fields[len(by) : values_start]
 
 
 def _run_kernel(
@@ -178,86 +193,110 @@ def _run_kernel(
     parts: Parts,
     fields: Sequence[StructField],
     context: OperatorContext,
-    along: CoAggregates | None,
+    co_aggregates: CoAggregates | None,
     *,
-    has_lives: bool,
+    has_generations: bool,
 ) -> DataFrame | None:
+    """Return the growth of the counts of these parts, or None if they are too many."""
     from pyspark.sql import types as T
 
-    columns = [list(conditions(members)) for members in parts.values()]
-    total = sum(map(len, columns))
-    if total > MAX_COUNTS:
+    count_columns = [list(conditions(members)) for members in parts.values()]
+    count_total = sum(map(len, count_columns))
+    if count_total > MAX_COUNTS:
         return None
-    values = value_names(next(iter(parts.values())))
+    key_fields, value_fields = fields[: len(by)], fields[len(by) :]
+    values = [field.name for field in value_fields]
     keys = [*by, *values]
-    long, first = T.LongType(), 0
-    each: list[str] = []
-    others = [] if along is None else along.fields
-    for members, names in zip(parts.values(), columns, strict=True):
-        each.append(
-            _value(values, members, first, [] if along is None else _co_aggregate_columns(along, is_first=not each))
-        )
-        first += len(names)
-    there = " AND ".join(f"{name} IS NOT NULL" for name in values)
-    life = [f"{GENERATION} AS {ARRIVED_GENERATION}"] if has_lives else []
-    batch = select_sql(rows, [*map(quoted, by), *life, f"inline(array({', '.join(each)}))"])
-    batch = batch.where(there if along is None else f"{CARRIES_AGGREGATES} OR ({there})")
-    kept = [GENERATION] if has_lives else []
-    states = [
-        StateLookup(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in (*kept, *names))])
-        for part, names in zip(parts, columns, strict=True)
-    ]
-    given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total)), *others]
-    begun = [T.StructField(ARRIVED_GENERATION, long)] if has_lives else []
-    arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNT_BITS, long)]
-    if along is not None:
-        arriving += [*others, T.StructField(CARRIES_AGGREGATES, T.BooleanType())]
+    long = T.LongType()
+    co_fields: Sequence[StructField] = ()
+    co_ops: Mapping[str, str] = {}
+    if co_aggregates is not None:
+        co_fields, co_ops = co_aggregates.fields, co_aggregates.ops
+
+    # An input row becomes a row for each part's value.
+    structs: list[str] = []
+    first_count = 0
+    for members, names in zip(parts.values(), count_columns, strict=True):
+        co_columns = _co_aggregate_columns(co_aggregates, is_first=not structs) if co_aggregates is not None else []
+        structs.append(_value_struct(values, members, first_count, co_columns))
+        first_count += len(names)
+    has_value = " AND ".join(f"{name} IS NOT NULL" for name in values)
+    columns = [*map(quoted, by)]
+    arriving = list(key_fields)
+    state_columns: list[str] = []
+    if has_generations:
+        columns.append(f"{GENERATION} AS {ARRIVED_GENERATION}")
+        arriving.append(T.StructField(ARRIVED_GENERATION, long))
+        state_columns.append(GENERATION)
+    arriving += [*value_fields, T.StructField(COUNT_BITS, long)]
+    batch = select_sql(rows, [*columns, f"inline(array({', '.join(structs)}))"])
+    if co_aggregates is None:
+        batch = batch.where(has_value)
+    else:
+        batch = batch.where(f"{CARRIES_AGGREGATES} OR ({has_value})")
+        arriving += [*co_fields, T.StructField(CARRIES_AGGREGATES, T.BooleanType())]
+
+    lookups = []
+    for part, names in zip(parts, count_columns, strict=True):
+        long_fields = [T.StructField(name, long) for name in (*state_columns, *names)]
+        lookups.append(StateLookup(context.state(keys, part), [*fields, *long_fields]))
     name = next(iter(parts))
-    is_reduced = (
-        not states[0].state.little_arrives
-        and may_be_reduced(name, context)
-        and (along is None or sums_that_do_not_fit_fail(rows.sparkSession))
-    )
+    is_reduced = not lookups[0].state.little_arrives and may_be_reduced(name, context)
+    if co_aggregates is not None and not sums_that_do_not_fit_fail(rows.sparkSession):
+        is_reduced = False
     if is_reduced:
-        batch = reduce_by_value(with_fields(batch, arriving), keys, {} if along is None else along.ops)
+        batch = reduce_by_value(with_fields(batch, arriving), keys, co_ops)
         arriving.append(T.StructField(MULTIPLICITY, long))
-    work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
-    folded = run_kernel(
+    new_fields = [T.StructField(new_column(number), long) for number in range(count_total)]
+    output = run_kernel(
         batch,
         arriving,
         keys,
-        states,
-        work,
-        given,
+        lookups,
+        NewValues(list(by), values, count_columns, co_ops, has_generations),
+        [*key_fields, *new_fields, *co_fields],
         is_empty=is_known_empty(rows),
-        size_hint=along.state if along is not None else None,
-        keyless=None if along is None else f"NOT ({there})",
+        size_hint=co_aggregates.state if co_aggregates is not None else None,
+        keyless=f"NOT ({has_value})" if co_aggregates is not None else None,
     )
     if is_reduced:
-        learn(name, folded.counts, context)
+        learn(name, output.counts, context)
+    counts = _name_counts(parts, count_columns)
+    return select_sql(output.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in co_fields)])
+
+
+def _name_counts(parts: Parts, count_columns: Sequence[Sequence[str]]) -> list[str]:
+    """Return the SQL that renames the kernel's columns of new values to those of the functions."""
     results: dict[tuple[str, str], list[str]] = defaultdict(list)
     for part, members in parts.items():
         for function in members:
             results[part, function.distinct_column] += function.columns
-    counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
-    counts = (f"{new_column(n)} AS {quoted(name)}" for n, key in enumerate(counted) for name in results[key])
-    return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
+    texts = []
+    number = 0
+    for part, names in zip(parts, count_columns, strict=True):
+        for name in names:
+            texts += [f"{new_column(number)} AS {quoted(result)}" for result in results[part, name]]
+            number += 1
+    return texts
 
 
-def _co_aggregate_columns(along: CoAggregates, *, is_first: bool) -> list[str]:
-    """Return the SQL of the columns that only the first value of a row has."""
-    nothing = {field.name: f"CAST(NULL AS {sql_type(field.dataType)})" for field in along.fields}
-    texts = along.texts if is_first else nothing
-    return [
-        *(f"{texts[field.name]} AS {quoted(field.name)}" for field in along.fields),
-        f"{is_first} AS {CARRIES_AGGREGATES}",
-    ]
+def _co_aggregate_columns(co_aggregates: CoAggregates, *, is_first: bool) -> list[str]:
+    """Return the SQL of the columns with co-aggregates, which are null except in the first row of an input row."""
+    columns = []
+    for field in co_aggregates.fields:
+        text = co_aggregates.texts[field.name] if is_first else f"CAST(NULL AS {sql_type(field.dataType)})"
+        columns.append(f"{text} AS {quoted(field.name)}")
+    return [*columns, f"{is_first} AS {CARRIES_AGGREGATES}"]
 
 
-def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[str]) -> str:
-    """Return the SQL of a value with the counts that it is for. first: the number of the first of them."""
-    bits = " | ".join(
-        f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
-    )
-    named = (f"{text} AS {name}" for name, text in zip(values, computed_if_any(members), strict=True))
-    return f"struct({', '.join([*named, f'{bits} AS {COUNT_BITS}', *carried])})"
+def _value_struct(
+    values: Sequence[str], members: Sequence[Function], first_count: int, co_columns: Sequence[str]
+) -> str:
+    """Return the SQL of a part's value with the counts that it is for. first_count: the number of the part's first
+    count."""
+    bits = []
+    for number, where in enumerate(conditions(members).values(), first_count):
+        bits.append(f"IF({where}, {1 << number}L, 0L)")
+    columns = [f"{text} AS {name}" for name, text in zip(values, computed_if_any(members), strict=True)]
+    columns.append(f"{' | '.join(bits)} AS {COUNT_BITS}")
+    return f"struct({', '.join([*columns, *co_columns])})"

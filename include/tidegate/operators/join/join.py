@@ -166,10 +166,7 @@ class IntervalJoin(Operator):
             (self._is_outer(0) or self.how == "anti", self._is_outer(1)),
             nulls_wait=self.how not in ("inner", "semi"),
         )
-        states = [
-            context.state([*self.on, "_row"], state.name, ttl=state.expiry.ttl(context), grouped_by=self.on)
-            for state in self.spec().states
-        ]
+        states = [context.state([*self.on, "_row"], state.name, grouped_by=self.on) for state in self.spec().states]
         return join_within(inputs, self.on, self.prefix, states, within, context, is_empty=is_empty, how=self.how)
 
     def _expire_before(self, bounds: tuple[int, int], context: OperatorContext) -> tuple[int, int] | tuple[None, None]:
@@ -273,9 +270,7 @@ class LatestJoin(Operator):
         if right_retractions is not None:
             right_retractions = self.keys.project_right(self.keys.rename_right(right_retractions, context), self.how)
         over_updates = left_retractions is not None or right_retractions is not None
-        states = [
-            context.state([*self.on, "_row"], name, ttl=self.expiry.ttl(context), grouped_by=self.on) for name in SIDES
-        ]
+        states = [context.state([*self.on, "_row"], name, grouped_by=self.on) for name in SIDES]
         return joined_now(
             [inputs[0], self.keys.project_right(right, self.how)],
             (left_retractions, right_retractions),

@@ -390,7 +390,7 @@ class Process(Operator):
         return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
 
     def _states(self, context: OperatorContext) -> KeyedState:
-        return context.state(self.by, ttl=self._ttl("", context))
+        return context.state(self.by)
 
     def _put(self, results: DataFrame, context: OperatorContext) -> None:
         """Store the function's changes in its states."""
@@ -474,14 +474,12 @@ class Process(Operator):
 
     def _field(self, name: str, context: OperatorContext) -> KeyedState:
         part = _field_part(name)
-        return context.state(self.by, part, ttl=self._ttl(part, context))
+        return context.state(self.by, part)
 
     def _list(self, name: str, context: OperatorContext) -> tuple[KeyedState, KeyedState]:
         """Return the states with a list's entries and ends."""
         entries, ends = list_parts(name)
-        ttl = self._ttl(entries, context)
-        of_entries = context.state([*self.by, PLACE], entries, ttl=ttl, grouped_by=self.by)
-        return of_entries, context.state(self.by, ends, ttl=ttl)
+        return context.state([*self.by, PLACE], entries, grouped_by=self.by), context.state(self.by, ends)
 
     def _list_kinds(self, number: int) -> tuple[int, int, int]:
         """The kinds of records with an entry of a list, with places that are cleared, and with its ends."""
@@ -497,7 +495,7 @@ class Process(Operator):
     def _map(self, name: str, context: OperatorContext) -> KeyedState:
         part = map_part(name)
         keys = [*self.by, self.maps[name].by]
-        return context.state(keys, part, ttl=self._ttl(part, context), grouped_by=self.by)
+        return context.state(keys, part, grouped_by=self.by)
 
     def _map_kind(self, number: int) -> int:
         """The kind of a record with an entry of a map."""

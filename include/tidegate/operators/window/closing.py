@@ -94,7 +94,7 @@ class Windowing:
     def state(self) -> KeyedState:
         """The windows that are not over."""
         late = self.limits.late
-        return self.context.state(self.keys, over=None if late is None else ExpiredRows(END, late))
+        return self.context.state(self.keys, expired=None if late is None else ExpiredRows(END, late))
 
     @cached_property
     def parsed(self) -> list[Function]:

@@ -133,7 +133,7 @@ class CountWindow(Operator):
         context.computing.note_spark(why)
         ready, late = rows_passed_by_watermark(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
-        state = context.state(self.by, ttl=self.expiry.ttl(context))
+        state = context.state(self.by)
         like = self._pieces(ready, None, parsed)
         stored = state.lookup(ready.select(*keys).distinct())
         if stored is not None:
@@ -170,7 +170,7 @@ class CountWindow(Operator):
         waiting = WaitingStream(rows, self.by, time, context, texts, computed)
         bounds = [T.StructField(name, T.TimestampType()) for name in (START, END)]
         open_window = StateLookup(
-            context.state(self.by, ttl=self.expiry.ttl(context)),
+            context.state(self.by),
             [*waiting.keys, *bounds, T.StructField(ROWS, T.LongType()), *partials],
             also_keys_of=0,
         )
@@ -180,8 +180,8 @@ class CountWindow(Operator):
             parsed, types.results, [field.name for field in given if field not in partials], given
         )
         if made is not None:
-            return waiting.folded(work, [open_window], made.fields, made.function), None
-        streams = waiting.folded(work, [open_window], given)
+            return waiting.run_kernel(work, [open_window], made.fields, made.function), None
+        streams = waiting.run_kernel(work, [open_window], given)
         results = [function.result(types.results[function.name]) for function in parsed]
         return streams | {"": select_sql(streams[""], [START, END, *map(quoted, self.by), *results])}, None
 

@@ -111,7 +111,7 @@ class WindowTopN(Operator):
         by, values = [fields[name] for name in self.by], [fields[name] for name in fields if name not in self.by]
         stored = [start, *by, T.StructField("_row", T.StringType()), end, *values, copies]
         state = StateLookup(
-            context.state([*keys, "_row"], over=over, grouped_by=keys),
+            context.state([*keys, "_row"], expired=over, grouped_by=keys),
             stored,
             START,
             None if due is None else due.upto + 1,
