@@ -172,7 +172,7 @@ def test_with_own_cuts_the_dry_run_tells_which_operators_may_have_other_rows(tmp
         "aggregate 'totals': when a key is forgotten",
         "window 'days': in which window a row is: that of its checkpoint's clock",
         "process 'rung': which rows of a key it gets in one call: those of a checkpoint; when timers.clock calls it",
-        "every 'seldom': when it gives its changes: with each 2 checkpoints",
+        "every 'seldom': when it emits changes: every 2 checkpoints",
         "gate 'fresh': how old its newest row is, by the checkpoint's clock",
     ):
         assert text in told

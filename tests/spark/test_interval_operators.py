@@ -308,5 +308,5 @@ def test_a_timer_of_the_clock_has_no_later_checkpoint_to_fire_in(spark: Any, tmp
 
     world = Days(tmp_path, spark, build)
     world.write(0, [{"k": 1}])
-    with pytest.raises(Invalid, match=r"timers\.clock asks for a call in a later checkpoint"):
+    with pytest.raises(Invalid, match=r"timers\.clock requests a call in a later checkpoint"):
         world.make(0)

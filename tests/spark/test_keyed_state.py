@@ -331,8 +331,8 @@ def test_what_a_state_cannot_become_is_refused_with_all_reasons(tmp_path: Path, 
     assert refused.value.reason == "STATE_CHANGED"
     for text in (
         "key 'k' is string; the state has bigint: keys keep their type",
-        "'n' is int; the state has bigint: bigint stays what it is",
-        "'t' is bigint; the state has string: string stays what it is",
+        "'n' is int; the state has bigint: the type bigint cannot change",
+        "'t' is bigint; the state has string: the type string cannot change",
         "'F' is written 'f' in the state",
     ):
         assert text in str(refused.value), str(refused.value)

@@ -1,12 +1,11 @@
-"""Each row with what is known of its key's rows up to it, in the order of event time: running sums, the row before it …
+"""Adds running aggregates, values of earlier rows, and row numbers to each row, per key, in order of event time.
 
-    waiting   rows until the watermark has passed them: an earlier one may still come
-    last      of each key the last rows, in as many places as the frame or `lag` looks back, one overwriting the other;
-              each with its number, and with the running values up to it
+    waiting   rows until the watermark has passed them, because an earlier one may still arrive
+    last      the last rows of each key, in a ring buffer with as many places as the frame or `lag` looks back; each row
+              with its number, and with the running values up to it
 
-A row comes out once, for good. Rows of the same time are told apart by all that they hold, so the numbers are the same
-however the input was cut into checkpoints. With `state_ttl` all that is known of a key is forgotten at once: every new
-row writes the key's last rows anew.
+Emitted rows are final. Ties in time are broken by the rows' content, so the numbers do not depend on how the input was
+cut into checkpoints. With `state_ttl`, all rows of a key expire together: every new row rewrites the key's last rows.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ __all__ = ["OverRows"]
 
 LAST: Final = "last"
 MAX_ROWS: Final = 10_000
-"""The most rows that a frame or `lag` may look back: each of them is a row of state."""
+"""The number of rows that a frame or `lag` may look back. Each of them is a row of state."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +61,25 @@ class EarlierValue:
 
     @classmethod
     def parse(cls, name: str, text: str) -> EarlierValue | str | None:
-        """Return a declared lag, or what is wrong with it. None: it is none."""
-        call = parse_call(text) if re.match(r"\s*lag\s*\(", text, re.IGNORECASE) else None
-        if call is None:
+        """Return a declared lag, or what is wrong with it, or None if it is no lag."""
+        if not re.match(r"\s*lag\s*\(", text, re.IGNORECASE):
             return None
+        call = parse_call(text)
         if isinstance(call, str):
             return f"{name}={text!r} {call}"
-        back = call.arguments[1] if len(call.arguments) == 2 else "1"
-        if len(call.arguments) not in (1, 2) or call.distinct or call.where or not re.fullmatch(r"[1-9]\d{0,4}", back):
+        offset = call.arguments[1] if len(call.arguments) == 2 else "1"
+        is_valid = len(call.arguments) in (1, 2) and re.fullmatch(r"[1-9]\d{0,4}", offset)
+        if not is_valid or call.distinct or call.where:
             return f"{name}={text!r}: write lag(amount), or lag(amount, 3) for the third row before"
-        if int(back) > MAX_ROWS:
-            return f"{name}={text!r}: it may look back {MAX_ROWS} rows, each of which is kept"
-        return cls(name, call.arguments[0], int(back))
+        if int(offset) > MAX_ROWS:
+            return f"{name}={text!r}: it may look back {MAX_ROWS} rows at most, each of which is stored"
+        return cls(name, call.arguments[0], int(offset))
 
 
 class OverRows(Operator):
-    """`functions`: new column → an aggregate of the rows up to this one, `lag(…)` or `row_number()`.
+    """`functions`: for each new column, an aggregate of the rows up to this one, `lag(…)` or `row_number()`.
 
-    rows: aggregate only that many rows, this one included. None: all rows of the key so far.
+    rows: the number of rows to aggregate, this one included. None: all rows of the key so far.
     """
 
     kind: ClassVar[str] = "over"
@@ -112,7 +112,7 @@ class OverRows(Operator):
 
     @property
     def _texts(self) -> Mapping[str, str]:
-        """The results, as they are declared."""
+        """The declared results."""
         return {name: text for name, text in self.functions.items() if isinstance(text, str)}
 
     def describe(self) -> Json:
@@ -129,32 +129,37 @@ class OverRows(Operator):
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as total="sum(amount)", before="lag(amount)"')
         if self.rows is not None and (type(self.rows) is not int or not 1 <= self.rows <= MAX_ROWS):
-            problems.append(f"rows={self.rows!r}: how many rows are aggregated, this one included, 1 to {MAX_ROWS}")
+            problems.append(f"rows={self.rows!r}: expected a number of rows, this one included, from 1 to {MAX_ROWS}")
         for name, text in self.functions.items():
             if name in self.by or name.startswith("_"):
                 problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
             problem = self._problem(name, text)
-            problems += [problem] if problem is not None else []
+            if problem is not None:
+                problems.append(problem)
         if not problems:
             aggregates = {function.name for function in self._aggregates}
-            others = {name.casefold(): f"result {name!r}" for name in self.functions if name not in aggregates}
-            problems += clashing_columns(self._aggregates, others)
+            used_as = {name.casefold(): f"result {name!r}" for name in self.functions if name not in aggregates}
+            problems += clashing_columns(self._aggregates, used_as)
         return problems + self.expiry.problems()
 
     def _problem(self, name: str, text: object) -> str | None:
-        if isinstance(text, str) and (_is_number(text) or (lag := EarlierValue.parse(name, text)) is not None):
-            return None if _is_number(text) or isinstance(lag, EarlierValue) else lag
+        if _is_number(text):
+            return None
+        if isinstance(text, str):
+            lag = EarlierValue.parse(name, text)
+            if lag is not None:
+                return lag if isinstance(lag, str) else None
         function = parse(name, text)
         if isinstance(function, str):
             return function
         if merges_of([function]) is None or partials_of_rows(function) is None:
             return (
-                f"{name}={text!r} cannot run along rows: sum, count, count_if, avg, min and max of an expression can, "
-                "lag(…) and row_number(), too"
+                f"{name}={text!r} cannot be a running value: these can: sum, count, count_if, avg, min and max of an "
+                "expression, lag(…) and row_number()"
             )
         return None
 
-    # -- what is declared ------------------------------------------------------------------------------
+    # -- the declaration -------------------------------------------------------------------------------
 
     @cached_property
     def _lags(self) -> list[EarlierValue]:
@@ -163,13 +168,19 @@ class OverRows(Operator):
 
     @cached_property
     def _aggregates(self) -> list[Function]:
-        others = {lag.name for lag in self._lags} | {name for name, text in self.functions.items() if _is_number(text)}
-        parsed = (parse(name, text) for name, text in self.functions.items() if name not in others)
-        return [function for function in parsed if isinstance(function, Function)]
+        lag_names = {lag.name for lag in self._lags}
+        functions = []
+        for name, text in self.functions.items():
+            if name in lag_names or _is_number(text):
+                continue
+            function = parse(name, text)
+            if isinstance(function, Function):
+                functions.append(function)
+        return functions
 
     @property
     def _rows_kept_per_key(self) -> int:
-        """The number of rows of a key that are kept: at least one, which carries the number and the running values."""
+        """The number of rows of a key that are stored: at least one, with its number and the running values."""
         return max([1, (self.rows or 1) - 1, *(lag.offset for lag in self._lags)])
 
     # -- one checkpoint --------------------------------------------------------------------------------
@@ -186,8 +197,12 @@ class OverRows(Operator):
         texts = {of_one_row(lag.name): lag.argument for lag in self._lags} | self._partials(aggregates, types.partials)
         computed = computed_fields(rows, texts, context)
         waiting = WaitingStream(rows, self.by, need_time(self.event_time, 0, context), context, texts, computed)
-        partials = [_renamed(field, name) for field in computed for name in self._ops if field.name == of_one_row(name)]
-        work = RowsInOrder(
+        names_of_partials = {of_one_row(name): name for name in self._ops}
+        partials = []
+        for field in computed:
+            if field.name in names_of_partials:
+                partials.append(_renamed(field, names_of_partials[field.name]))
+        kernel = RowsInOrder(
             self.by,
             waiting.kernel(),
             [field.name for field in waiting.values],
@@ -198,25 +213,28 @@ class OverRows(Operator):
             self._rows_kept_per_key,
             together=not self.expiry.is_never,
         )
-        last = self._last(waiting, work, partials, texts)
-        results = self._result_columns(waiting, work, partials)
-        made = project_in_workers(aggregates, types.results, [field.name for field in results.others], results.all)
-        if made is not None:
-            of = {field.name: field for field in made.fields}
-            given = [of[name] for name in (*rows.columns, *self.functions)]
-            return waiting.run_kernel(work, [last], given, made.function)
-        streams = waiting.run_kernel(work, [last], results.all)
-        columns = {function.name: function.result(types.results[function.name]) for function in aggregates}
-        chosen = (columns.get(name, quoted(name)) for name in self.functions)
-        return streams | {"": select_sql(streams[""], [*map(quoted, rows.columns), *chosen])}
+        last = self._last_rows(waiting, kernel, partials, texts)
+        final_fields = self._final_fields(waiting, kernel)
+        kernel_fields = [*final_fields, *partials]
+        projection = project_in_workers(
+            aggregates, types.results, [field.name for field in final_fields], kernel_fields
+        )
+        if projection is not None:
+            fields = {field.name: field for field in projection.fields}
+            output_fields = [fields[name] for name in (*rows.columns, *self.functions)]
+            return waiting.run_kernel(kernel, [last], output_fields, projection.function)
+        streams = waiting.run_kernel(kernel, [last], kernel_fields)
+        results = {function.name: function.result(types.results[function.name]) for function in aggregates}
+        columns = (results.get(name, quoted(name)) for name in self.functions)
+        return streams | {"": select_sql(streams[""], [*map(quoted, rows.columns), *columns])}
 
-    def _last(
-        self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField], texts: Mapping[str, str]
+    def _last_rows(
+        self, waiting: WaitingStream, kernel: RowsInOrder, partials: Sequence[StructField], texts: Mapping[str, str]
     ) -> StateLookup:
-        """Return the state with the last rows of each key."""
+        """Return the lookup of the last rows of each key."""
         from pyspark.sql import types as T
 
-        kept = [field for field in waiting.computed_fields if field.name in work.one_row_columns]
+        one_row_fields = [field for field in waiting.computed_fields if field.name in kernel.one_row_columns]
         columns = [
             *waiting.keys,
             T.StructField(PLACE, T.IntegerType()),
@@ -225,30 +243,33 @@ class OverRows(Operator):
             T.StructField("_row", T.StringType()),
             *partials,
             T.StructField(NUMBER, T.LongType()),
-            *kept,
+            *one_row_fields,
         ]
         state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by)
-        return StateLookup(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
+        computed = {field.name: texts[field.name] for field in one_row_fields}
+        return StateLookup(state, columns, also_keys_of=0, computed=computed)
 
-    def _result_columns(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:
-        """Return the columns of the rows that the kernel gives."""
+    def _final_fields(self, waiting: WaitingStream, kernel: RowsInOrder) -> list[StructField]:
+        """Return the columns of the kernel's rows that are emitted unchanged: all except partial values."""
         from pyspark.sql import types as T
 
-        of = {field.name: field for field in waiting.computed_fields}
-        numbers = [T.StructField(name, T.LongType()) for name in work.numbers]
-        lags = [_renamed(of[of_one_row(name)], name) for name in work.lags]
-        return _GivenRows([*waiting.fields, *numbers, *lags], partials)
+        fields = {field.name: field for field in waiting.computed_fields}
+        numbers = [T.StructField(name, T.LongType()) for name in kernel.numbers]
+        lags = [_renamed(fields[of_one_row(name)], name) for name in kernel.lags]
+        return [*waiting.fields, *numbers, *lags]
 
     def _refuse_name_clash(self, rows: DataFrame, context: OperatorContext) -> None:
-        """Raise Invalid if the input has a column of a result's name, or of one that a result is computed from."""
+        """Raise Invalid if the input has a column with the name of a result, or of a partial value."""
         results = {name.casefold(): name for name in self.functions}
-        results |= {column.casefold(): function.name for function in self._aggregates for column in function.columns}
+        for function in self._aggregates:
+            results |= {column.casefold(): function.name for column in function.columns}
         for column in rows.columns:
-            if (result := results.get(column.casefold())) is not None:
+            result = results.get(column.casefold())
+            if result is not None:
                 raise Invalid(
-                    f"operator {context.uid!r}: its input has a column {column!r} already, where result {result!r} "
-                    "would be",
-                    expected=f"results beside the columns of its input: {', '.join(rows.columns)}",
+                    f"operator {context.uid!r}: its input has a column {column!r} already, which result {result!r} "
+                    "needs",
+                    expected=f"results with other names than the columns of its input: {', '.join(rows.columns)}",
                     help=f"give {result!r} another name",
                     reason="RESERVED_COLUMN",
                 )
@@ -259,23 +280,12 @@ class OverRows(Operator):
         return merges_of(self._aggregates) or {}
 
     def _partials(self, aggregates: Sequence[Function], types: Mapping[str, str]) -> dict[str, str]:
-        """Return the SQL of each partial value of a single row, in its type, by the column that the kernel gets it
-        in."""
-        known = row_partials(aggregates, types)
-        return {of_one_row(name): text for name, text in known[0].items()} if known is not None else {}
-
-
-@dataclass(frozen=True)
-class _GivenRows:
-    """The columns of the rows that the kernel gives."""
-
-    others: Sequence[StructField]
-    """Those that are given as they are."""
-    partials: Sequence[StructField]
-
-    @property
-    def all(self) -> list[StructField]:
-        return [*self.others, *self.partials]
+        """Return the SQL of each partial value of a single row, in its type, by its column in the kernel's batch."""
+        partials = row_partials(aggregates, types)
+        if partials is None:
+            return {}
+        texts, _ = partials
+        return {of_one_row(name): text for name, text in texts.items()}
 
 
 def _renamed(field: StructField, name: str) -> StructField:

@@ -391,9 +391,6 @@ class KeyedState:
 
     # -- files ---------------------------------------------------------------------------------------
 
-    def _let_workers_write(self, schema: Json) -> bool:
-        return workers.usable(self.spark, self.to.location) and workers.writes(schema)
-
     def new_folder(self, name: str) -> str:
         """Return a new folder of the attempt."""
         seams.fault("S4.state.before")

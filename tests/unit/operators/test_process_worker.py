@@ -258,7 +258,7 @@ def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
         timers.clock(minute(1))
         yield {"said": "nothing"}
 
-    with pytest.raises(Invalid, match=r"timers\.clock asks for a call in a later checkpoint") as told:
+    with pytest.raises(Invalid, match=r"timers\.clock requests a call in a later checkpoint") as told:
         called(asks, rows=[(1, 7)], watermark=END, reached=60, alone=True)
     assert (told.value.help or "").startswith("set timers.event")
 

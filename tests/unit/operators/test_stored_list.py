@@ -113,4 +113,4 @@ def test_an_entry_of_another_shape_is_told() -> None:
         visits.append({"when": 1})
     with pytest.raises(Invalid, match=r"state\.visits\.append got a str") as told:
         visits.append("page")  # type: ignore[arg-type]
-    assert told.value.help == "give it a dict of page, at"
+    assert told.value.help == "pass a dict of page, at"

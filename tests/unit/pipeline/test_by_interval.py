@@ -76,7 +76,7 @@ def test_operators_that_are_right_within_an_interval_are_taken():
         (
             lambda rows: rows.window(hopping=("1 hour", "10 min"), n="count(*)", uid="x"),
             "window 'x', in a pipeline that reads by data interval: hopping=('1 hour', '10 min'): windows that overlap "
-            "reach across the borders of intervals, and each interval would give a part of them: use tumbling windows",
+            "cross the borders of intervals, and each interval would emit a part of them: use tumbling windows",
         ),
     ],
 )

@@ -41,11 +41,11 @@ def windowed(source: dict[str, Any] | None = None, **window: Any) -> Pipeline:
         ({"tumbling": None, "hopping": "1 h"}, "hopping='1 h': expected a size and a step"),
         ({"tumbling": None, "hopping": ("1 h", "x")}, "hopping's step='x': expected a duration"),
         ({"tumbling": None, "hopping": ("1 h", "2 h")}, "rows between windows would be lost"),
-        ({"tumbling": None, "hopping": ("1 day", "1 s")}, "each row would lie in 86400 windows, 1000 may be"),
+        ({"tumbling": None, "hopping": ("1 day", "1 s")}, "each row would be in 86400 windows, the limit is 1000"),
         ({"allowed_lateness": "never"}, "allowed_lateness='never'"),
         ({"emit": "always"}, "emit='always': expected \"close\""),
         ({"late": "keep"}, "late='keep': expected \"drop\""),
-        ({"by": "window_end"}, "by names 'window_end', which is tidegate's own"),
+        ({"by": "window_end"}, "by names 'window_end', which tidegate reserves"),
         ({"by": "k", "k": "count(*)"}, "'k' is a key or one of tidegate's own names, and a result"),
         ({"n": "median(v)"}, "median cannot be kept"),
     ],
@@ -159,8 +159,8 @@ def test_what_follows_sessions_goes_by_their_end_for_they_may_be_of_any_length(c
         return pipeline
 
     found = one_problem(days(event_time=column))
-    assert f"window 'days': event_time={column or 'at'!r} is older than a session's end" in found
-    assert "say event_time='window_end'" in found
+    assert f"window 'days': event_time={column or 'at'!r} may be older than a session's end" in found
+    assert "use event_time='window_end'" in found
     days(event_time="window_end").graph()
 
 

@@ -47,11 +47,11 @@ def looked_up(rows: Any, table: Any) -> Any:
     ("build", "problem"),
     [
         (lambda rows, _: rows.over(by="k"), 'it computes nothing: name at least one, such as total="sum(amount)"'),
-        (lambda rows, _: rows.over(by="k", rows=0, n="count(*)"), "rows=0: how many rows are aggregated"),
+        (lambda rows, _: rows.over(by="k", rows=0, n="count(*)"), "rows=0: expected a number of rows"),
         (lambda rows, _: rows.over(by="k", n="lag(v, 0)"), "n='lag(v, 0)': write lag(amount), or lag(amount, 3)"),
-        (lambda rows, _: rows.over(by="k", n="lag(v, 20000)"), "it may look back 10000 rows, each of which is kept"),
+        (lambda rows, _: rows.over(by="k", n="lag(v, 20000)"), "it may look back 10000 rows at most"),
         (lambda rows, _: rows.over(by="k", n="lag(v"), "n='lag(v' has a parenthesis or a quote that is not closed"),
-        (lambda rows, _: rows.over(by="k", n="count(distinct v)"), "n='count(distinct v)' cannot run along rows"),
+        (lambda rows, _: rows.over(by="k", n="count(distinct v)"), "n='count(distinct v)' cannot be a running value"),
         (lambda rows, _: rows.over(by="k", n="median(v)"), "n='median(v)': median cannot be kept; these can: "),
         (lambda rows, _: rows.over(by="k", k="count(*)"), "'k' is a key or one of tidegate's own names, and a result"),
         (
@@ -63,8 +63,8 @@ def looked_up(rows: Any, table: Any) -> Any:
         (lambda rows, _: rows.window(count=3, by="k"), 'it computes nothing: name at least one, such as orders="count'),
         (lambda rows, _: rows.top_n(2, tumbling="1 moon", order_by="v"), "tumbling='1 moon' ('moon' is no unit"),
         (lambda rows, _: rows.top_n(0, tumbling="1 h", order_by="v"), "n is 0: expected a number of rows per key"),
-        (lambda rows, _: rows.top_n(2, tumbling="1 h", by="_k", order_by="v"), "by names '_k', which is tidegate's"),
-        (lambda rows, _: rows.every(0), "it is every 0: say after how many checkpoints, such as every(5)"),
+        (lambda rows, _: rows.top_n(2, tumbling="1 h", by="_k", order_by="v"), "by names '_k', which tidegate reserves"),
+        (lambda rows, _: rows.every(0), "it is every 0: expected a number of checkpoints, such as every(5)"),
         (
             lambda rows, _: rows.window(tumbling="1 h", time="processing", late="side", n="count(*)"),
             'time="processing": nothing is late; leave out event_time, late and allowed_lateness',
@@ -81,13 +81,13 @@ def looked_up(rows: Any, table: Any) -> Any:
             lambda rows, _: rows.window(count=3, by="k", n="count(*)").window(
                 tumbling="1 h", event_time="window_start", s="sum(n)"
             ),
-            "event_time='window_start' is older than a window's end by as long as 3 rows take",
+            "event_time='window_start' may be older than a window's end by any time, as long as 3 rows take",
         ),
         (
             lambda rows, _: rows.window(tumbling="1 h", time="processing", at="max(at)").window(
                 tumbling="1 h", event_time="at", n="count(*)"
             ),
-            "event_time='at' is older, by event time, than what comes with it",
+            "event_time='at' may be older than other rows of its checkpoint",
         ),
         (
             lambda rows, other: rows.process(
@@ -99,55 +99,55 @@ def looked_up(rows: Any, table: Any) -> Any:
             lambda rows, other: rows.process(
                 by="k", state="n long", output="n long", other=other, order_by="at"
             )(nothing),
-            "order_by: rows of two streams have no columns in common to be sorted by",
+            "order_by: rows of two streams have no common columns to sort by",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", outputs={"late": "n long"})(nothing),
-            "outputs: 'late' is where late rows go: name it otherwise",
+            "outputs: 'late' is the name of the output with late rows: choose another name",
         ),
         (
             lambda rows, _: rows.process(
                 by="k", state="n long", output="n long", maps={"n": MapState(by="v", state="m long")}
             )(nothing),
-            "maps['n']: state.n is something else already: rename it",
+            "maps['n']: state.n exists already: rename it",
         ),
         (
             lambda rows, _: rows.process(
                 by="k", state="n long", output="n long", maps={"m": MapState(by="k", state="m long")}
             )(nothing),
-            "maps['m']: by='k' is a key of the whole: each call has one such value",
+            "maps['m']: by='k' is a key of the operator: each call has one value of it",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", maps={"m": "v"})(nothing),
-            "maps['m'] is a str: say MapState(by=\"product\", state=\"n long\")",
+            "maps['m'] is a str: expected MapState(by=\"product\", state=\"n long\")",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"n": ListState("v long")})(
                 nothing
             ),
-            "lists['n']: state.n is something else already: rename it",
+            "lists['n']: state.n exists already: rename it",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": ListState("_v long")})(
                 nothing
             ),
-            "lists['l']: '_v' begins with '_', which is tidegate's",
+            "lists['l']: '_v' begins with '_', which tidegate reserves",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": ListState("k long")})(
                 nothing
             ),
-            "lists['l']: 'k' is a key, which is kept anyway",
+            "lists['l']: 'k' is a key, which is stored anyway",
         ),
         (
             lambda rows, _: rows.process(
                 by="_place", state="n long", output="n long", lists={"l": ListState("v long")}
             )(nothing),
-            "by names '_place', as its lists do",
+            "by names '_place', which its lists need",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": "v"})(nothing),
-            "lists['l'] is a str: say ListState(\"page string, at timestamp\")",
+            "lists['l'] is a str: expected ListState(\"page string, at timestamp\")",
         ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", state_ttl={"m": "1 day"})(nothing),

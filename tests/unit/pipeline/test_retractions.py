@@ -165,9 +165,9 @@ def test_check_and_the_graph_name_it_and_what_it_keeps() -> None:
     assert "state.made-materializer-k.held" in graph.tables
     (note,) = [line for line in growing(graph) if line.startswith("materializer")]
     assert note == (
-        "materializer 'made-materializer-k': sink 'made' goes by k, and rows of 'few' are told apart by nothing: so "
-        "all rows that hold are kept, and one of each key is shown; with keys that contain those of the stream nothing "
-        "would be"
+        "materializer 'made-materializer-k': sink 'made' has the keys k, but the key of 'few' is unknown: so all "
+        "current rows are kept as state, and one row of each key is written; with keys that contain those of the "
+        "stream, no state would be kept"
     )
 
 
@@ -176,8 +176,8 @@ def test_what_forgets_rows_cannot_be_in_front_of_one() -> None:
         return latest(rows, state_ttl="1 day").select("k", name="few")
 
     told = one_problem(declared(build, "k"))
-    assert "sink 'made' goes by k, which do not tell the rows of 'few' apart" in told
-    assert "newest-rows forgets rows (state_ttl)" in told
+    assert "sink 'made' has the keys k, which are not unique among the rows of 'few'" in told
+    assert "rows of newest-rows expire (state_ttl) without retractions" in told
     assert stands_in_front(declared(lambda rows, _: latest(rows, state_ttl="1 day"), "id").graph()) == NONE
 
 

@@ -373,7 +373,10 @@ def test_what_forgets_rows_that_it_gave_feeds_nothing_that_counts_them() -> None
             lambda rows, _: rows.latest(by="k", order_by="at desc"),
             "order_by has 'at desc': name columns, without a direction",
         ),
-        (lambda rows, _: rows.aggregate(by="date(at)", n="count(*)"), "by names 'date(at)', which is computed: compute a"),
+        (
+            lambda rows, _: rows.aggregate(by="date(at)", n="count(*)"),
+            "by names 'date(at)', which is computed: compute a",
+        ),
         (lambda rows, _: rows.top_n(1, by=["k", "v + 1"], order_by="at"), "by names 'v + 1', which is computed"),
         (
             lambda rows, _: rows.deduplicate(by="k", within="0 s"),

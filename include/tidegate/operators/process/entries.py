@@ -1,4 +1,4 @@
-"""What maps and lists of `process` have alike: entries with fields that expire, under a name of their own."""
+"""The parts that maps and lists of `process` share: named collections of entries with fields, which may expire."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ class KeyedEntries:
 
 
 def name_problems(subject: str, name: object, taken: Collection[str], example: str) -> list[str]:
-    """Return what is wrong with a name under which functions find entries. taken: the names that their state has."""
+    """Return what is wrong with the name of a map or list. taken: the names that the state has already."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
-        return [f"{subject}: name it with small letters, digits and _, to say state.{example}"]
-    return [f"{subject}: state.{name} is something else already: rename it"] if name in taken else []
+        return [f"{subject}: name it with small letters, digits and _, as in state.{example}"]
+    if name in taken:
+        return [f"{subject}: state.{name} exists already: rename it"]
+    return []
 
 
 def field_problems(subject: str, declared: KeyedEntries) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the fields of entries and their expiry; and the fields' names."""
+    """Return what is wrong with the fields of entries and their expiry, and the names of the fields."""
     problems = [f"{subject}: {problem}" for problem in declared.expiry.problems()]
     try:
         return problems, [field.name for field in declared.fields]

@@ -1,12 +1,11 @@
-"""A list for each key of `process`, of any size: what is appended is written, and what was appended is read as it is
-iterated over.
+"""A list of any size for each key of `process`. Only appended entries are written, and entries are read on iteration.
 
     state of the entries   keys: the operator's, and the entry's place: 0, 1, 2 …
     state of the ends      the places of the first entry, and of the next one
 
-Entries are rows of a keyed state of their own. A call gets the two ends only. When its function iterates, the worker
-itself reads the state's files, a row group at a time (`stored_list.py`). Where workers cannot, a list comes whole with
-its key, as a field of `state` does.
+Entries are rows of a separate keyed state. A call only gets the two ends. When the function iterates, the worker reads
+the state's files, a row group at a time (`stored_list.py`). If workers cannot read the files, the whole list is passed
+with its key, as a field of `state` is.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ __all__ = [
 
 ENDS = (Field(FIRST, "bigint"), Field(NEXT, "bigint"))
 GROUP_OF_KEY = "_key_group"
-"""The column with a key's group, by which a worker knows the files that may hold its entries."""
+"""The column with a key's group, by which a worker finds the files that may hold its entries."""
 
 
 @dataclass(frozen=True)
 class ListState(KeyedEntries):
     """Entries with the fields of `state`, a schema in DDL, in the order in which they were appended.
 
-    state_ttl, ttl_time: when an entry is forgotten after it was appended, as for `aggregate`.
+    state_ttl, ttl_time: when an entry expires after it was appended, as for `aggregate`.
     """
 
     state: str
@@ -64,26 +63,33 @@ def list_parts(name: str) -> tuple[str, str]:
 
 
 def list_problems(lists: Mapping[str, object], by: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return what is wrong with declared lists. by: the operator's key. taken: the names that its state has already."""
-    own = [name for name in by if lists and name in (PLACE, FIRST, NEXT, GROUP_OF_KEY)]
-    problems = [f"by names {name!r}, as its lists do: rename it in a stage before" for name in own]
+    """Return what is wrong with declared lists. by: the operator's key. taken: the names that the state has already."""
+    problems = []
+    if lists:
+        for name in by:
+            if name in (PLACE, FIRST, NEXT, GROUP_OF_KEY):
+                problems.append(f"by names {name!r}, which its lists need: rename it in an upstream stage")
     for name, declared in lists.items():
         subject = f"lists[{name!r}]"
         problems += name_problems(subject, name, taken, "visits")
         if not isinstance(declared, ListState):
-            problems.append(f'{subject} is a {type(declared).__name__}: say ListState("page string, at timestamp")')
+            expected = 'ListState("page string, at timestamp")'
+            problems.append(f"{subject} is a {type(declared).__name__}: expected {expected}")
             continue
-        wrong, names = field_problems(subject, declared)
-        problems += wrong
-        problems += [f"{subject}: {each!r} begins with '_', which is tidegate's" for each in names if each[0] == "_"]
-        problems += [f"{subject}: {each!r} is a key, which is kept anyway" for each in names if each in by]
+        problems_of_fields, names = field_problems(subject, declared)
+        problems += problems_of_fields
+        for field in names:
+            if field[0] == "_":
+                problems.append(f"{subject}: {field!r} begins with '_', which tidegate reserves")
+            if field in by:
+                problems.append(f"{subject}: {field!r} is a key, which is stored anyway")
     return problems
 
 
 def entry_files(state: KeyedState, by: Sequence[str], limit: int | None) -> EntryFiles | None:
-    """Return where workers find entries, to read them as they are needed. None: they cannot.
+    """Return the files with entries for workers to read, or None if they cannot.
 
-    limit: what was appended then or before has expired.
+    limit: entries that were appended at this time or before have expired.
     """
     base = state.base
     if base is None or not state.is_kept or list(base.grouped_by) != list(by):
@@ -101,16 +107,17 @@ def entry_files(state: KeyedState, by: Sequence[str], limit: int | None) -> Entr
 def entry_changes(
     results: DataFrame, keys: Sequence[str], declared: ListState, column: str, ends: str, kinds: tuple[int, int]
 ) -> DataFrame:
-    """Return the entries that were appended, and those of lists that were cleared, for the state.
+    """Return the changes of the state: appended entries, and deleted ones of lists that were cleared.
 
-    column, ends: the columns of records with an entry, and with the places of entries that are cleared.
-    kinds: of records with an entry, and of those with places.
+    column, ends: the columns of records with an entry, and of records with the places of cleared entries.
+    kinds: the kinds of these records.
     """
+    appended_kind, cleared_kind = kinds
     fields = [f"{column}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
-    appended = results.where(f"_kind = {kinds[0]}").selectExpr(
+    appended = results.where(f"_kind = {appended_kind}").selectExpr(
         *keys, f"{column}.{PLACE} AS {PLACE}", *fields, "_deleted"
     )
-    none = [f"CAST(NULL AS {field.type}) AS {quoted(field.name)}" for field in declared.fields]
+    nulls = [f"CAST(NULL AS {field.type}) AS {quoted(field.name)}" for field in declared.fields]
     places = f"explode(sequence({ends}.{FIRST}, {ends}.{NEXT} - 1)) AS {PLACE}"
-    cleared = results.where(f"_kind = {kinds[1]}").selectExpr(*keys, places, *none, "true AS _deleted")
+    cleared = results.where(f"_kind = {cleared_kind}").selectExpr(*keys, places, *nulls, "true AS _deleted")
     return appended.unionByName(cleared)

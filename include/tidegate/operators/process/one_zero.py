@@ -1,6 +1,6 @@
-"""One zero: in keys -0.0 becomes 0.0, as Spark's own groups and joins have it.
+"""Replaces -0.0 by 0.0 in keys, as Spark does in groups and joins.
 
-Spark's `cogroup` does without, and fails for a key that is 0.0 on one side and -0.0 on the other.
+Spark's `cogroup` does not, and fails for a key that is 0.0 on one side and -0.0 on the other.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ __all__ = ["with_one_zero"]
 
 
 def with_one_zero(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the frame with these columns free of -0.0, at any depth. A frame that cannot have one is returned as it
-    is."""
+    """Replace -0.0 in these columns at any depth. Without columns that may have it, the frame itself is returned."""
     from pyspark.sql import functions as F
 
-    changed = {
-        name: F.expr(_expression(quoted(name), frame.schema[name].dataType, itertools.count()))
-        for name in names
-        if _has_reals(frame.schema[name].dataType)
-    }
+    changed = {}
+    for name in names:
+        kind = frame.schema[name].dataType
+        if _has_reals(kind):
+            changed[name] = F.expr(_expression(quoted(name), kind, itertools.count()))
     return frame.withColumns(changed) if changed else frame
 
 
@@ -41,18 +40,18 @@ def _has_reals(kind: Any) -> bool:
 
 
 def _expression(value: str, kind: Any, numbers: Any) -> str:
-    """Return SQL for a value of this type. numbers: so that each variable has a name of its own."""
+    """Return SQL for a value of this type. numbers: for unique names of variables."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType) and _has_reals(kind):
         element = f"e{next(numbers)}"
         return f"transform({value}, {element} -> {_expression(element, kind.elementType, numbers)})"
     if isinstance(kind, T.StructType) and _has_reals(kind):
-        fields = ", ".join(
-            f"{quoted_text(field.name)}, {_expression(field_of(value, field.name), field.dataType, numbers)}"
-            for field in kind.fields
-        )
-        return f"if({value} IS NULL, NULL, named_struct({fields}))"
+        fields = []
+        for field in kind.fields:
+            inner = _expression(field_of(value, field.name), field.dataType, numbers)
+            fields.append(f"{quoted_text(field.name)}, {inner}")
+        return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
     if isinstance(kind, T.FloatType | T.DoubleType):
         return f"if({value} = 0, CAST(0 AS {kind.simpleString()}), {value})"
     return value

@@ -1,15 +1,16 @@
-"""Any other computation per key: a Python function over the key's new rows, what it remembers, and its timers.
+"""Calls a Python function per key, with the key's new rows, its state, and its timers.
 
     batch ──keys──┐
-    timers ─due───┴▶ wanted keys ──▶ their state and timers ─┐
-    batch ──────────────────────────────────────────────────┴▶ the function, once per key ──▶ staged, then read for
-                                                                                     rows · changed state · timers
+    timers ─due───┴▶ keys to call ──▶ their state and timers ─┐
+    batch ───────────────────────────────────────────────────┴▶ the function, once per key ──▶ staged, then read for
+                                                                                      rows · changed state · timers
 
-What the function gives is staged once and read back for all three, so that they belong together even if the function
-gives something else each time. Runs in Spark's Python workers through Arrow; only a lookup table comes to the driver.
+The function's results are staged once and read back for all three, so that they are consistent even if the function is
+not deterministic. It runs in Spark's Python workers through Arrow. Only a lookup table is collected to the driver.
 
-Rows come as soon as they are there, and then the timers that the watermark has passed. `in_order`: rows wait until the
-watermark has passed them, too, and everything comes in order of event time: so nothing depends on how input was cut.
+A call gets all new rows of its key, and then the timers that the watermark has passed fire. `in_order`: rows also wait
+until the watermark has passed them, and rows and timers are processed in order of event time, so that the result does
+not depend on how the input was cut.
 """
 
 from __future__ import annotations
@@ -87,7 +88,6 @@ if TYPE_CHECKING:
 
     from tidegate.operators.context import OperatorContext
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.record import Ttl
 
 __all__ = ["Process"]
 
@@ -100,7 +100,7 @@ METHODS = ("clear", "as_dict")
 MOMENT = "_moment"
 """The column with a row's time in a frame with the rows of two streams."""
 PREFIXES = ("_first_", "_second_")
-"""What such a frame puts before the names of each stream's columns: they are kept as columns, so that some may come."""
+"""The prefixes of each stream's columns in such a frame."""
 LATE_OTHER = "late-other"
 """The output with late rows of the second stream."""
 LATE_OUTPUTS: Final = (LATE_OUTPUT, LATE_OTHER)
@@ -111,14 +111,14 @@ NO_FIELDS: Final[Mapping[str, Expiry]] = MappingProxyType({})
 
 
 def _expiry_of(declared: MapState | ListState) -> Expiry:
-    """Return when entries expire. What was declared may be neither: `problems` says so."""
+    """Return when entries expire. A declaration of another type never expires; `problems` reports it."""
     return declared.expiry if isinstance(declared, MapState | ListState) else NEVER
 
 
 class Process(Operator):
-    """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due.
+    """Calls `function(key, rows, state, timers)` for each key that has new rows or a due timer.
 
-    With two streams it is `function(key, rows, others, state, timers)`, and a lookup table comes last.
+    With two streams it calls `function(key, rows, others, state, timers)`. A lookup table is the last argument.
     """
 
     kind: ClassVar[str] = "process"
@@ -141,9 +141,9 @@ class Process(Operator):
         lists: Mapping[str, ListState] = NO_LISTS,
         fields: Mapping[str, Expiry] = NO_FIELDS,
     ) -> None:
-        """outputs: more streams of its rows, by name. inputs: 2 if it takes a second stream, keyed by the same columns.
-        looks_up: whether the last stream that it takes is a lookup table (`broadcast`). maps, lists: by their names.
-        fields: when fields of the state expire that do so each on its own."""
+        """outputs: the schemas of side outputs. inputs: 2 with a second stream that has the same keys. looks_up:
+        whether the last stream is a lookup table (`broadcast`). fields: the fields of the state that expire separately.
+        """
         self.by = listed(by)
         self.function = function
         self.output = output
@@ -163,7 +163,7 @@ class Process(Operator):
     def spec(self) -> OperatorSpec:
         calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
         return OperatorSpec(
-            # Timers go by the watermark, whether or not rows have a time.
+            # Timers need the watermark, even if rows have no time.
             event_time=EventTime(inputs=self._timed_inputs(), in_order=self.in_order),
             inputs=Inputs(lookup_table=self.looks_up),
             output=OutputSpec(
@@ -179,18 +179,22 @@ class Process(Operator):
         )
 
     def _expiries(self) -> dict[str, Expiry]:
-        """Its states, each with when its rows expire."""
-        expiries = {"": self.expiry, TIMERS: NEVER} | ({WAITING: NEVER} if self.in_order else {})
-        expiries |= {_field_part(name): expiry for name, expiry in self.fields.items()}
-        expiries |= {map_part(name): _expiry_of(declared) for name, declared in self.maps.items()}
-        return expiries | {part: _expiry_of(of) for name, of in self.lists.items() for part in list_parts(name)}
+        """The states, with the expiry of each."""
+        expiries = {"": self.expiry, TIMERS: NEVER}
+        if self.in_order:
+            expiries[WAITING] = NEVER
+        for name, expiry in self.fields.items():
+            expiries[_field_part(name)] = expiry
+        for name, declared_map in self.maps.items():
+            expiries[map_part(name)] = _expiry_of(declared_map)
+        for name, declared_list in self.lists.items():
+            for part in list_parts(name):
+                expiries[part] = _expiry_of(declared_list)
+        return expiries
 
     @property
     def _late_outputs(self) -> Sequence[str]:
         return LATE_OUTPUTS[: self.inputs] if self.in_order else ()
-
-    def _ttl(self, state: str, context: OperatorContext) -> Ttl | None:
-        return self._expiries()[state].ttl(context)
 
     def _timed_inputs(self) -> list[TimedInput]:
         if not self.in_order or self._time_problems():
@@ -200,18 +204,25 @@ class Process(Operator):
         return [TimedInput(column, late_output=late, whose=side) for column, late, side in sides]
 
     def _unbounded_state(self) -> str | None:
-        kept = [f"the state of each {joined(self.by)}"] if self._stores_fields else []
-        kept += [f"the entries of {joined(self._lasting_entries)}"] if self._lasting_entries else []
-        return f"{' and '.join(kept)} that its function does not clear" if kept else None
+        unbounded = []
+        if self._stores_fields:
+            unbounded.append(f"the state of each {joined(self.by)}")
+        if self._lasting_entries:
+            unbounded.append(f"the entries of {joined(self._lasting_entries)}")
+        return f"{' and '.join(unbounded)} that its function does not clear" if unbounded else None
 
     def _remedy(self) -> str:
-        ways = [Growth().remedy] if self._stores_fields else []
+        declarations = []
         if self._stores_fields and self.fields:
-            others = [name for name in self._state_names() if name not in self.fields]
-            named = ", ".join(f'"{name}": "30 days"' for name in others)
-            ways = [f"state_ttl={{…, {named}}} (under a new uid if it has state already)"]
-        kinds = {name: "MapState" if name in self.maps else "ListState" for name in self._lasting_entries}
-        return " and ".join([*ways, *(f'{name}={kind}(…, state_ttl="30 days")' for name, kind in kinds.items())])
+            lasting = [name for name in self._state_names() if name not in self.fields]
+            expiries = ", ".join(f'"{name}": "30 days"' for name in lasting)
+            declarations.append(f"state_ttl={{…, {expiries}}} (under a new uid if it has state already)")
+        elif self._stores_fields:
+            declarations.append(Growth().remedy)
+        for name in self._lasting_entries:
+            kind = "MapState" if name in self.maps else "ListState"
+            declarations.append(f'{name}={kind}(…, state_ttl="30 days")')
+        return " and ".join(declarations)
 
     @property
     def _stores_fields(self) -> bool:
@@ -224,30 +235,32 @@ class Process(Operator):
         return maps + [name for name, declared in self.lists.items() if _expiry_of(declared).is_never]
 
     def describe(self) -> Json:
-        meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
-        waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
-        more: Json = {"outputs": self.sides} if self.sides else {}
+        described: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
+        if self.in_order:
+            described |= {"in_order": True, "event_time": self.event_time}
+        if self.sides:
+            described["outputs"] = self.sides
         if self.maps:
-            more["maps"] = {name: declared.describe() for name, declared in self.maps.items()}
+            described["maps"] = {name: declared.describe() for name, declared in self.maps.items()}
         if self.lists:
-            more["lists"] = {name: declared.describe() for name, declared in self.lists.items()}
+            described["lists"] = {name: declared.describe() for name, declared in self.lists.items()}
         if self.fields:
-            more["fields"] = {name: expiry.describe() for name, expiry in self.fields.items()}
+            described["fields"] = {name: expiry.describe() for name, expiry in self.fields.items()}
         if self.inputs > 1 or self.looks_up:
-            more |= {"inputs": self.inputs, "looks_up": self.looks_up, "times": list(self.times)}
-        return meaning | waits | more | self.expiry.describe()
+            described |= {"inputs": self.inputs, "looks_up": self.looks_up, "times": list(self.times)}
+        return described | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "in order of event time": self.in_order}
-        meaning |= {f"map {name}": f"by {declared.by}" for name, declared in self.maps.items()}
-        meaning |= {
-            f"field {name}": "kept on its own" if name in self.fields else "kept with its key"
-            for name in self._state_names()
-        }
-        if not self.in_order:
-            return meaning
-        of_two = {"in order of event time": "of two streams"} if self.inputs > 1 else {}
-        return meaning | of_two | {"event_time": list(self.times[: self.inputs])}
+        for name, declared in self.maps.items():
+            meaning[f"map {name}"] = f"by {declared.by}"
+        for name in self._state_names():
+            meaning[f"field {name}"] = "kept on its own" if name in self.fields else "kept with its key"
+        if self.in_order:
+            if self.inputs > 1:
+                meaning["in order of event time"] = "of two streams"
+            meaning["event_time"] = list(self.times[: self.inputs])
+        return meaning
 
     def _time_problems(self) -> list[str]:
         expected = "one column, or one for each stream" if self.inputs > 1 else "one column"
@@ -261,54 +274,55 @@ class Process(Operator):
         problems = key_problems(self.by)
         if not callable(self.function):
             problems.append(f"what it calls is a {type(self.function).__name__}, not a function")
-        problems += [
-            f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
-        ]
+        for name in self.by:
+            if name in TAKEN:
+                problems.append(f"by names {name!r}, which its timers need: rename it in an upstream stage")
         problems += self.expiry.problems() + self._time_problems()
         names = [*self._state_names(), *METHODS, *self.by]
         problems += map_problems(self.maps, self.by, names) + list_problems(self.lists, self.by, [*names, *self.maps])
-        problems += [
-            f"state_ttl names {name!r}: expected one of the state's fields, {', '.join(self._state_names())}"
-            for name in self.fields
-            if name not in self._state_names()
-        ]
-        problems += [f"{name}: {problem}" for name, expiry in self.fields.items() for problem in expiry.problems()]
+        for name, expiry in self.fields.items():
+            if name not in self._state_names():
+                fields = ", ".join(self._state_names())
+                problems.append(f"state_ttl names {name!r}: expected one of the state's fields, {fields}")
+            problems += [f"{name}: {problem}" for problem in expiry.problems()]
         if self.inputs > 1:
-            problems += self._problems_of_two()
-        taken = [name for name in self.sides if name in (LATE_OUTPUT, LATE_OTHER)]
-        problems += [f"outputs: {name!r} is where late rows go: name it otherwise" for name in taken]
+            problems += self._problems_of_two_streams()
+        for name in self.sides:
+            if name in (LATE_OUTPUT, LATE_OTHER):
+                problems.append(f"outputs: {name!r} is the name of the output with late rows: choose another name")
+        return problems + self._schema_problems()
+
+    def _schema_problems(self) -> list[str]:
+        """Return what is wrong with the schemas of the state and of all outputs."""
+        problems = []
         sides = [(f"outputs[{name!r}]", ddl) for name, ddl in self.sides.items()]
         for parameter, ddl in (("output", self.output), ("state", self.state), *sides):
             try:
-                columns = parse_ddl(ddl)
+                names = [column.name for column in parse_ddl(ddl)]
             except DdlError as error:
                 problems.append(f"{parameter}={ddl!r}: {error}")
                 continue
-            names = [column.name for column in columns]
-            problems += [
-                f"{parameter}: {name!r} begins with '_', which is tidegate's" for name in names if name[0] == "_"
-            ]
-            if parameter == "state":
-                problems += [
-                    f"state: {name!r} is what state.{name}() is: rename it" for name in names if name in METHODS
-                ]
-                problems += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
+            for name in names:
+                if name[0] == "_":
+                    problems.append(f"{parameter}: {name!r} begins with '_', which tidegate reserves")
+                if parameter == "state" and name in METHODS:
+                    problems.append(f"state: {name!r} is the name of the method state.{name}(): rename it")
+                if parameter == "state" and name in self.by:
+                    problems.append(f"state: {name!r} is a key, which is stored anyway")
         return problems
 
     def _state_names(self) -> list[str]:
         return names_in(self.state) or []
 
-    def _problems_of_two(self) -> list[str]:
-        own = (STREAM, MOMENT, *PREFIXES)
-        problems = [
-            f"by names {name!r}, which begins as names of tidegate's own do: rename it in a stage before"
-            for name in self.by
-            if isinstance(name, str) and name.casefold().startswith(own)
-        ]
+    def _problems_of_two_streams(self) -> list[str]:
+        problems = []
+        for name in self.by:
+            if isinstance(name, str) and name.casefold().startswith((STREAM, MOMENT, *PREFIXES)):
+                problems.append(f"by names {name!r}, which tidegate reserves: rename it in an upstream stage")
         if self.order_by:
             problems.append(
-                "order_by: rows of two streams have no columns in common to be sorted by; leave it out, and they are "
-                "sorted by event time"
+                "order_by: rows of two streams have no common columns to sort by; leave it out, and they are sorted by "
+                "event time"
             )
         return problems
 
@@ -317,37 +331,37 @@ class Process(Operator):
 
         table = _in_one_order(inputs[-1]).toArrow() if self.looks_up else None
         rows = inputs[0] if self.inputs == 1 else self._union_inputs(inputs[0], inputs[1], context)
-        self._refuse_unfit(rows, context)
-        late = {}
+        self._refuse_invalid_input(rows, context)
+        late_outputs = {}
         if self.in_order:
             time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
-            ready, late[LATE_OUTPUT] = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
-            if self.inputs > 1:
-                late = {
-                    output: late[LATE_OUTPUT]
-                    .where(f"{STREAM} = {place}")
-                    .select(*self._added_columns(place, inputs[place]))
-                    for place, output in enumerate(self._late_outputs)
-                }
+            ready, late = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
+            if self.inputs == 1:
+                late_outputs[LATE_OUTPUT] = late
+            else:
+                for place, output in enumerate(self._late_outputs):
+                    columns = self._original_columns(place, inputs[place])
+                    late_outputs[output] = late.where(f"{STREAM} = {place}").select(*columns)
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.persist(ready)
         if context.is_bootstrap:
             context = _up_to_newest(rows, context)
-        streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
-        work = self._work(streams_of, table, context)
-        keys, called = self._keys_to_call(rows, context)
-        called = self._with_lists(self._with_entries(called, rows, context), keys, context)
-        results = context.stage(self._call_function(rows, called, work, context))
-        self._put(results, context)
+        stream_columns = []
+        if self.inputs > 1:
+            stream_columns = [self._union_names(place, inputs[place]) for place in range(self.inputs)]
+        kernel = self._kernel(stream_columns, table, context)
+        keys, with_state = self._keys_to_call(rows, context)
+        with_state = self._with_lists(self._with_entries(with_state, rows, context), keys, context)
+        results = context.stage(self._call_function(rows, with_state, kernel, context))
+        self._write_states(results, context)
         streams = {"": _emitted_rows(results, "_out", 0, self.output)}
         for number, (name, ddl) in enumerate(self.sides.items()):
             streams[name] = _emitted_rows(results, f"_out{number}", SIDE + number, ddl)
-        return {**streams, **late}
+        return {**streams, **late_outputs}
 
     def _union_inputs(self, left: DataFrame, right: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return the rows of two streams in one frame: keys, and each stream's other columns under names of their
-        own."""
+        """Return the rows of two streams in one frame: keys, and each stream's other columns with a prefix."""
         from pyspark.sql import functions as F
 
         frames = []
@@ -355,22 +369,24 @@ class Process(Operator):
             need_keys(frame, self.by, "by", context)
             refuse_reserved_columns(frame, context)
             columns = [F.lit(place).alias(STREAM), self._moment(place, frame, context).alias(MOMENT)]
-            names = self._columns_of(place, frame)
-            frames.append(frame.select(*columns, *(F.col(quoted(name)).alias(own) for name, own in names.items())))
-        kinds = [{name: frame.schema[name].dataType.simpleString() for name in self.by} for frame in frames]
-        if kinds[0] != kinds[1]:
-            unlike = [name for name in self.by if kinds[0][name] != kinds[1][name]]
+            columns += [F.col(quoted(name)).alias(alias) for name, alias in self._union_names(place, frame).items()]
+            frames.append(frame.select(*columns))
+        differences = []
+        for name in self.by:
+            first_type, second_type = (frame.schema[name].dataType.simpleString() for frame in frames)
+            if first_type != second_type:
+                differences.append(f"{name!r} is {first_type} in the first, {second_type} in the second")
+        if differences:
             raise Invalid(
-                f"operator {context.uid!r}: keys of its two streams differ in type: "
-                + ", ".join(f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in unlike),
-                expected="the same types on both sides",
-                help="cast them in a stage before",
+                f"operator {context.uid!r}: keys of its two streams differ in type: {', '.join(differences)}",
+                expected="the same types in both streams",
+                help="cast them in an upstream stage",
                 reason="BAD_KEY",
             )
         return frames[0].unionByName(frames[1], allowMissingColumns=True)
 
     def _moment(self, place: int, frame: DataFrame, context: OperatorContext) -> Column:
-        """Return the event time of a stream's rows. Null: it has none, which only matters in order of it."""
+        """Return the event time of a stream's rows. It may only be null if rows need not be in order."""
         from pyspark.sql import functions as F
 
         time = self.times[place] or context.event_times[place]
@@ -380,20 +396,21 @@ class Process(Operator):
             return F.lit(None).cast("timestamp")
         return F.timestamp_micros(time_micros(frame, time, f"operator {context.uid!r}"))
 
-    def _columns_of(self, place: int, frame: DataFrame) -> dict[str, str]:
+    def _union_names(self, place: int, frame: DataFrame) -> dict[str, str]:
         """Return a stream's columns, each with its name in the frame with the rows of both."""
         return {name: name if name in self.by else f"{PREFIXES[place]}{name}" for name in frame.columns}
 
-    def _added_columns(self, place: int, frame: DataFrame) -> list[Column]:
+    def _original_columns(self, place: int, frame: DataFrame) -> list[Column]:
+        """Return the columns of a stream, from the frame with the rows of both."""
         from pyspark.sql import functions as F
 
-        return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
+        return [F.col(quoted(alias)).alias(name) for name, alias in self._union_names(place, frame).items()]
 
     def _states(self, context: OperatorContext) -> KeyedState:
         return context.state(self.by)
 
-    def _put(self, results: DataFrame, context: OperatorContext) -> None:
-        """Store the function's changes in its states."""
+    def _write_states(self, results: DataFrame, context: OperatorContext) -> None:
+        """Write the function's changes to the states."""
         keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
         names = [column.name for column in parse_ddl(self.state)]
         values = {name: f"_state.{quoted(name)} AS {quoted(name)}" for name in names}
@@ -402,73 +419,80 @@ class Process(Operator):
         if with_key:
             states.write_changes(results.where("_kind = 1").selectExpr(*keys, *with_key, "_deleted"), deletes=True)
         for name, kind in self._separate_fields.items():
-            alone = results.where(f"_kind = {kind}").selectExpr(*keys, values[name], "_deleted")
-            self._field(name, context).write_changes(alone, deletes=True)
+            changes = results.where(f"_kind = {kind}").selectExpr(*keys, values[name], "_deleted")
+            self._field(name, context).write_changes(changes, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
         due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
-        timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
-        timers.write_changes(timed, deletes=True)
+        changes = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
+        timers.write_changes(changes, deletes=True)
         for number, (name, declared) in enumerate(self.maps.items()):
             entry = f"_map{number}"
-            named = f"{entry}.{ENTRY} AS {quoted(declared.by)}"
-            fields = [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
-            entries = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*keys, named, *fields, "_deleted")
-            self._map(name, context).write_changes(entries, deletes=True)
-        for number, (name, listed_as) in enumerate(self.lists.items()):
-            entries_of, ends = self._list(name, context)
-            kinds, column, places = self._list_kinds(number), f"_list{number}", f"_ends{number}"
-            entries_of.write_changes(entry_changes(results, keys, listed_as, column, places, kinds[:2]), deletes=True)
-            are = [f"{places}.{end.name} AS {end.name}" for end in ENDS]
-            ends.write_changes(results.where(f"_kind = {kinds[2]}").selectExpr(*keys, *are, "_deleted"), deletes=True)
+            columns = [*keys, f"{entry}.{ENTRY} AS {quoted(declared.by)}"]
+            columns += [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
+            changes = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*columns, "_deleted")
+            self._map(name, context).write_changes(changes, deletes=True)
+        for number, (name, declared_list) in enumerate(self.lists.items()):
+            entries, ends = self._list(name, context)
+            entry_kind, cleared_kind, ends_kind = self._list_kinds(number)
+            ends_column = f"_ends{number}"
+            kinds = entry_kind, cleared_kind
+            changes = entry_changes(results, keys, declared_list, f"_list{number}", ends_column, kinds)
+            entries.write_changes(changes, deletes=True)
+            columns = [*keys, *(f"{ends_column}.{end.name} AS {end.name}" for end in ENDS)]
+            changes = results.where(f"_kind = {ends_kind}").selectExpr(*columns, "_deleted")
+            ends.write_changes(changes, deletes=True)
 
     def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-        """Return every key that the function is called for; and the same with its state and timers."""
+        """Return the keys that the function is called for, and the keys with their state and timers."""
         from pyspark.sql import functions as F
 
         states, timers = self._states(context), context.state(self.by, TIMERS)
-        keys = [quoted(key) for key in self.by]
-        key_pairs = zip(keys, self.by, strict=True)
-        called_keys = rows.select(*keys)
-        if not context.timers_paused and (set_timers := timers.rows()) is not None:
-            called_keys = called_keys.unionByName(set_timers.where(_due(context)).select(*keys))
-        # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
-        called_keys = context.persist(
-            called_keys.distinct().select(*(F.col(key).alias(name) for key, name in key_pairs))
-        )
+        keys = rows.select(*map(quoted, self.by))
+        stored_timers = None if context.timers_paused else timers.rows()
+        if stored_timers is not None:
+            due_keys = stored_timers.where(_due(context)).select(*map(quoted, self.by))
+            keys = keys.unionByName(due_keys)
+        # Aliases create new columns, so that Spark can distinguish them from those of `rows` in a later join.
+        aliases = (F.col(quoted(name)).alias(name) for name in self.by)
+        keys = context.persist(keys.distinct().select(*aliases))
         declared = {column.name: column for column in parse_ddl(self.state)}
-        with_key = [column for name, column in declared.items() if name not in self.fields]
+        common_fields = [column for name, column in declared.items() if name not in self.fields]
         self._refuse_moved(states, context)
-        with_state = self._with_fields(called_keys, called_keys, states, with_key, context)
+        with_state = self._with_fields(keys, keys, states, common_fields, context)
         for name in self.fields:
-            with_state = self._with_fields(
-                with_state, called_keys, self._field(name, context), [declared[name]], context
-            )
-        found_timers = timers.lookup(called_keys)
-        if found_timers is not None:
-            found_timers = found_timers.withColumnRenamed("timers", "_timers")
-        return called_keys, self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
+            with_state = self._with_fields(with_state, keys, self._field(name, context), [declared[name]], context)
+        key_timers = timers.lookup(keys)
+        if key_timers is not None:
+            key_timers = key_timers.withColumnRenamed("timers", "_timers")
+        return keys, self._join_state(with_state, key_timers, {"_timers": TIMERS_TYPE})
 
     def _with_fields(
-        self, held: DataFrame, keys: DataFrame, state: KeyedState, fields: Sequence[Field], context: OperatorContext
+        self,
+        with_state: DataFrame,
+        keys: DataFrame,
+        state: KeyedState,
+        fields: Sequence[Field],
+        context: OperatorContext,
     ) -> DataFrame:
-        """Return each key's row with the fields that a state holds of it."""
+        """Add the fields of a state to each key's row."""
         if not fields:
-            return held
+            return with_state
         stored = state.lookup(keys)
         if stored is not None:
             like = empty_frame(context.spark, [*_fields_of(keys, self.by), *fields])
             stored = recalled(state, stored, like, context)
-        return self._join_state(held, stored, {column.name: column.type for column in fields})
+        return self._join_state(with_state, stored, {column.name: column.type for column in fields})
 
     def _refuse_moved(self, states: KeyedState, context: OperatorContext) -> None:
-        """Raise Invalid if a field that is to expire on its own has been kept with its key: it would begin anew."""
-        known = {field["name"] for field in states.base.columns["fields"]} if states.base is not None else set()
-        if moved := [name for name in self.fields if name in known]:
+        """Raise Invalid if a field that should now expire separately was stored with its key, as its values would be
+        lost."""
+        stored = {field["name"] for field in states.base.columns["fields"]} if states.base is not None else set()
+        if moved := [name for name in self.fields if name in stored]:
             raise Invalid(
                 f"operator {context.uid!r}: state_ttl names {', '.join(map(repr, moved))}, which was kept with its key "
                 "until now",
-                expected="fields that expire on their own from the beginning: they are kept apart",
-                help="name a new field and copy the value in the function, or give the operator a uid of its own",
+                expected="fields that have had an expiry of their own from the beginning",
+                help="declare a new field and copy the value in the function, or give the operator a new uid",
                 reason="STATE_CHANGED",
             )
 
@@ -482,13 +506,13 @@ class Process(Operator):
         return context.state([*self.by, PLACE], entries, grouped_by=self.by), context.state(self.by, ends)
 
     def _list_kinds(self, number: int) -> tuple[int, int, int]:
-        """The kinds of records with an entry of a list, with places that are cleared, and with its ends."""
+        """The kinds of records with an entry of a list, with its cleared places, and with its ends."""
         first = SIDE + len(self.sides) + len(self.maps) + 3 * number
         return first, first + 1, first + 2
 
     @property
     def _separate_fields(self) -> dict[str, int]:
-        """The fields that are kept on their own, each with the kind of its records."""
+        """The fields with separate states, each with the kind of its records."""
         first = SIDE + len(self.sides) + len(self.maps) + 3 * len(self.lists)
         return {name: first + number for number, name in enumerate(self.fields)}
 
@@ -502,12 +526,12 @@ class Process(Operator):
         return SIDE + len(self.sides) + number
 
     def _entry_columns(self, declared: MapState, rows: DataFrame) -> list[str]:
-        """Return the columns of rows, of one stream or of two, that name a map's entries."""
+        """Return the columns of the rows, of one stream or both, that name a map's entries."""
         names = [declared.by] if self.inputs == 1 else [f"{prefix}{declared.by}" for prefix in PREFIXES]
         return [name for name in names if name in rows.columns]
 
-    def _with_entries(self, called: DataFrame, rows: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return each key that the function is called for, with the entries of its maps that its rows name."""
+    def _with_entries(self, with_state: DataFrame, rows: DataFrame, context: OperatorContext) -> DataFrame:
+        """Add the entries of each key's maps that its rows name."""
         from pyspark.sql import functions as F
 
         for number, (name, declared) in enumerate(self.maps.items()):
@@ -523,11 +547,11 @@ class Process(Operator):
                 fields = [F.col(quoted(field.name)) for field in declared.fields]
                 entry = F.struct(F.col(quoted(declared.by)).alias(ENTRY), *fields)
                 grouped = entries.groupBy(*map(quoted, self.by)).agg(F.collect_list(entry).alias(f"_map{number}"))
-            called = self._join_state(called, grouped, {f"_map{number}": f"array<{struct}>"})
-        return called
+            with_state = self._join_state(with_state, grouped, {f"_map{number}": f"array<{struct}>"})
+        return with_state
 
-    def _with_lists(self, called: DataFrame, keys: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return the same with the ends of each list; with all its entries where workers cannot read them."""
+    def _with_lists(self, with_state: DataFrame, keys: DataFrame, context: OperatorContext) -> DataFrame:
+        """Add the ends of each key's lists, and all of their entries if workers cannot read them from files."""
         from pyspark.sql import functions as F
 
         key_fields = _fields_of(keys, self.by)
@@ -541,21 +565,20 @@ class Process(Operator):
                 stored = recalled(entries, stored, empty_frame(context.spark, [*key_fields, *entry]), context)
                 struct = F.struct(*(F.col(quoted(field.name)) for field in entry))
                 grouped = stored.groupBy(*map(quoted, self.by)).agg(F.collect_list(struct).alias(column))
-            called = self._join_state(called, grouped, {column: f"array<{_struct(entry)}>"})
-            places = ends.lookup(keys)
-            if places is not None:
+            with_state = self._join_state(with_state, grouped, {column: f"array<{_struct(entry)}>"})
+            stored_ends = ends.lookup(keys)
+            if stored_ends is not None:
                 struct = F.struct(*(F.col(end.name) for end in ENDS))
-                places = places.select(*map(quoted, self.by), struct.alias(f"_ends{number}"))
-            called = self._join_state(called, places, {f"_ends{number}": _struct(ENDS)})
+                stored_ends = stored_ends.select(*map(quoted, self.by), struct.alias(f"_ends{number}"))
+            with_state = self._join_state(with_state, stored_ends, {f"_ends{number}": _struct(ENDS)})
         if self.lists:
-            groups = self._list(next(iter(self.lists)), context)[0].groups
-            called = called.withColumn(GROUP_OF_KEY, F.expr(key_group(self.by, groups)))
-        return called
+            entries, _ = self._list(next(iter(self.lists)), context)
+            with_state = with_state.withColumn(GROUP_OF_KEY, F.expr(key_group(self.by, entries.groups)))
+        return with_state
 
     def _files_of(self, name: str, context: OperatorContext) -> EntryFiles | None:
         entries, _ = self._list(name, context)
-        ttl = self._ttl(list_parts(name)[0], context)
-        return entry_files(entries, self.by, ttl.limit if ttl is not None else None)
+        return entry_files(entries, self.by, entries.ttl.limit if entries.ttl is not None else None)
 
     def _join_state(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
         """Return each key with its stored fields, null if there are none."""
@@ -563,14 +586,15 @@ class Process(Operator):
 
         if stored is None:
             return keys.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in fields.items()))
-        aliases = {key: f"_key {place}" for place, key in enumerate(self.by)}
-        on = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
+        aliases = {key: f"_key {number}" for number, key in enumerate(self.by)}
+        is_match = " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in aliases.items())
         stored = stored.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()), *map(quoted, fields))
-        return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
+        return keys.join(stored, F.expr(is_match), "left").drop(*aliases.values())
 
     def _call_function(
-        self, rows: DataFrame, with_state: DataFrame, work: Callable[..., ProcessKernel], context: OperatorContext
+        self, rows: DataFrame, with_state: DataFrame, kernel: Callable[..., ProcessKernel], context: OperatorContext
     ) -> DataFrame:
+        """Return the records that the function's calls result in. kernel: the kernel, without its schemas."""
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         columns = [
             Field("_kind", "int"),
@@ -590,7 +614,7 @@ class Process(Operator):
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
         by_time = [name for name in rows.columns if name in (self.times[0] or context.event_times[0], MOMENT)]
-        call = work(
+        call = kernel(
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,
             stored_columns=with_state.columns,
@@ -599,22 +623,35 @@ class Process(Operator):
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
 
-        def called(rows: pa.Table, state_rows: pa.Table) -> pa.Table:
-            # Spark counts the arguments, that of a method's own object too.
-            made = call(rows, state_rows)
+        def call_for_key(rows: pa.Table, state_rows: pa.Table) -> pa.Table:
+            # A function, because Spark counts the arguments of a callable object with `self`.
+            records = call(rows, state_rows)
             spare_modules()
-            return made
+            return records
 
-        return grouped.applyInArrow(called, shape.schema)
+        return grouped.applyInArrow(call_for_key, shape.schema)
 
-    def _work(
+    def _kernel(
         self, streams: Sequence[Mapping[str, str]], table: pa.Table | None, context: OperatorContext
     ) -> Callable[..., ProcessKernel]:
-        """Return what is to be done per key, but for the forms of its rows and records.
+        """Return the kernel, without the schemas of its rows and records.
 
-        streams: if it takes two, the columns of each, with their names in the frame of both. table: the lookup table.
+        streams: with two streams, the columns of each, with their names in the frame of both. table: the lookup table.
         """
-        marks = context.watermarks
+        maps = {}
+        for number, (name, declared_map) in enumerate(self.maps.items()):
+            fields = [field.name for field in declared_map.fields]
+            maps[name] = MapFields(declared_map.by, fields, f"_map{number}", self._map_kind(number))
+        lists = {}
+        for number, (name, declared_list) in enumerate(self.lists.items()):
+            lists[name] = ListFields(
+                [field.name for field in declared_list.fields],
+                f"_list{number}",
+                f"_ends{number}",
+                self._list_kinds(number),
+                self._files_of(name, context),
+            )
+        watermarks = context.watermarks
         return partial(
             ProcessKernel,
             uid=context.uid,
@@ -622,72 +659,64 @@ class Process(Operator):
             keys=self.by,
             clock=context.clock,
             waits=context.timers_paused,
-            watermark=marks.now,
-            reached=marks.from_rows,
-            ends=marks.event_time_ends,
-            alone=marks.covers_all_input,
+            watermark=watermarks.now,
+            reached=watermarks.from_rows,
+            ends=watermarks.event_time_ends,
+            alone=watermarks.covers_all_input,
             sides={name: number for number, name in enumerate(self.sides)},
             streams=streams,
             table=table,
-            maps={
-                name: MapFields(declared.by, [field.name for field in declared.fields], f"_map{number}", kind)
-                for number, (name, declared) in enumerate(self.maps.items())
-                for kind in (self._map_kind(number),)
-            },
-            lists={
-                name: ListFields(
-                    [field.name for field in declared.fields],
-                    f"_list{number}",
-                    f"_ends{number}",
-                    self._list_kinds(number),
-                    self._files_of(name, context),
-                )
-                for number, (name, declared) in enumerate(self.lists.items())
-            },
+            maps=maps,
+            lists=lists,
             group=GROUP_OF_KEY,
             separate_fields=self._separate_fields,
         )
 
-    def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
+    def _refuse_invalid_input(self, rows: DataFrame, context: OperatorContext) -> None:
         need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
         refuse_reserved_columns(rows, context)
-        kinds = {name: rows.schema[name].dataType.simpleString() for name in self.order_by}
-        if unfit := [f"{name!r} is {kind}" for name, kind in kinds.items() if "<" in kind or kind == "variant"]:
+        problems = []
+        for name in self.order_by:
+            kind = rows.schema[name].dataType.simpleString()
+            if "<" in kind or kind == "variant":
+                problems.append(f"{name!r} is {kind}")
+        if problems:
             raise Invalid(
-                f"operator {context.uid!r}: order_by names what has no order: {', '.join(unfit)}",
+                f"operator {context.uid!r}: order_by names what has no order: {', '.join(problems)}",
                 expected="numbers, texts, times or truth values",
-                help="make a column of it in a stage before",
+                help="compute a column from it in an upstream stage",
                 reason="BAD_ORDER",
             )
 
 
 def _up_to_newest(rows: DataFrame, context: OperatorContext) -> OperatorContext:
-    """Return the context for history: its newest row brings the watermark, so that timers fire as they would have."""
+    """Return the context for a bootstrap, with the newest row's time as the watermark, so that timers fire."""
     newest = rows.selectExpr("max(_at)").first()
     if newest is None or newest[0] is None:
         return context
-    marks, passed = context.watermarks, at_micros(newest[0] + 1)
-    now = passed if marks.now is None else max(marks.now, passed)
-    return replace(context, watermarks=replace(marks, now=now, from_rows=now))
+    watermarks, now = context.watermarks, at_micros(newest[0] + 1)
+    if watermarks.now is not None:
+        now = max(watermarks.now, now)
+    return replace(context, watermarks=replace(watermarks, now=now, from_rows=now))
 
 
 def _in_one_order(table: DataFrame) -> DataFrame:
-    """Return a lookup table's rows in an order that every attempt finds: a function may take the first that fits."""
+    """Return a lookup table's rows in the same order in every attempt, because a function may take the first match."""
     return table.withColumn(ROW, row_id(table)).orderBy(ROW).drop(ROW)
 
 
 def _emitted_rows(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
-    """Return the rows that the function has given for one of its streams."""
-    fields = [f"{column}.{quoted(each.name)} AS {quoted(each.name)}" for each in parse_ddl(ddl)]
+    """Return the rows that the function has emitted into one of its streams."""
+    fields = [f"{column}.{quoted(field.name)} AS {quoted(field.name)}" for field in parse_ddl(ddl)]
     return results.where(f"_kind = {kind}").selectExpr(*fields)
 
 
 def _numbered(frame: DataFrame, by: Sequence[str]) -> GroupedData:
-    """Group rows by their keys under numbers as names: Spark stumbles over dots in names on the way to Python."""
-    places = [f"c{frame.columns.index(name)}" for name in by]
-    named = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
-    return with_one_zero(named, places).groupBy(*places)
+    """Number the columns, because Spark fails on dots in names on the way to Python, and group the rows by key."""
+    keys = [f"c{frame.columns.index(name)}" for name in by]
+    numbered = frame.toDF(*(f"c{index}" for index in range(len(frame.columns))))
+    return with_one_zero(numbered, keys).groupBy(*keys)
 
 
 def _fields_of(frame: DataFrame, names: Sequence[str]) -> list[Field]:
@@ -695,16 +724,18 @@ def _fields_of(frame: DataFrame, names: Sequence[str]) -> list[Field]:
 
 
 def _due(context: OperatorContext) -> Column:
-    """Return the condition that a key's timers are due."""
+    """Return the condition that one of a key's timers is due."""
     from pyspark.sql import functions as F
 
-    due = F.col("due_clock") <= F.lit(context.clock)
-    mark = context.watermarks.now
-    return due if mark is None else due | (F.col("due_event") <= F.lit(mark))
+    is_due = F.col("due_clock") <= F.lit(context.clock)
+    watermark = context.watermarks.now
+    if watermark is not None:
+        is_due |= F.col("due_event") <= F.lit(watermark)
+    return is_due
 
 
 def _field_part(name: str) -> str:
-    """Return the name of the state of a field that expires on its own."""
+    """Return the name of the state of a field that expires separately."""
     return f"field-{name}"
 
 

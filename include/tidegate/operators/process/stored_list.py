@@ -1,7 +1,7 @@
-"""A worker's part of lists that `process` keeps: entries are read from the state's files as they are iterated over.
+"""Lists of `process`: the worker's part, which reads entries from the state's files on iteration.
 
-Files hold the entries of a key in the order of their places, so several files are read side by side, and a reader
-holds no more than a row group of each, however long the list is. Of two rows with one place the newer one counts.
+Each file has the entries of a key in the order of their places. Files are read in parallel, with at most a row group of
+each in memory, whatever the length of the list. Of two rows with the same place, the newer one counts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["FIRST", "NEXT", "PLACE", "EntryFiles", "StoredList"]
 
 PLACE: Final = "_place"
-"""The place of an entry in its list: a key of its state."""
+"""The place of an entry in its list, a key of its state."""
 FIRST, NEXT = "_first", "_next"
-"""The ends of a list: the place of its first entry, and the one that the next will have."""
+"""The ends of a list: the place of its first entry, and that of the next one to append."""
 _MAX_ROWS = 1000
-"""So many entries are made Python objects at once."""
+"""The number of entries that are converted to Python objects at a time."""
 _MAX_GROUPS = 16
-"""Of so many row groups a worker keeps the keys: the next key's entries may be in the same."""
+"""The number of row groups whose keys stay cached. Neighbouring keys often share one."""
 
 Entry = dict[str, Any]
-_Found = tuple[int, int, bool, Entry]
-"""An entry's place, its checkpoint with a minus, whether it lives, and its columns."""
+_StoredEntry = tuple[int, int, bool, Entry]
+"""An entry's place, its negated checkpoint, whether it is live, and its columns."""
 
 
 @dataclass(frozen=True)
@@ -44,43 +44,42 @@ class EntryFiles:
     layout: StateLayout
     runs: Sequence[SortedFile]
     limit: int | None
-    """Entries that were written then or before have expired."""
+    """Entries that were written at this time or before have expired."""
     _keys: dict[tuple[str, int], pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def entries(self, key: pa.Table, group: int, names: Sequence[str]) -> Iterator[Entry]:
         """Yield the entries of a key, in order. key: one row. group: its key group. names: the fields."""
         import pyarrow as pa
 
-        sought = key.select(self.key_columns).cast(
-            pa.schema([self.layout.schema.field(name) for name in self.key_columns])
-        )
-        matcher = Matcher(sought, self.key_columns)
+        key_schema = pa.schema([self.layout.schema.field(name) for name in self.key_columns])
+        matcher = Matcher(key.select(self.key_columns).cast(key_schema), self.key_columns)
         runs = [run for run in self.runs if run.groups[0] <= group <= run.groups[1]]
-        streams = [self._in_run(run, matcher, names) for run in runs]
-        last = -1
-        for place, _, lives, entry in heapq.merge(*streams, key=_age):
-            if place != last and lives:
+        streams = [self._entries_in_run(run, matcher, names) for run in runs]
+        last_place = -1
+        for place, _, is_live, entry in heapq.merge(*streams, key=_by_place_and_age):
+            if place != last_place and is_live:
                 yield entry
-            last = place
+            last_place = place
 
-    def _in_run(self, run: SortedFile, matcher: Matcher, names: Sequence[str]) -> Iterator[_Found]:
+    def _entries_in_run(self, run: SortedFile, matcher: Matcher, names: Sequence[str]) -> Iterator[_StoredEntry]:
         import pyarrow as pa
 
-        known = [name for name in (PLACE, CHECKPOINT, DELETED, TOUCHED, *names) if name in self.layout.schema.names]
+        columns = [name for name in (PLACE, CHECKPOINT, DELETED, TOUCHED, *names) if name in self.layout.schema.names]
         with opened(run) as file:
-            columns = [file.metadata.schema.column(place).path for place in range(file.metadata.num_columns)]
-            first = columns.index(self.key_columns[0])
+            paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
+            first_key = paths.index(self.key_columns[0])
             for group in range(file.num_row_groups):
-                if not matcher.may_be_in(file.metadata.row_group(group), first):
+                if not matcher.may_be_in(file.metadata.row_group(group), first_key):
                     continue
                 keys = self._keys_in(run, file, group)
-                places = matcher.all_rows_in([keys[name].combine_chunks() for name in self.key_columns])
-                if not len(places):
+                positions = matcher.all_rows_in([keys[name].combine_chunks() for name in self.key_columns])
+                if not len(positions):
                     continue
-                rows = read(file, self.layout, known, group).take(pa.array(places))
-                for begin in range(0, rows.num_rows, _MAX_ROWS):
-                    for row in rows.slice(begin, _MAX_ROWS).to_pylist():
-                        yield row[PLACE], -row[CHECKPOINT], self._lives(row), {name: row.get(name) for name in names}
+                rows = read(file, self.layout, columns, group).take(pa.array(positions))
+                for start in range(0, rows.num_rows, _MAX_ROWS):
+                    for row in rows.slice(start, _MAX_ROWS).to_pylist():
+                        entry = {name: row.get(name) for name in names}
+                        yield row[PLACE], -row[CHECKPOINT], self._is_live(row), entry
 
     def _keys_in(self, run: SortedFile, file: Any, group: int) -> pa.Table:
         if (run.path, group) not in self._keys:
@@ -89,15 +88,15 @@ class EntryFiles:
             self._keys[run.path, group] = read(file, self.layout, self.key_columns, group)
         return self._keys[run.path, group]
 
-    def _lives(self, row: Mapping[str, Any]) -> bool:
+    def _is_live(self, row: Mapping[str, Any]) -> bool:
         if row[DELETED]:
             return False
         touched = row.get(TOUCHED)
         return self.limit is None or touched is None or touched > self.limit
 
 
-def _age(found: _Found) -> tuple[int, int]:
-    return found[:2]
+def _by_place_and_age(entry: _StoredEntry) -> tuple[int, int]:
+    return entry[:2]
 
 
 class StoredList:
@@ -106,27 +105,27 @@ class StoredList:
     def __init__(
         self, name: str, fields: Sequence[str], stored: Callable[[], Iterable[Entry]], first: int, following: int
     ) -> None:
-        """stored: gives the entries as of the base, in order. first, following: the ends."""
+        """stored: returns the entries at the base, in order. first, following: the ends."""
         self._name, self._fields, self._stored = name, list(fields), stored
         self._first, self._next = first, following
         self._cleared = False
         self._new: list[Entry] = []
 
     def append(self, entry: Entry) -> None:
-        """Add an entry behind all others."""
+        """Add an entry at the end."""
         if not isinstance(entry, dict):
             raise Invalid(
-                f"state.{self._name}.append got a {type(entry).__name__}", help=f"give it a dict of {self._named}"
+                f"state.{self._name}.append got a {type(entry).__name__}", help=f"pass a dict of {self._field_list}"
             )
         if unknown := sorted(set(entry).difference(self._fields)):
             raise Invalid(
-                f"state.{self._name}.append got {unknown}; entries have {self._named}",
+                f"state.{self._name}.append got {unknown}; entries have {self._field_list}",
                 help="correct the names in the function, or declare the fields, too",
             )
         self._new.append({name: copy.deepcopy(entry.get(name)) for name in self._fields})
 
     @property
-    def _named(self) -> str:
+    def _field_list(self) -> str:
         return ", ".join(self._fields)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -139,7 +138,7 @@ class StoredList:
         return next(iter(self), None) is not None
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         self._cleared = True
         self._new.clear()
 
@@ -148,11 +147,11 @@ class StoredList:
         yield from enumerate(self._new, self._next)
 
     def _removed(self) -> tuple[int, int] | None:
-        """Return the places of stored entries that are cleared. None: there are none."""
+        """Return the range of places of stored entries that were cleared, or None."""
         return (self._first, self._next) if self._cleared and self._next > self._first else None
 
     def _ends(self) -> tuple[int, int] | None:
-        """Return the ends as they are now. None: they have not changed."""
+        """Return the new ends, or None if they have not changed."""
         if not self._new and self._removed() is None:
             return None
         return (self._next if self._cleared else self._first), self._next + len(self._new)

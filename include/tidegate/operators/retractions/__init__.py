@@ -1,1 +1,1 @@
-"""What stands in front of sinks that go by keys: rows that are taken back, and rows that were removed."""
+"""Operators that the graph puts in front of keyed sinks, for retractions and deletions, and keys of changelogs."""

@@ -1,17 +1,16 @@
-"""In front of a sink that removes rows and orders them: by which order the row of a key was removed.
+"""Remembers deletions in front of a sink that deletes rows and orders them, so that outdated rows do not reach it.
 
-A removed row leaves no trace in a table, so the table cannot tell that a row which comes late is older than its
-removal. Therefore the greatest order of each key's removals is kept until a row of the key comes that is not older:
-from then on the table itself has an order to compare with. Rows that are older than that do not reach the sink.
+A deleted row leaves no trace in a table, so the table does not show that a late row is older than the deletion. So the
+state has the order of each key's newest deletion until a row of the key arrives that is not older: from then on, the
+table itself has an order to compare with. Rows that are older than the deletion are dropped.
 
-So late rows are left out however the input was cut into checkpoints. Of a row and a removal that are equal in the order
-that of the later checkpoint counts, as in the sink.
+So outdated rows are dropped however the input was cut into checkpoints. If a row and a deletion tie in the order, that
+of the later checkpoint counts, as in the sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["SINCE", "RememberedDeletes"]
 
 SINCE: Final = "since"
-"""What it remembers: the checkpoint in which it began, 0 for the first. Removals before that are unknown."""
+"""The key in the operator's memory for the checkpoint from which on it knows deletions: 0 if it knows all."""
 
 
 class RememberedDeletes(Operator):
-    """`by`, `order_by`, `delete_when`: as the sink has them."""
+    """`by`, `order_by`, `delete_when`: those of the sink."""
 
     kind: ClassVar[str] = "deletes"
 
@@ -72,37 +71,37 @@ class RememberedDeletes(Operator):
         rows, upstream = inputs[0], context.upstream
         assert upstream is not None
         if not set(self._columns) <= set(rows.columns):
-            return {"": rows}  # the sink says which one it misses
-        known = context.memory.get(SINCE)
-        context.remember[SINCE] = (
-            known if isinstance(known, int) else (context.checkpoint if upstream.has_earlier_checkpoints else 0)
-        )
+            return {"": rows}  # the sink reports the missing column
+        since = context.memory.get(SINCE)
+        if not isinstance(since, int):
+            since = context.checkpoint if upstream.has_earlier_checkpoints else 0
+        context.remember[SINCE] = since
         state = context.state(self.by, DELETES)
         if is_known_empty(rows):
             return {"": rows}
         rows = context.persist(rows)
-        gone = f"coalesce(({self.delete_when}), false) AS {GONE}"
-        batch = select_sql(rows, [*map(quoted, self._columns), gone])
-        newer = self._newer(batch, state)
-        return {"": rows if is_known_empty(newer) else self._without_older(rows, newer)}
+        is_deletion = f"coalesce(({self.delete_when}), false) AS {GONE}"
+        batch = select_sql(rows, [*map(quoted, self._columns), is_deletion])
+        newer = self._newer_deletions(batch, state)
+        return {"": rows if is_known_empty(newer) else self._without_outdated(rows, newer)}
 
-    def _newer(self, batch: DataFrame, state: KeyedState) -> DataFrame:
-        """Return the removals that are newer than some row of the batch."""
+    def _newer_deletions(self, batch: DataFrame, state: KeyedState) -> DataFrame:
+        """Return the deletions that are newer than some row of the batch."""
         fields = {field.name: field for field in batch.schema.fields}
         stored = [fields[name] for name in self._columns]
-        work = NewestDeletes(self.by, self.order_by)
+        kernel = NewestDeletes(self.by, self.order_by)
         arriving = [*stored, fields[GONE]]
-        return run_kernel(batch, arriving, self.by, [StateLookup(state, stored)], work, stored, is_empty=False).rows
+        return run_kernel(batch, arriving, self.by, [StateLookup(state, stored)], kernel, stored, is_empty=False).rows
 
-    def _without_older(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
-        """Return the rows that are not older than a removal of their key."""
+    def _without_outdated(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
+        """Return the rows that are not older than a deletion of their key."""
         from pyspark.sql import functions as F
 
-        names = {name: f"_tidegate_{place}" for place, name in enumerate(self._columns)}
-        removals = newer.select(*(F.col(quoted(name)).alias(alias) for name, alias in names.items()))
-        own = F.struct(*(F.col(quoted(name)) for name in self.order_by))
-        theirs = F.struct(*(F.col(names[name]).alias(name) for name in self.order_by))
-        met: Column = reduce(
-            lambda one, other: one & other, (F.col(quoted(key)).eqNullSafe(F.col(names[key])) for key in self.by)
-        )
-        return rows.join(removals, met & (own < theirs), "left_anti")
+        aliases = {name: f"_tidegate_{number}" for number, name in enumerate(self._columns)}
+        deletions = newer.select(*(F.col(quoted(name)).alias(alias) for name, alias in aliases.items()))
+        row_order = F.struct(*(F.col(quoted(name)) for name in self.order_by))
+        deletion_order = F.struct(*(F.col(aliases[name]).alias(name) for name in self.order_by))
+        is_outdated: Column = row_order < deletion_order
+        for key in self.by:
+            is_outdated &= F.col(quoted(key)).eqNullSafe(F.col(aliases[key]))
+        return rows.join(deletions, is_outdated, "left_anti")

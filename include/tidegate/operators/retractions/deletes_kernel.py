@@ -1,4 +1,4 @@
-"""Removals of keys as workers find them, for one range of key groups: the rows of `RememberedDeletes`."""
+"""The kernel of `RememberedDeletes`: the newest deletion of each key."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["GONE", "NewestDeletes"]
 
 GONE: Final = "_gone"
-"""Whether a row of the batch removes its key."""
+"""The column of the batch that is true for a deletion."""
 
 
 @dataclass(frozen=True)
 class NewestDeletes(Kernel):
-    """Keeps the order of each key's newest removal until a row comes that is not older. Emits the removals that are
-    newer than some row of the batch."""
+    """Stores the order of each key's newest deletion until a row arrives that is not older. Emits the stored deletions
+    that are newer than some row of the batch."""
 
     key_columns: Sequence[str]
     order: Sequence[str]
@@ -36,15 +36,16 @@ class NewestDeletes(Kernel):
         before, arrived = stored[0].combine_chunks(), arrived.combine_chunks()
         newest = self._first(arrived, ascends=False)
         new, old = positions_of_both(newest, before, self.key_columns)
-        counts, known = np.ones(newest.num_rows, bool), np.zeros(newest.num_rows, bool)
+        is_outdated, is_stored = np.zeros(newest.num_rows, bool), np.zeros(newest.num_rows, bool)
         greater, equal = compared(newest.take(pa.array(new)), before.take(pa.array(old)), self.order)
-        counts[new[~(greater | equal)]] = False
-        known[new] = True
-        gone = np.asarray(newest[GONE].combine_chunks().to_numpy(zero_copy_only=False), bool)
-        chosen = np.flatnonzero(counts & (gone | known))
+        is_outdated[new[~(greater | equal)]] = True
+        is_stored[new] = True
+        is_deletion = np.asarray(newest[GONE].combine_chunks().to_numpy(zero_copy_only=False), bool)
+        # A newer deletion replaces the stored one, and any other newer row removes it.
+        chosen = np.flatnonzero(~is_outdated & (is_deletion | is_stored))
         columns = list(dict.fromkeys([GROUP, *self.key_columns, *self.order]))
         changes = newest.select(columns).take(pa.array(chosen))
-        changes = changes.append_column(DELETED, pa.array(~gone[chosen]))
+        changes = changes.append_column(DELETED, pa.array(~is_deletion[chosen]))
         oldest = self._first(arrived, ascends=True)
         new, old = positions_of_both(oldest, before, self.key_columns)
         greater, _ = compared(before.take(pa.array(old)), oldest.take(pa.array(new)), self.order)
@@ -58,17 +59,16 @@ class NewestDeletes(Kernel):
         return pa.concat_tables([self._first(arrived, ascends=False), self._first(arrived, ascends=True)])
 
     def _first(self, arrived: pa.Table, *, ascends: bool) -> pa.Table:
-        """Return the oldest row of each key, or the newest: of equals one that does not remove the key. Null is
-        least."""
+        """Return the oldest row of each key, or the newest. Ties take a row that is no deletion. Null is least."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         table, order = arrived, []
-        for place, name in enumerate(self.order):
-            if ascends:  # sorting puts nulls last
-                table = table.append_column(f"_valid{place}", pc.is_valid(arrived[name]))
-                order.append((f"_valid{place}", True))
+        for number, name in enumerate(self.order):
+            if ascends:  # `in_order` puts nulls last
+                table = table.append_column(f"_valid{number}", pc.is_valid(arrived[name]))
+                order.append((f"_valid{number}", True))
             order.append((name, ascends))
-        keys = codes_of([arrived.select(self.key_columns)], self.key_columns)[0]
+        (keys,) = codes_of([arrived.select(self.key_columns)], self.key_columns)
         rows = arrived.take(pa.array(in_order(table, keys, [*order, (GONE, True)])))
         return rows.take(pa.array(firsts(rows, self.key_columns)))

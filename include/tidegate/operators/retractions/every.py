@@ -1,8 +1,8 @@
-"""Changes of a stream, given every few checkpoints instead of in each: what has come and gone in between is nothing.
+"""Emits a stream's net changes every N checkpoints; rows added and retracted in between cancel out.
 
-Waiting changes are kept as rows with how many copies of each have come, less those that were taken back. What is given
-is what remains of them, so whoever takes the stream sees each row as often as it holds then, and no row is taken back
-that was not given. Only completed checkpoints count: one that was aborted, or gone back behind, has not happened.
+Pending changes are stored as rows with their number of added copies less retracted ones. So downstream, each row has
+as many copies as are current, and a row that was not emitted is not retracted. Only completed checkpoints count, not
+those that were aborted or rolled back.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ __all__ = ["EmitEvery"]
 
 
 CHECKPOINTS_WAITED: Final = "waited"
-"""What it remembers: for how many checkpoints, this one included, nothing has been given."""
+"""The key in the operator's memory for the number of checkpoints since the last emission, including this one."""
 _ANY_COUNT: Final = 1 << 62
-"""More copies than there are of any row: all stored rows have fewer, so that all are looked up."""
+"""More than the copies of any row. Used as a limit, it makes the lookup return all stored rows."""
 
 
 class EmitEvery(Operator):
-    """`checkpoints`: the last of so many gives what waits; so does the end of event time."""
+    """`checkpoints`: the number of checkpoints per emission. At the end of event time, all pending changes are
+    emitted."""
 
     kind: ClassVar[str] = "every"
 
@@ -58,8 +59,10 @@ class EmitEvery(Operator):
             output=OutputSpec(inputs_of_any_age=[0]),
             changelog=Changelog(updates=Updates.IF_INPUTS_DO, key=KEY_OF_FIRST_INPUT),
             growth=BOUNDED,
-            intervals=Intervals(problems=["each interval is one checkpoint, and gives all that it has: leave it out"]),
-            cuts=[f"when it gives its changes: with each {self.checkpoints} checkpoints"],
+            intervals=Intervals(
+                problems=["each interval is one checkpoint, which emits all of its rows: leave it out"]
+            ),
+            cuts=[f"when it emits changes: every {self.checkpoints} checkpoints"],
         )
 
     def describe(self) -> Json:
@@ -68,7 +71,7 @@ class EmitEvery(Operator):
     def problems(self) -> list[str]:
         if type(self.checkpoints) is int and self.checkpoints >= 1:
             return []
-        return [f"it is every {self.checkpoints!r}: say after how many checkpoints, such as every(5)"]
+        return [f"it is every {self.checkpoints!r}: expected a number of checkpoints, such as every(5)"]
 
     def meaning(self, over_updates: bool) -> Json:
         return {"its rows are taken back": over_updates}
@@ -76,36 +79,38 @@ class EmitEvery(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T
 
-        rows, withdrawn = inputs[0], context.retractions[0] if context.retractions else None
+        rows = inputs[0]
+        retractions = context.retractions[0] if context.retractions else None
         refuse_reserved_columns(rows, context)
-        told = context.memory.get(CHECKPOINTS_WAITED)
-        waited = (told if isinstance(told, int) else 0) + 1
-        gives = waited >= self.checkpoints or context.watermarks.event_time_ends
-        context.remember[CHECKPOINTS_WAITED] = 0 if gives else waited
+        waited_before = context.memory.get(CHECKPOINTS_WAITED)
+        waited = waited_before + 1 if isinstance(waited_before, int) else 1
+        emits = waited >= self.checkpoints or context.watermarks.event_time_ends
+        context.remember[CHECKPOINTS_WAITED] = 0 if emits else waited
         state, fields = context.state(["_row"]), rows.schema.fields
         stored = [T.StructField("_row", T.StringType()), *fields, T.StructField("_n", T.LongType())]
-        if withdrawn is not None and state.base is not None:
-            before = [field["name"] for field in state.base.columns["fields"]]
-            refuse_missing(before, [field.name for field in stored], context)
-        names, replaces = [field.name for field in fields], withdrawn is not None
-        batch = _with_ids(rows, rows, 1)
-        if withdrawn is not None:
-            batch = batch.unionByName(_with_ids(withdrawn, rows, -1))
-        folded = run_kernel(
+        batch, is_empty = _with_ids(rows, rows, 1), is_known_empty(rows)
+        retracts = retractions is not None
+        if retractions is not None:
+            batch = batch.unionByName(_with_ids(retractions, rows, -1))
+            is_empty = is_empty and is_known_empty(retractions)
+            if state.base is not None:
+                before = [field["name"] for field in state.base.columns["fields"]]
+                refuse_missing(before, [field.name for field in stored], context)
+        output = run_kernel(
             batch,
             stored,
             ["_row"],
-            [StateLookup(state, stored, time="_n", expire_before=_ANY_COUNT if gives else None)],
-            NetChanges(names, gives, replaces),
+            [StateLookup(state, stored, time="_n", expire_before=_ANY_COUNT if emits else None)],
+            NetChanges([field.name for field in fields], emits, retracts),
             fields,
-            is_empty=is_known_empty(rows) and (withdrawn is None or is_known_empty(withdrawn)),
-            is_current_column=IS_CURRENT if replaces else None,
-            wants_retractions=replaces and context.wants_retractions,
+            is_empty=is_empty,
+            is_current_column=IS_CURRENT if retracts else None,
+            wants_retractions=retracts and context.wants_retractions,
         )
-        return {"": folded.rows, **({"-": folded.retractions} if replaces else {})}
+        return {"": output.rows, "-": output.retractions} if retracts else {"": output.rows}
 
 
 def _with_ids(rows: DataFrame, like: DataFrame, copies: int) -> DataFrame:
-    """Return rows in the columns of `like`, each with its id and a number of copies."""
+    """Return the rows in the columns of `like`, with their ids and a number of copies."""
     rows = rows.select(*map(quoted, like.columns)).withColumn("_row", row_id(like))
     return select_sql(rows, ["_row", *map(quoted, like.columns), f"CAST({copies} AS BIGINT) AS _n"])

@@ -1,16 +1,17 @@
-"""In front of a sink by key: what the sink shows of several rows that share its key, and when the key is gone.
+"""Chooses one row for each key of a sink, if several current rows of a stream may share it.
 
-A stream that replaces rows takes each of them back by all that it holds. If two rows that hold share the sink's key,
-one of them is shown, and the key goes only when the last one is taken back. So all rows that hold are kept under the
-sink's key, with how many copies there are, and the first of each key, in an order that the rows themselves have, is
-passed on: the table is the same however the input was cut into checkpoints.
+A stream retracts a row by its whole content. If two current rows share the sink's key, one of them is passed to the
+sink, and the key is only deleted when the last one is retracted. So the state has all current rows by the sink's key,
+with their numbers of copies, and the first row of each key, by the rows' content, is passed on. So the table does not
+depend on how the input was cut into checkpoints.
 
-Where every row has a sink's key of its own (`operators/retractions/key.py`) nothing is kept, and rows pass as they are.
-What the plan of a stage says of that is only known when it runs. An operator that has begun to keep rows continues to.
+If the sink's keys contain the key of the changelog (`operators/retractions/key.py`), no state is kept, and rows pass
+unchanged. Whether they do may depend on the plan of a stage, which is only known when it runs. Once the operator has
+kept rows, it continues to.
 
-It begins with the rows that were emitted before, if there are any: those that the operators upstream show as of the
-base, by today's stages. So it may come to a pipeline that had none, and stages in front of it may change. What it shows
-of these rows is then passed on once more, all of it: rows that a table has lost come back.
+It starts with the rows that have been emitted before: the current output of the operators upstream as of the base,
+through today's stages. So a materializer may be added to a pipeline, and the stages in front of it may change. Then it
+passes on all of its chosen rows again, so that rows missing from the table reappear.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _ORDER: Final = [OrderTerm("_row", ascending=True)]
 
 
 class Materializer(Operator):
-    """`by`: the keys of the sink. One of the rows that share them is passed on: that with the least id, which is a hash
-    of all that the row holds."""
+    """`by`: the keys of the sink. Of the rows that share them, the one with the least id is passed on. The id is a hash
+    of the row's content."""
 
     kind: ClassVar[str] = "materializer"
 
@@ -60,8 +61,8 @@ class Materializer(Operator):
         certain: bool = True,
         forgetting: Sequence[str] = (),
     ) -> None:
-        """told_apart_by: the key of the stream's changelog, as far as the declaration tells. certain: it tells all that
-        there is to know. forgetting: operators upstream that forget rows without taking them back."""
+        """told_apart_by: the key of the stream's changelog by the declaration. certain: plans of stages cannot show
+        another key. forgetting: operators upstream whose rows expire without retractions."""
         self.by = list(by)
         self.sink = sink
         self.stream = stream
@@ -82,15 +83,15 @@ class Materializer(Operator):
         keys = ", ".join(self.by)
         if not self.certain:
             return (
-                f"sink {self.sink!r} goes by {keys}, and only the plans of the stages in front of it will show whether "
-                f"these tell rows of {self.stream!r} apart; if not, all that hold are kept, and one of each key is "
-                "shown"
+                f"sink {self.sink!r} has the keys {keys}, and only the plans of its upstream stages will show whether "
+                f"they are unique among current rows of {self.stream!r}; if not, all current rows are kept as state, "
+                "and one row of each key is written"
             )
-        told = "nothing" if self.told_apart_by is None else key_text(self.told_apart_by)
+        stream_key = "unknown" if self.told_apart_by is None else key_text(self.told_apart_by)
         return (
-            f"sink {self.sink!r} goes by {keys}, and rows of {self.stream!r} are told apart by {told}: so all rows "
-            "that hold are kept, and one of each key is shown; with keys that contain those of the stream nothing "
-            "would be"
+            f"sink {self.sink!r} has the keys {keys}, but the key of {self.stream!r} is {stream_key}: so all current "
+            "rows are kept as state, and one row of each key is written; with keys that contain those of the stream, "
+            "no state would be kept"
         )
 
     def describe(self) -> Json:
@@ -102,41 +103,43 @@ class Materializer(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, upstream = inputs[0], context.upstream
         assert upstream is not None
-        withdrawn = context.retractions[0] if context.retractions else None
-        withdrawn = rows.where("false") if withdrawn is None else withdrawn
+        retractions = context.retractions[0] if context.retractions else None
+        if retractions is None:
+            retractions = rows.where("false")
         if not set(self.by) <= set(rows.columns):
-            return {"": rows, "-": withdrawn}  # the sink says which one it misses
-        before = context.memory.get(WAY)
-        if before is None and keys_contain(self.by, upstream.key()):
-            return {"": rows, "-": withdrawn}
-        self._refuse_forgetting(context)
+            return {"": rows, "-": retractions}  # the sink reports the missing column
+        path_before = context.memory.get(WAY)
+        if path_before is None and keys_contain(self.by, upstream.key()):
+            return {"": rows, "-": retractions}
+        self._refuse_forgetting()
         need_keys(rows, self.by, "keys", context)
         refuse_reserved_columns(rows, context)
         context.remember[WAY] = upstream.path_hash
-        begins = before != upstream.path_hash or self._cannot_continue(rows, upstream.state_columns(HELD))
-        if begins:
+        starts = path_before != upstream.path_hash or self._cannot_continue(rows, upstream.state_columns(HELD))
+        if starts:
             upstream.reset_state()
             if upstream.has_emitted_rows():
-                withdrawn = context.persist(withdrawn)
+                retractions = context.persist(retractions)
                 rows = upstream.current_output().unionByName(rows)
-        now, gone = ranked(rows, withdrawn, self.by, _ORDER, 1, context, part=HELD, number=_TOP)
-        # As it begins it passes on all that it shows; a key that is not among that may be in the table all the same.
-        return {"": now.drop(_TOP), "-": withdrawn if begins else gone.drop(_TOP)}
+        now, before = ranked(rows, retractions, self.by, _ORDER, 1, context, part=HELD, number=_TOP)
+        # When it starts, the table may have a key that none of its rows has: the input's retractions may delete it.
+        return {"": now.drop(_TOP), "-": retractions if starts else before.drop(_TOP)}
 
-    def _cannot_continue(self, rows: DataFrame, kept: Json | None) -> bool:
-        """Return whether rows that are kept have a column that rows no longer have, or one of a type that cannot become
-        theirs: then none of those that are taken back would be found. kept: the columns of those that are kept."""
-        if kept is None:
+    def _cannot_continue(self, rows: DataFrame, stored: Json | None) -> bool:
+        """Return whether retractions would not match stored rows, because a column was dropped, or has an incompatible
+        type. stored: the columns of stored rows."""
+        if stored is None:
             return False
-        gone = {field["name"] for field in kept["fields"]} - {*rows.columns, *STATE_COLUMNS, "_row", "_n"}
-        return bool(gone or refusals(kept, from_spark(msgspec.json.decode(rows.schema.json())), self.by))
+        dropped = {field["name"] for field in stored["fields"]} - {*rows.columns, *STATE_COLUMNS, "_row", "_n"}
+        return bool(dropped or refusals(stored, from_spark(msgspec.json.decode(rows.schema.json())), self.by))
 
-    def _refuse_forgetting(self, context: OperatorContext) -> None:
+    def _refuse_forgetting(self) -> None:
+        """Raise Invalid if rows expire upstream without retractions, because they would stay current forever."""
         if self.forgetting:
             raise Invalid(
                 forgotten(self.sink, self.by, self.stream, self.forgetting),
-                expected="rows that are taken back once they no longer hold",
-                help="leave out state_ttl there, or let the sink go by keys that tell all rows of the stream apart",
+                expected="rows that are retracted when they are no longer current",
+                help="leave out state_ttl there, or choose keys of the sink that are unique among the stream's rows",
                 reason="FORGOTTEN_ROWS",
             )
 
@@ -150,8 +153,8 @@ class Materializer(Operator):
 
 
 def forgotten(sink: str, by: Sequence[str], stream: str, forgetting: Sequence[str]) -> str:
-    """Return what is wrong if operators forget rows that a materializer would keep forever."""
+    """Return the problem that rows expire upstream of a materializer, which would keep them forever."""
     return (
-        f"sink {sink!r} goes by {', '.join(by)}, which do not tell the rows of {stream!r} apart, and "
-        f"{', '.join(forgetting)} forgets rows (state_ttl) without taking them back, so they would hold forever"
+        f"sink {sink!r} has the keys {', '.join(by)}, which are not unique among the rows of {stream!r}, and rows of "
+        f"{', '.join(forgetting)} expire (state_ttl) without retractions, so they would stay current forever"
     )

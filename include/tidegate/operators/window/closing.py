@@ -1,4 +1,4 @@
-"""Shared by all kinds of window: the state that they keep, and how partial results become results."""
+"""The parts that all kinds of window share: their state, and the way from partial results to results."""
 
 from __future__ import annotations
 
@@ -43,21 +43,23 @@ TAKEN: Final = (
     "_finish",
     *OWN,
 )
-"""Names that windows use in addition to the keys and partial results."""
+"""The names of columns that windows add to the keys and partial results."""
 
 
 def result_problems(by: Sequence[str], functions: Mapping[str, str]) -> list[str]:
     """Return what is wrong with the results of a window."""
-    problems, fit = [], {}
+    problems, valid = [], []
     for name, text in functions.items():
         if name in (*by, START, END) or name.startswith("_"):
             problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
-        elif isinstance(parsed := parse(name, text), str):
+            continue
+        parsed = parse(name, text)
+        if isinstance(parsed, str):
             problems.append(parsed)
         else:
-            fit[name] = parsed
+            valid.append(parsed)
     used_as = {str(name).casefold(): "a key" for name in by} | dict.fromkeys((START, END), "tidegate's own")
-    return problems + clashing_columns(list(fit.values()), used_as)
+    return problems + clashing_columns(valid, used_as)
 
 
 @dataclass(frozen=True)
@@ -73,26 +75,26 @@ class Windowing:
     on_update: bool
     side: bool
     allowed: int
-    """Microseconds of `allowed_lateness`."""
+    """`allowed_lateness` in microseconds."""
     includes_end: bool = False
-    """A row at a window's very end still belongs to it, so it is complete only when the watermark is past that."""
+    """Whether a row at the very end of a window belongs to it, so that the watermark has to pass the end."""
 
     @cached_property
     def limits(self) -> WindowLimits:
         """The limits by which windows are late, closed and over in this checkpoint."""
-        marks = self.context.watermarks
+        watermarks = self.context.watermarks
         return WindowLimits.from_watermarks(
-            marks.before_micros, marks.now_micros, self.allowed, includes_end=self.includes_end
+            watermarks.before_micros, watermarks.now_micros, self.allowed, includes_end=self.includes_end
         )
 
     @property
     def keys(self) -> list[str]:
-        """The state's keys. Time comes first: files are sorted by them, so the rows of one moment lie together."""
+        """The state's keys. Time comes first: files are sorted by it, so the windows of one time are contiguous."""
         return [START, *self.key_columns]
 
     @cached_property
     def state(self) -> KeyedState:
-        """The windows that are not over."""
+        """The state with the windows that have not expired."""
         late = self.limits.late
         return self.context.state(self.keys, expired=None if late is None else ExpiredRows(END, late))
 
@@ -104,7 +106,7 @@ class Windowing:
 
     @cached_property
     def types(self) -> Types:
-        """The types that Spark gives the results, and partial values."""
+        """Spark's types of the results and partial values."""
         functions = parse_functions(self.functions)
         return types_of(functions, self.rows, self.context)
 
@@ -116,9 +118,9 @@ class Windowing:
     def open_windows(
         self, like: DataFrame, condition: str | None = None, *, common: str | None = None
     ) -> DataFrame | None:
-        """Return the windows that are not over, in the columns of `like`. None: the state has never held any.
+        """Return the windows that have not expired, in the columns of `like`, or None if the state has never held any.
 
-        common: a condition on what a window has always had, so that files can be skipped by it.
+        common: a condition on columns that never change for a window, so that it can skip files.
         """
         rows = self.state.rows(common)
         if rows is None:
@@ -127,7 +129,7 @@ class Windowing:
         return rows if condition is None else rows.where(condition)
 
     def open_windows_under(self, keys: DataFrame) -> DataFrame | None:
-        """Return the stored windows that are among `keys`, which have all columns."""
+        """Return the stored windows with these keys. keys: windows, with all columns."""
         rows = self.state.lookup(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
 
@@ -138,10 +140,12 @@ class Windowing:
         moments = (F.lit(None).cast("timestamp").alias(name) for name in (START, END))
         like = self.rows.groupBy(*map(quoted, self.key_columns)).agg(*self.partials(self.rows, *moments))
         windows = recalled(self.state, stored, like, self.context).where(open_sql(END, self.limits.late))
-        return self.results(windows if self.on_update else windows.where(ended_sql(END, self.limits.closed_before)))
+        if not self.on_update:
+            windows = windows.where(ended_sql(END, self.limits.closed_before))
+        return self.results(windows)
 
     def micros(self, rows: DataFrame) -> Column:
-        """Return the rows' event time. Raise Invalid if they have none."""
+        """Return the rows' event time in microseconds. Raise Invalid if they have none."""
         from pyspark.sql import functions as F
 
         return F.expr(self.micros_sql(rows))
@@ -151,7 +155,7 @@ class Windowing:
         return time_micros_sql(rows, self.time, f"window {self.context.uid!r}")
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
-        """Return the rows' partial results, and the other columns, for `agg`."""
+        """Return the given columns, and those of the partial results, for `agg`."""
         return [*columns, *(column for function in self.parsed for column in function.partials())]
 
     def merge_windows(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
@@ -160,14 +164,15 @@ class Windowing:
         return self.merge_by_keys(both, [*self.keys, END])
 
     def merge_by_keys(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
-        """Merge partial results by these keys, cast to their own types: sums of sums have wider ones."""
-        kinds = {field.name: field.dataType for field in rows.schema.fields}
-        merged = rows.groupBy(*map(quoted, keys)).agg(
-            *columns, *(c for function in self.parsed for c in function.merges())
-        )
-        return merged.select(
-            *(merged[quoted(name)].cast(kinds[name]).alias(name) if name in kinds else name for name in merged.columns)
-        )
+        """Merge partial results by these keys, and cast them back to their types: sums of sums have wider ones."""
+        types = {field.name: field.dataType for field in rows.schema.fields}
+        merges = [column for function in self.parsed for column in function.merges()]
+        merged = rows.groupBy(*map(quoted, keys)).agg(*columns, *merges)
+        result = []
+        for name in merged.columns:
+            column = merged[quoted(name)]
+            result.append(column.cast(types[name]).alias(name) if name in types else column)
+        return merged.select(*result)
 
     def results(self, windows: DataFrame) -> DataFrame:
         """Return the user's columns: the window, the keys, and the results."""
@@ -177,7 +182,7 @@ class Windowing:
 
     @cached_property
     def late_columns(self) -> dict[str, str]:
-        """The columns of late rows, each with its name in a kernel's batch; none if nobody takes them."""
+        """The columns of late rows, each with its name in a kernel's batch. Empty if late rows are not used."""
         if not self.side or "late" not in self.context.consumed_outputs:
             return {}
         return {name: f"_tidegate_{number}" for number, name in enumerate(self.rows.columns)}
@@ -187,42 +192,46 @@ class Windowing:
         batch: DataFrame,
         arriving: Sequence[StructField],
         grouped_by: Sequence[str],
-        held: StateLookup,
-        work: Kernel,
-        stored: Sequence[StructField],
+        lookup: StateLookup,
+        kernel: Kernel,
+        window_fields: Sequence[StructField],
     ) -> dict[str, DataFrame]:
-        """Let a kernel work on rows as partial results, and return the operator's streams.
+        """Run a kernel on rows as partial results, and return the operator's streams.
 
-        arriving: the batch's columns that are brought to it. stored: the columns of the windows that it emits.
+        arriving: the columns of the batch that the kernel gets. window_fields: the columns of windows that it emits.
         """
         from pyspark.sql.types import StructField
 
-        of, given = {field.name: field for field in batch.schema.fields}, self.project_in_workers(stored)
-        late = [StructField(name, of[alias].dataType) for name, alias in self.late_columns.items()]
-        replaces = self.on_update or bool(self.allowed)
-        folded = run_kernel(
+        batch_fields = {field.name: field for field in batch.schema.fields}
+        late_fields = [StructField(name, batch_fields[alias].dataType) for name, alias in self.late_columns.items()]
+        projection = self.project_in_workers(window_fields)
+        retracts = self.on_update or bool(self.allowed)
+        output = run_kernel(
             batch.select(*(quoted(field.name) for field in arriving)),
             arriving,
             grouped_by,
-            [held],
-            work,
-            stored if given is None else given.fields,
+            [lookup],
+            kernel,
+            window_fields if projection is None else projection.fields,
             is_empty=is_known_empty(self.rows),
-            keeps_rows=not late,
+            keeps_rows=not late_fields,
             is_current_column=IS_CURRENT,
-            wants_retractions=replaces and self.context.wants_retractions,
-            project=None if given is None else given.function,
-            side_outputs={"late": late} if late else {},
+            wants_retractions=retracts and self.context.wants_retractions,
+            project=None if projection is None else projection.function,
+            side_outputs={"late": late_fields} if late_fields else {},
         )
-        self.count_dropped(**folded.counts)
-        streams = {"": folded.rows, **({"-": folded.retractions} if replaces else {})}
-        results = streams if given is not None else {name: self.results(frame) for name, frame in streams.items()}
-        return {**results, **folded.side_outputs}
+        self.count_dropped(**output.counts)
+        streams = {"": output.rows}
+        if retracts:
+            streams["-"] = output.retractions
+        if projection is None:
+            streams = {name: self.results(windows) for name, windows in streams.items()}
+        return {**streams, **output.side_outputs}
 
-    def project_in_workers(self, stored: Sequence[StructField]) -> Projection | None:
-        """Return the same as workers make it of stored windows with these columns. None: they cannot."""
-        return project_in_workers(self.parsed, self.types.results, [START, END, *self.key_columns], stored)
+    def project_in_workers(self, window_fields: Sequence[StructField]) -> Projection | None:
+        """Return how workers compute the results from windows with these columns, or None if they cannot."""
+        return project_in_workers(self.parsed, self.types.results, [START, END, *self.key_columns], window_fields)
 
-    def count_dropped(self, **counted: int | None) -> None:
-        """Count rows that no window took."""
-        self.context.counts.update({name: number for name, number in counted.items() if number})
+    def count_dropped(self, **counts: int | None) -> None:
+        """Count rows that are in no window."""
+        self.context.counts.update({name: number for name, number in counts.items() if number})

@@ -1,8 +1,8 @@
-"""Windows of a number of rows, in the order of event time: the first hundred rows of a key, the next hundred …
+"""Count windows, in order of event time: the first hundred rows of a key, the next hundred …
 
-Rows wait until the watermark has passed them, so which of them are together does not depend on how the input was cut
-into checkpoints. Of each key the window that is not full yet is kept, as partial results. One that is still not full
-when event time ends is never given. With `state_ttl` a window that gets no rows for so long is forgotten.
+Rows wait until the watermark has passed them, so that the windows do not depend on how the input was cut into
+checkpoints. The state has the partial results of each key's open window. A window that is not full when event time ends
+is not emitted. With `state_ttl`, a window that gets no more rows expires.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from tidegate.spark.frame_facts import select_sql
 from tidegate.state.kernel_driver import StateLookup
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["CountWindow"]
 
 
 class CountWindow(Operator):
-    """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
+    """`count`: the number of a window's rows. `window_start` and `window_end`: the times of its first and last row."""
 
     kind: ClassVar[str] = "window"
 
@@ -93,8 +93,8 @@ class CountWindow(Operator):
 
     def _untimely(self, column: str) -> str:
         return (
-            f"event_time={column!r} is older than a window's end by as long as {self.count} rows take, however long "
-            f"that is: they would come too late, and be dropped; say event_time={END!r}"
+            f"event_time={column!r} may be older than a window's end by any time, as long as {self.count} rows take: "
+            f"rows would be late, and dropped; use event_time={END!r}"
         )
 
     def describe(self) -> Json:
@@ -113,7 +113,7 @@ class CountWindow(Operator):
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         for name in map(str, self.by):
             if name in (START, END) or name.startswith("_"):
-                problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
+                problems.append(f"by names {name!r}, which tidegate reserves: rename the column in an upstream stage")
         problems += result_problems(self.by, self.functions)
         return problems + self.expiry.problems()
 
@@ -125,48 +125,59 @@ class CountWindow(Operator):
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, TAKEN)
         types = types_of(parse_functions(self.functions), rows, context)
-        parsed = [f.in_windows().typed(types.results[f.name]) for f in parse_functions(self.functions)]
+        parsed = []
+        for function in parse_functions(self.functions):
+            parsed.append(function.in_windows().typed(types.results[function.name]))
         time = need_time(self.event_time, 0, context)
-        streams, why = self._by_kernel(rows, time, parsed, types, context)
+        streams, reason = self._by_kernel(rows, time, parsed, types, context)
         if streams is not None:
             return streams
-        context.computing.note_spark(why)
+        context.computing.note_spark(reason)
         ready, late = rows_passed_by_watermark(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
         state = context.state(self.by)
-        like = self._pieces(ready, None, parsed)
+        windows = self._pieces(ready, None, parsed)
         stored = state.lookup(ready.select(*keys).distinct())
         if stored is not None:
-            stored = context.persist(recalled(state, stored, like.drop(PLACE), context))
+            stored = context.persist(recalled(state, stored, windows.drop(PLACE), context))
             continued = stored.withColumn(PLACE, F.lit(0).cast("long"))
-            like = self._merged(self._pieces(ready, stored, parsed).unionByName(continued), like, parsed)
-        windows = context.persist(like)
-        full = f"{ROWS} >= {self.count}"
-        changes = windows.where(f"NOT ({full})").drop(PLACE).withColumn("_deleted", F.lit(False))
-        if stored is not None:  # the keys of which no window is open any more
-            asides = [f"_aside{place}" for place in range(len(keys))]
-            open_keys = changes.select(*(F.col(k).alias(name) for k, name in zip(keys, asides, strict=True)))
-            gone = stored.join(open_keys, null_safe_equality(self.by, asides, nulls=True), "left_anti")
-            changes = changes.unionByName(gone.withColumn("_deleted", F.lit(True)))
+            windows = self._merged(self._pieces(ready, stored, parsed).unionByName(continued), windows, parsed)
+        windows = context.persist(windows)
+        is_full = f"{ROWS} >= {self.count}"
+        changes = windows.where(f"NOT ({is_full})").drop(PLACE).withColumn("_deleted", F.lit(False))
+        if stored is not None:
+            aliases, open_keys = self._with_key_aliases(changes)
+            closed = stored.join(open_keys, null_safe_equality(self.by, aliases, nulls=True), "left_anti")
+            changes = changes.unionByName(closed.withColumn("_deleted", F.lit(True)))
         state.write_changes(changes, deletes=True)
         results = [function.result(types.results[function.name]) for function in parsed]
-        return {"": windows.where(full).selectExpr(START, END, *keys, *results), LATE_OUTPUT: late}
+        return {"": windows.where(is_full).selectExpr(START, END, *keys, *results), LATE_OUTPUT: late}
+
+    def _with_key_aliases(self, rows: DataFrame, *columns: Column) -> tuple[list[str], DataFrame]:
+        """Return new names for the keys, and the rows with only the keys under these names, and other columns."""
+        from pyspark.sql import functions as F
+
+        aliases = {name: f"_aside{number}" for number, name in enumerate(self.by)}
+        keys = (F.col(quoted(name)).alias(alias) for name, alias in aliases.items())
+        return list(aliases.values()), rows.select(*keys, *columns)
 
     def _by_kernel(
         self, rows: DataFrame, time: str, parsed: Sequence[Function], types: Types, context: OperatorContext
     ) -> tuple[Mapping[str, DataFrame] | None, str | None]:
-        """Return the streams, as workers merge partial values; or None, and why they do not."""
+        """Return the streams, or None, and why the kernel cannot merge the partial values."""
         from pyspark.sql import types as T
 
-        known = row_partials(parsed, types.partials)
-        if known is None:
+        sql_and_ops = row_partials(parsed, types.partials)
+        if sql_and_ops is None:
             return None, NOT_MERGED
-        texts, ops = {of_one_row(name): text for name, text in known[0].items()}, known[1]
+        partials_sql, ops = sql_and_ops
+        texts = {of_one_row(name): text for name, text in partials_sql.items()}
         refuse_reserved_columns(rows, context, texts)
         computed = computed_fields(rows, texts, context)
         partials = [T.StructField(name, field.dataType) for name, field in zip(ops, computed, strict=True)]
-        if (why := why_columns_are_not_merged(partials, ops)) is not None:
-            return None, why
+        reason = why_columns_are_not_merged(partials, ops)
+        if reason is not None:
+            return None, reason
         waiting = WaitingStream(rows, self.by, time, context, texts, computed)
         bounds = [T.StructField(name, T.TimestampType()) for name in (START, END)]
         open_window = StateLookup(
@@ -174,14 +185,13 @@ class CountWindow(Operator):
             [*waiting.keys, *bounds, T.StructField(ROWS, T.LongType()), *partials],
             also_keys_of=0,
         )
-        work = CountedWindows(self.by, waiting.kernel(), START, END, ops, self.count)
-        given = [*bounds, *waiting.keys, *partials]
-        made = project_in_workers(
-            parsed, types.results, [field.name for field in given if field not in partials], given
-        )
-        if made is not None:
-            return waiting.run_kernel(work, [open_window], made.fields, made.function), None
-        streams = waiting.run_kernel(work, [open_window], given)
+        kernel = CountedWindows(self.by, waiting.kernel(), START, END, ops, self.count)
+        key_fields = [*bounds, *waiting.keys]
+        window_fields = [*key_fields, *partials]
+        projection = project_in_workers(parsed, types.results, [field.name for field in key_fields], window_fields)
+        if projection is not None:
+            return waiting.run_kernel(kernel, [open_window], projection.fields, projection.function), None
+        streams = waiting.run_kernel(kernel, [open_window], window_fields)
         results = [function.result(types.results[function.name]) for function in parsed]
         return streams | {"": select_sql(streams[""], [START, END, *map(quoted, self.by), *results])}, None
 
@@ -191,14 +201,12 @@ class CountWindow(Operator):
         from pyspark.sql import functions as F
 
         keys = list(map(quoted, self.by))
-        begun = F.lit(0).cast("long")
+        stored_rows = F.lit(0).cast("long")
         if stored is not None:
-            asides = [f"_aside{place}" for place in range(len(keys))]
-            aliased = (F.col(k).alias(name) for k, name in zip(keys, asides, strict=True))
-            open_windows = stored.select(*aliased, F.col(ROWS).alias("_was"))
-            ready = ready.join(open_windows, null_safe_equality(self.by, asides, nulls=True), "left")
-            begun = F.coalesce(F.col("_was"), begun)
-        number = F.row_number().over(Window.partitionBy(*keys).orderBy("_at", "_row")) - 1 + begun
+            aliases, open_windows = self._with_key_aliases(stored, F.col(ROWS).alias("_was"))
+            ready = ready.join(open_windows, null_safe_equality(self.by, aliases, nulls=True), "left")
+            stored_rows = F.coalesce(F.col("_was"), stored_rows)
+        number = F.row_number().over(Window.partitionBy(*keys).orderBy("_at", "_row")) - 1 + stored_rows
         numbered = ready.withColumn(PLACE, number).withColumn(PLACE, F.expr(f"{PLACE} div {self.count}"))
         return numbered.groupBy(*keys, PLACE).agg(
             F.expr("timestamp_micros(min(_at))").alias(START),
@@ -208,7 +216,7 @@ class CountWindow(Operator):
         )
 
     def _merged(self, pieces: DataFrame, like: DataFrame, parsed: Sequence[Function]) -> DataFrame:
-        """Return one row per window, in the types of `like`: a sum of sums has a wider one."""
+        """Return one row per window, in the types of `like`: a sum of sums has a wider type."""
         from pyspark.sql import functions as F
 
         merged = pieces.groupBy(*map(quoted, self.by), PLACE).agg(
@@ -217,9 +225,11 @@ class CountWindow(Operator):
             F.sum(ROWS).alias(ROWS),
             *(column for function in parsed for column in function.merges()),
         )
-        kinds = {field.name: field.dataType.simpleString() for field in merged.schema.fields}
+        types = {field.name: field.dataType.simpleString() for field in merged.schema.fields}
         columns = []
         for field in like.schema.fields:
-            column, unlike = F.col(quoted(field.name)), kinds[field.name] != field.dataType.simpleString()
-            columns.append(column.cast(field.dataType).alias(field.name) if unlike else column)
+            column = F.col(quoted(field.name))
+            if types[field.name] != field.dataType.simpleString():
+                column = column.cast(field.dataType).alias(field.name)
+            columns.append(column)
         return merged.select(*columns)

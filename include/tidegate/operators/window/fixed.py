@@ -1,15 +1,15 @@
-"""Windows at fixed positions: tumbling ones, and hopping ones, which overlap.
+"""Windows at fixed positions: tumbling windows, and hopping windows, which overlap.
 
-Rows are first put into panes, the longest stretches of time that no window's border divides. So a row is aggregated
-once, in however many windows it lies, and how late it is can be told by its pane. Windows begin at multiples of their
-step since 1970 in UTC: an hour is an hour, whatever clocks are put forward or back.
+Rows are first assigned to panes, the longest ranges of time without a window's border. So each row is aggregated once,
+whatever the number of its windows, and its pane decides whether it is late. Windows start at multiples of their step
+since 1970 in UTC, without daylight saving time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.operators.functions import NOT_MERGED, RowPartials, merges_of, pre_aggregate, to_partials, why_not_merged
@@ -36,7 +36,7 @@ __all__ = ["FixedWindows"]
 
 @dataclass(frozen=True)
 class WindowEnds:
-    """The first and the last end of the windows of a checkpoint's rows; None: there are no rows with a time."""
+    """The first and the last end of the windows of a checkpoint's rows, or None if no row has a time."""
 
     least: int | None
     last: int | None
@@ -61,77 +61,95 @@ class FixedWindows:
 
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
         """Return the operator's streams."""
-        w = self.windowing
-        lifted = self._lift_rows(rows)
-        why = NOT_MERGED if lifted is None else why_not_merged(lifted)
-        if lifted is not None and why is None:
-            return self._run_kernel(lifted)
-        w.context.computing.note_spark(why)
-        if w.side:
-            rows = w.context.persist(rows)
-        results = {name: w.results(frame) for name, frame in self._run_through_spark(rows).items()}
-        return {**results, "late": self._late_rows(rows)} if w.side else results
+        windowing = self.windowing
+        partials = self._to_partials(rows)
+        reason = NOT_MERGED if partials is None else why_not_merged(partials)
+        if partials is not None and reason is None:
+            return self._run_kernel(partials)
+        windowing.context.computing.note_spark(reason)
+        if windowing.side:
+            rows = windowing.context.persist(rows)
+        streams = {name: windowing.results(windows) for name, windows in self._run_through_spark(rows).items()}
+        if windowing.side:
+            streams["late"] = self._late_rows(rows)
+        return streams
 
-    # -- sums and extremes: in one go --------------------------------------------------------------
+    # -- sums and extremes: by the kernel ------------------------------------------------------------
 
-    def _run_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
-        """Return the streams, of partial results per window."""
+    def _run_kernel(self, batch: RowPartials) -> dict[str, DataFrame]:
+        """Return the streams, computed from partial results per window."""
         from pyspark.sql.types import StructField
 
-        w = self.windowing
-        of = {field.name: field for field in lifted.rows.schema.fields}
-        end = StructField(END, of[START].dataType)
-        keys, partials = [of[name] for name in w.keys], [of[name] for name in lifted.ops]
-        due = None if w.on_update else closing_starts(w.limits, self.size)
-        held = StateLookup(
-            w.state,
+        windowing, limits = self.windowing, self.windowing.limits
+        fields = {field.name: field for field in batch.rows.schema.fields}
+        end = StructField(END, fields[START].dataType)
+        keys, partials = [fields[name] for name in windowing.keys], [fields[name] for name in batch.ops]
+        lookup = StateLookup(
+            windowing.state,
             [*keys, end, *partials],
             START,
-            None if due is None else due.upto + 1,
-            None if due is None or due.after is None else due.after + 1,
-            drop_when_compacting=None if w.limits.late is None else ExpiredRows(END, w.limits.late),
+            drop_when_compacting=None if limits.late is None else ExpiredRows(END, limits.late),
         )
-        late = w.late_columns or None
-        work = MergeWindows(w.key_columns, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
-        arriving = [field for field in of.values() if field.name not in lifted.fixed]
-        return w.run_kernel(lifted.rows, arriving, w.keys, held, work, [of[START], end, *keys[1:], *partials])
+        closing = None if windowing.on_update else closing_starts(limits, self.size)
+        if closing is not None:
+            expired_since = None if closing.after is None else closing.after + 1
+            lookup = replace(lookup, expire_before=closing.upto + 1, expired_since=expired_since)
+        kernel = MergeWindows(
+            windowing.key_columns,
+            START,
+            END,
+            batch.ops,
+            self.size,
+            limits,
+            windowing.on_update,
+            batch.fixed,
+            windowing.late_columns or None,
+        )
+        arriving = [field for field in fields.values() if field.name not in batch.fixed]
+        window_fields = [fields[START], end, *keys[1:], *partials]
+        return windowing.run_kernel(batch.rows, arriving, windowing.keys, lookup, kernel, window_fields)
 
-    def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
-        """Return partial results per window, in possibly several rows for one window. Null: rows without a time. None:
-        only Spark can merge them.
+    def _to_partials(self, rows: DataFrame) -> RowPartials | None:
+        """Return partial results per window, possibly in several rows per window, with a null start for rows without a
+        time, or None if only Spark can merge them.
 
-        Windows that overlap are made of panes: a row would be in many of them. Late rows that somebody takes come as
-        they are.
+        Rows are aggregated to panes before they are repeated for overlapping windows, unless late rows are needed.
         """
-        w, whole = self.windowing, self.pane == self.size
-        aside = [f"{quoted(name)} AS {alias}" for name, alias in w.late_columns.items()]
-        micros = w.micros_sql(rows)
-        if whole:
+        windowing = self.windowing
+        late_columns = [f"{quoted(name)} AS {alias}" for name, alias in windowing.late_columns.items()]
+        micros = windowing.micros_sql(rows)
+        if self.pane == self.size:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
-            lifted = to_partials(w.parsed, rows, w.key_columns, w.types.partials, [start, *aside])
-            # Of keys in windows the state does not tell how many come: it only has the windows that are open.
-            is_few = not w.key_columns and w.state.has_few_keys_per_batch and not aside
-            return pre_aggregate(lifted, w.keys, WEIGHT) if lifted is not None and is_few else lifted
-        if (ops := merges_of(w.parsed)) is None:
+            partials = to_partials(
+                windowing.parsed, rows, windowing.key_columns, windowing.types.partials, [start, *late_columns]
+            )
+            if partials is None or windowing.key_columns or late_columns:
+                return partials  # with keys, the state does not show their number: it only has open windows
+            return (
+                pre_aggregate(partials, windowing.keys, WEIGHT) if windowing.state.has_few_keys_per_batch else partials
+            )
+        ops = merges_of(windowing.parsed)
+        if ops is None:
             return None
-        if not aside:
+        if not late_columns:
             return RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
         pane = f"{micros} - pmod({micros}, {self.pane}L) AS _pane"
-        lifted = to_partials(w.parsed, rows, w.key_columns, w.types.partials, [pane, f"1L AS {WEIGHT}", *aside])
-        return None if lifted is None else RowPartials(self._repeat_per_window(lifted.rows), ops)
+        columns = [pane, f"1L AS {WEIGHT}", *late_columns]
+        partials = to_partials(windowing.parsed, rows, windowing.key_columns, windowing.types.partials, columns)
+        return None if partials is None else RowPartials(self._repeat_per_window(partials.rows), ops)
 
-    # -- all else: step by step ----------------------------------------------------------------------
+    # -- other functions: in Spark -------------------------------------------------------------------
 
     def _run_through_spark(self, rows: DataFrame) -> dict[str, DataFrame]:
         panes = self.windowing.context.persist(self._partials_per_pane(rows))
         ends = self._count_late(panes)
-        fresh = self._partials_per_window(panes)
+        new = self._partials_per_window(panes)
         late = self.windowing.limits.late
         if ends.reach(late):
-            fresh = fresh.where(open_sql(END, late))
-        return self._on_update(fresh, ends) if self.windowing.on_update else self._on_close(fresh, ends)
+            new = new.where(open_sql(END, late))
+        return self._on_update(new, ends) if self.windowing.on_update else self._on_close(new, ends)
 
-    # -- what is new ---------------------------------------------------------------------------------
+    # -- new windows ---------------------------------------------------------------------------------
 
     def _partials_per_pane(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -146,7 +164,7 @@ class FixedWindows:
         return f"({time} - pmod({time}, {self.slide}L) + {self.size}L)"
 
     def _late_rows(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that no window takes any more, and those that have no time."""
+        """Return the rows that are late or have no time."""
         is_late = ended_micros_sql(self._last_end("_time"), self.windowing.limits.late)
         timed = rows.withColumn("_time", self.windowing.micros(rows))
         return timed.where(f"_time IS NULL OR {is_late}").drop("_time")
@@ -154,19 +172,20 @@ class FixedWindows:
     def _count_late(self, panes: DataFrame) -> WindowEnds:
         """Count late rows, and find out when windows end, so that empty parts need not be computed.
 
-        What changes from checkpoint to checkpoint is asked for only if need be: a query with other numbers in it is
-        other code to Spark, and is compiled anew.
+        The limit, which changes in each checkpoint, is only used in a query if it matters: Spark compiles a query with
+        other literals again.
         """
         limit, last_end = self.windowing.limits.late, self._last_end("_pane")
         summary = panes.selectExpr(
             f"max({last_end})", f"min(_pane) + {self.pane}L", "sum(_rows) FILTER (WHERE _pane IS NULL)"
         ).first()
         assert summary is not None
-        ends, late = WindowEnds(summary[1], summary[0]), None
+        last, least, without_time = summary
+        ends, late = WindowEnds(least, last), None
         if ends.reach(limit):
-            counted = panes.where(ended_micros_sql(last_end, limit)).selectExpr("sum(_rows)").first()
-            late = counted[0] if counted else None
-        self.windowing.count_dropped(late=late, without_time=summary[2])
+            late_rows = panes.where(ended_micros_sql(last_end, limit)).selectExpr("sum(_rows)").first()
+            late = late_rows[0] if late_rows else None
+        self.windowing.count_dropped(late=late, without_time=without_time)
         return ends
 
     def _partials_per_window(self, panes: DataFrame) -> DataFrame:
@@ -193,40 +212,38 @@ class FixedWindows:
             f"timestamp_micros(_start) AS {START}", "_pane", "IF(_place = 0, _rows, 0L) AS _rows", *other_columns
         )
 
-    # -- what is given -------------------------------------------------------------------------------
+    # -- the output ----------------------------------------------------------------------------------
 
-    def _store_open(self, fresh: DataFrame, ends: WindowEnds) -> DataFrame | None:
-        """Store the windows that will take more rows. Return None if no such window has changed."""
-        w = self.windowing
-        over = w.limits.closed_for_rows
-        if ends.last is None or ended(ends.last, over):
+    def _store_open(self, new: DataFrame, ends: WindowEnds) -> DataFrame | None:
+        """Store the changed windows that can take more rows. Return them, or None if there are none."""
+        windowing, limit = self.windowing, self.windowing.limits.closed_for_rows
+        if ends.last is None or ended(ends.last, limit):
             return None
-        staying = fresh.where(open_sql(END, over)) if ends.reach(over) else fresh
-        return w.state.write_changes(w.merge_windows(w.open_windows_under(staying), staying))
+        staying = new.where(open_sql(END, limit)) if ends.reach(limit) else new
+        return windowing.state.write_changes(windowing.merge_windows(windowing.open_windows_under(staying), staying))
 
-    def _on_close(self, fresh: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
-        """Return newly closed windows, and closed ones again that late rows have changed within the allowed
-        lateness."""
-        w = self.windowing
-        due = w.open_windows(fresh, common=closing_sql(END, w.limits))
-        self._store_open(fresh, ends)
-        closing = fresh.where(ended_sql(END, w.limits.closed))
-        if not w.allowed and not w.limits.closes_any(self.size, self.slide):  # mostly none closes
-            return {"": empty_like(fresh)}
+    def _on_close(self, new: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
+        """Return newly closed windows, and closed windows that rows have changed within the allowed lateness."""
+        windowing, limits = self.windowing, self.windowing.limits
+        due = windowing.open_windows(new, common=closing_sql(END, limits))
+        self._store_open(new, ends)
+        closing = new.where(ended_sql(END, limits.closed))
+        if not windowing.allowed and not limits.closes_any(self.size, self.slide):  # true for most checkpoints
+            return {"": empty_like(new)}
         if due is None:
-            return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
-        if not w.allowed:
-            return {"": w.merge_windows(due, closing)}
-        given_before = w.open_windows_under(closing.where(ended_sql(END, w.limits.closed_before)))
-        assert given_before is not None
-        return {"": w.merge_windows(due.unionByName(given_before), closing), "-": given_before}
+            return {"": closing, "-": closing.where("false")} if windowing.allowed else {"": closing}
+        if not windowing.allowed:
+            return {"": windowing.merge_windows(due, closing)}
+        emitted_before = windowing.open_windows_under(closing.where(ended_sql(END, limits.closed_before)))
+        assert emitted_before is not None
+        return {"": windowing.merge_windows(due.unionByName(emitted_before), closing), "-": emitted_before}
 
-    def _on_update(self, fresh: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
+    def _on_update(self, new: DataFrame, ends: WindowEnds) -> dict[str, DataFrame]:
         """Return every window that has changed."""
-        w = self.windowing
-        before = w.open_windows_under(fresh)
-        ending = fresh.where(ended_sql(END, w.limits.closed_for_rows))
-        closed = w.merge_windows(w.open_windows_under(ending), ending)
-        staying = self._store_open(fresh, ends)
+        windowing = self.windowing
+        before = windowing.open_windows_under(new)
+        ending = new.where(ended_sql(END, windowing.limits.closed_for_rows))
+        closed = windowing.merge_windows(windowing.open_windows_under(ending), ending)
+        staying = self._store_open(new, ends)
         changed = closed if staying is None else staying.unionByName(closed)
-        return {"": changed, "-": fresh.where("false") if before is None else before}
+        return {"": changed, "-": new.where("false") if before is None else before}

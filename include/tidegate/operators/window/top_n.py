@@ -1,10 +1,10 @@
-"""The first rows of each window and key in an order, given once, when the window is complete.
+"""The first rows of each window and key in an order, emitted once, when the window is complete.
 
-    state   the first rows so far of windows that are not complete    keys: window_start, the by-columns, the row
-    given   each window's first rows, with `rank`, in the checkpoint whose watermark has come to its end
+    state    the first rows so far of open windows           keys: window_start, the by-columns, the row's id
+    output   the first rows of each window, with `rank`      in the checkpoint whose watermark reaches its end
 
-A row that is not among the first of its window when it comes never will be, so no more than these are kept; and they go
-with their window, as those of aggregates do.
+A row that is not among the first of its window when it arrives can never be, so only the first rows are stored. They
+expire with their window, as with aggregates.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["WindowTopN"]
 
 
 class WindowTopN(Operator):
-    """The `n` rows that come first in `order_by`, of each key in each window of the size `tumbling`."""
+    """The first `n` rows in `order_by`, of each key in each window of the size `tumbling`."""
 
     kind: ClassVar[str] = "top-n"
 
@@ -62,7 +62,7 @@ class WindowTopN(Operator):
 
     @cached_property
     def _window(self) -> Window:
-        """A window of the same shape: what is said of that holds for this."""
+        """A window of the same shape, which validates and describes it."""
         return Window(self.by, {"the rows": "count(*)"}, tumbling=self.tumbling, event_time=self.event_time)
 
     @cached_property
@@ -97,46 +97,49 @@ class WindowTopN(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T
 
-        rows, order, size = inputs[0], self._top.order, micros_in(self.tumbling)
+        rows, size = inputs[0], micros_in(self.tumbling)
+        order = self._top.order
         need_keys(rows, self.by, "by", context)
         need_order(rows, [term.name for term in order[:-1]], context)
         refuse_reserved_columns(rows, context)
         refuse_reserved_columns(rows, context, [START, END, RANK])
-        marks, keys = context.watermarks, [START, *self.by]
-        limits = WindowLimits.from_watermarks(marks.before_micros, marks.now_micros)
-        over, due = None if limits.late is None else ExpiredRows(END, limits.late), closing_starts(limits, size)
+        keys, watermarks = [START, *self.by], context.watermarks
+        limits = WindowLimits.from_watermarks(watermarks.before_micros, watermarks.now_micros)
+        expired = None if limits.late is None else ExpiredRows(END, limits.late)
         fields = {field.name: field for field in rows.schema.fields}
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
         copies, rank = T.StructField("_n", T.LongType()), T.StructField(RANK, T.IntegerType())
         by, values = [fields[name] for name in self.by], [fields[name] for name in fields if name not in self.by]
-        stored = [start, *by, T.StructField("_row", T.StringType()), end, *values, copies]
-        state = StateLookup(
-            context.state([*keys, "_row"], expired=over, grouped_by=keys),
-            stored,
+        lookup = StateLookup(
+            context.state([*keys, "_row"], expired=expired, grouped_by=keys),
+            [start, *by, T.StructField("_row", T.StringType()), end, *values, copies],
             START,
-            None if due is None else due.upto + 1,
-            None if due is None or due.after is None else due.after + 1,
-            drop_when_compacting=over,
+            drop_when_compacting=expired,
         )
+        closing = closing_starts(limits, size)
+        if closing is not None:
+            expired_since = None if closing.after is None else closing.after + 1
+            lookup = replace(lookup, expire_before=closing.upto + 1, expired_since=expired_since)
         micros = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
-        begins = f"{micros} - pmod({micros}, {size}L)"
-        moments = (
-            f"timestamp_micros({text}) AS {name}" for text, name in ((begins, START), (f"{begins} + {size}L", END))
-        )
-        batch = select_sql(rows, [*moments, *map(quoted, fields), *row_halves(rows), "1L AS _n"])
+        start_micros = f"{micros} - pmod({micros}, {size}L)"
+        bounds = [
+            f"timestamp_micros({start_micros}) AS {START}",
+            f"timestamp_micros({start_micros} + {size}L) AS {END}",
+        ]
+        batch = select_sql(rows, [*bounds, *map(quoted, fields), *row_halves(rows), "1L AS _n"])
         terms = [(term.name, term.ascending) for term in order[:-1]]
         columns = [START, END, *fields]
         first = TopRows(keys, [END, *(field.name for field in values)], terms, self.n, False, columns, RANK, self.rank)
         late = list(fields) if LATE_OUTPUT in context.consumed_outputs else None
-        folded = run_kernel(
+        output = run_kernel(
             batch,
             [start, end, *fields.values(), *half_fields(), copies],
             keys,
-            [state],
+            [lookup],
             FirstInWindows(first, START, END, size, limits, late),
             [start, end, *fields.values(), rank],
             is_empty=is_known_empty(rows),
             side_outputs={LATE_OUTPUT: list(fields.values())} if late is not None else {},
         )
-        context.count(folded.counts)
-        return {"": folded.rows, **folded.side_outputs}
+        context.count(output.counts)
+        return {"": output.rows, **output.side_outputs}

@@ -1,15 +1,15 @@
 """Windows of event time: groups rows of the same hour, or without a long break between them.
 
-    fresh      this checkpoint's rows as partial results per window    late ones are left out and counted, or given out
-    state      the partial results of windows that are not over        keys: window_start and the by-columns
+    new        this checkpoint's rows as partial results per window    late rows are counted, and dropped or emitted
+    state      the partial results of windows that have not expired    keys: window_start and the by-columns
     emit       "close": each window once, in the checkpoint whose watermark completes it
                "update": each window whenever it changes
 
-A window takes rows from its start up to, but not including, its end; a session also one at its end. It is complete once
-the watermark (with this checkpoint's rows) has come to its end (a session: is behind it), and over when
-`allowed_lateness` has passed too. Whether a row is late is judged by the watermark of the base: so as long as no row is
-later than the watermark's delay, the results do not depend on how the input was cut into checkpoints. Expired
-windows stay in the state's files until every window of a file has expired.
+A window takes rows from its start (inclusive) to its end (exclusive, but inclusive for a session). It is complete once
+the watermark with this checkpoint's rows has reached its end (passed it, for a session), and expires after
+`allowed_lateness`. The watermark of the base decides whether a row is late. So as long as no row is later than the
+watermark's delay, results do not depend on how the input was cut into checkpoints. Expired windows stay in the state's
+files until every window of a file has expired.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["Window"]
 
 CLOCK: Final = "_clock"
-"""The column, and what the operator remembers, of the time by the clock."""
+"""The column with processing time, and the key in the operator's memory for the last one."""
 MAX_WINDOWS = 1000
-"""The most hopping windows that a row may lie in: each of them is a row of state."""
+"""The number of hopping windows that may contain a row. Each of them is a row of state."""
 
 
 class Window(Operator):
@@ -87,7 +87,18 @@ class Window(Operator):
         by, is_valid, is_session = list(map(str, self.by)), not self._duration_problems(), self.session is not None
         allowed_s = seconds_in(self.allowed_lateness) if is_valid else 0.0
         updates = self.emit == "update" or (is_valid and micros_in(self.allowed_lateness) > 0)
-        moments = [{START}, {END}, {START, END}]
+        size_s, size_micros = 0.0, None
+        stable_keys: list[frozenset[str]] = []
+        if not is_session:
+            # A fixed window never moves, but a session's bounds may.
+            stable_keys = [frozenset([*by, *bounds]) for bounds in ({START}, {END}, {START, END})]
+            if is_valid:
+                size_s, size_micros = seconds_in(self._sizes[0]), micros_in(self._sizes[0])
+        untimely = {}
+        for name in (START, END, *by, *self.functions):
+            problem = self._untimely(name)
+            if problem is not None:
+                untimely[name] = problem
         return OperatorSpec(
             identity=[*self._shape.split(), *self.by],
             event_time=None if self._uses_processing_time else EventTime(inputs=[self._timed_input]),
@@ -96,25 +107,21 @@ class Window(Operator):
                 others=[LATE_OUTPUT] if self.late == "side" else [],
                 possible_others={LATE_OUTPUT: 'late="side"'},
                 results=arguments(self.functions),
-                # A fixed window's rows come when the watermark has come to its end: those of all keys at once.
+                # When the watermark reaches the end of a fixed window, it is emitted for all keys at once.
                 complete_per_checkpoint_by=frozenset() if updates or is_session else frozenset((START, END)),
-                # Rows carry their window's start downstream, those of a session its end.
-                lag_s=allowed_s + (seconds_in(self._sizes[0]) if is_valid and not is_session else 0.0),
-                untimely={name: why for name in (START, END, *by, *self.functions) if (why := self._untimely(name))},
+                # Downstream, the event time of a row is the start of its window, or the end of its session.
+                lag_s=allowed_s + size_s,
+                untimely=untimely,
             ),
             changelog=Changelog(
                 updates=Updates.ALWAYS if updates else Updates.NEVER,
-                # Of a key's windows no two begin, or end, at the same time.
+                # No two windows of a key have the same start, or the same end.
                 key=(frozenset((START, END)), *key_of(by)),
-                # A fixed window stays where it is; the start of a session moves.
-                stable_keys=[] if is_session else [frozenset([*by, *moment]) for moment in moments],
+                stable_keys=stable_keys,
                 mode={"emit": self.emit, "allowed_lateness": allowed_s},
             ),
             growth=BOUNDED,
-            intervals=Intervals(
-                problems=self._interval_problems(),
-                windows=micros_in(self._sizes[0]) if is_valid and not is_session else None,
-            ),
+            intervals=Intervals(problems=self._interval_problems(), windows=size_micros),
             cuts=["in which window a row is: that of its checkpoint's clock"] if self._uses_processing_time else [],
         )
 
@@ -129,35 +136,34 @@ class Window(Operator):
         return TimedInput(self.event_time, Lateness(size, slide, allowed))
 
     def _untimely(self, column: str) -> str | None:
-        """Return why nobody can go by this column of its rows as event time. None: somebody can."""
+        """Return why operators downstream cannot use a column as event time, or None if they can."""
         if self._uses_processing_time and column in (START, END):
-            return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
+            return f'event_time={column!r} is processing time, not event time: use time="processing" there, too'
         if self._uses_processing_time:
             return (
-                f"event_time={column!r} is older, by event time, than what comes with it, for its row has waited by "
-                'the clock: it would come too late, and be dropped; say time="processing" there, too'
+                f"event_time={column!r} may be older than other rows of its checkpoint, because its window waited by "
+                'processing time: rows would be late, and dropped; use time="processing" there, too'
             )
         if self.session is None or column == END:
             return None
         return (
-            f"event_time={column!r} is older than a session's end by as long as the session lasts, however long that "
-            f"is: long ones would come too late, and be dropped; say event_time={END!r}"
+            f"event_time={column!r} may be older than a session's end by any time, as long as the session lasts: long "
+            f"ones would be late, and dropped; use event_time={END!r}"
         )
 
     def _interval_problems(self) -> list[str]:
         if self._uses_processing_time:
-            return ['time="processing": an interval is made at any time, and again at another: go by event time']
+            return ['time="processing": an interval may be computed at any time, and recomputed later: use event time']
         if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
             return []
         return [
-            f"hopping={self.hopping!r}: windows that overlap reach across the borders of intervals, and each interval "
-            "would give a part of them: use tumbling windows of which an interval has a whole number, or sources that "
-            "read all new rows"
+            f"hopping={self.hopping!r}: windows that overlap cross the borders of intervals, and each interval would "
+            "emit a part of them: use tumbling windows that fill an interval, or sources that read all new rows"
         ]
 
     @property
     def _uses_processing_time(self) -> bool:
-        """Whether a row's time is that of its checkpoint: when that was planned."""
+        """Whether a row's time is the time at which its checkpoint was planned."""
         return self.time == "processing"
 
     @property
@@ -169,31 +175,37 @@ class Window(Operator):
 
     def describe(self) -> Json:
         kinds = {"tumbling": self.tumbling, "hopping": self.hopping, "session": self.session}
-        return {
-            **{name: value for name, value in kinds.items() if value is not None},
+        described: Json = {name: value for name, value in kinds.items() if value is not None}
+        described |= {
             "by": self.by,
             "functions": self.functions,
             "event_time": self.event_time,
             "emit": self.emit,
             "late": self.late,
             "allowed_lateness": self.allowed_lateness,
-        } | ({"time": self.time} if self._uses_processing_time else {})
+        }
+        if self._uses_processing_time:
+            described["time"] = self.time
+        return described
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "the window": self._shape}
-        meaning |= {} if self._uses_processing_time else {"event_time": [self.event_time]}
+        if not self._uses_processing_time:
+            meaning["event_time"] = [self.event_time]
         return meaning | meanings(self.functions, in_windows=True)
 
     @property
     def _shape(self) -> str:
-        """The normalized shape, such as "tumbling 1 h", independent of how it was written."""
-        kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
-        kind = f"processing {kind}" if self._uses_processing_time else kind
+        """The normalized shape, such as "tumbling 1 h", independent of its notation."""
+        kind = "tumbling" if self.tumbling is not None else "hopping"
+        if self.session is not None:
+            kind = "session"
+        if self._uses_processing_time:
+            kind = f"processing {kind}"
         if self._duration_problems():
             return kind
-        sizes = [
-            duration_text(seconds_in(duration)) for duration in (*self._sizes, self.session) if duration is not None
-        ]
+        durations = [duration for duration in (*self._sizes, self.session) if duration is not None]
+        sizes = [duration_text(seconds_in(duration)) for duration in durations]
         return f"{kind} {' every '.join(dict.fromkeys(sizes))}"
 
     def problems(self) -> list[str]:
@@ -211,7 +223,7 @@ class Window(Operator):
         problems += key_problems(self.by) if self.by else []
         for name in map(str, self.by):
             if name in (START, END) or name.startswith("_"):
-                problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
+                problems.append(f"by names {name!r}, which tidegate reserves: rename the column in an upstream stage")
         return problems + result_problems(self.by, self.functions)
 
     def _duration_problems(self) -> list[str]:
@@ -241,35 +253,39 @@ class Window(Operator):
         if step > size:
             return [f"hopping={self.hopping!r}: with a step longer than the size, rows between windows would be lost"]
         if size > step * MAX_WINDOWS:
-            return [f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MAX_WINDOWS} may be"]
+            windows = -(-size // step)
+            return [f"hopping={self.hopping!r}: each row would be in {windows} windows, the limit is {MAX_WINDOWS}"]
         return []
 
     def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        if states[""] is None:
+        stored = states[""]
+        if stored is None:
             return None
-        rows, context = self._clocked(inputs[0], context) if self._uses_processing_time else (inputs[0], context)
-        return self._windowing(rows, context).emitted_results(states[""])
+        rows = inputs[0]
+        if self._uses_processing_time:
+            rows, context = self._with_processing_time(rows, context)
+        return self._windowing(rows, context).emitted_results(stored)
 
-    def _clocked(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
+    def _with_processing_time(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
         """Return the rows with the checkpoint's time, and the context with it as the watermark.
 
-        A checkpoint that is made by hand is of the time of the one before it. The clock never goes back.
+        A manual edit has the time of the checkpoint before it. Processing time never goes back.
         """
         from pyspark.sql import functions as F
 
         refuse_reserved_columns(rows, context, [CLOCK])
-        told = context.memory.get(CLOCK)
-        before = told if isinstance(told, int) else None
+        before = context.memory.get(CLOCK)
         now = micros_of(context.clock)
-        if before is not None:
+        watermark_before = None
+        if isinstance(before, int):
             now = before if context.timers_paused else max(before, now)
+            watermark_before = at_micros(before)
         context.remember[CLOCK] = now
-        ends = context.watermarks.event_time_ends
-        marks = Watermarks(None if before is None else at_micros(before), END_OF_TIME if ends else at_micros(now))
+        watermark = END_OF_TIME if context.watermarks.event_time_ends else at_micros(now)
         time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
-        return rows.select("*", time), replace(context, watermarks=marks)
+        return rows.select("*", time), replace(context, watermarks=Watermarks(watermark_before, watermark))
 
     def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
         windowing = Windowing(
@@ -289,7 +305,7 @@ class Window(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
         if self._uses_processing_time:
-            rows, context = self._clocked(rows, context)
+            rows, context = self._with_processing_time(rows, context)
         windowing = self._windowing(rows, context)
         if self.session is not None:
             return SessionWindows(windowing, micros_in(self.session)).run(rows)
