@@ -399,7 +399,10 @@ class Aggregate(Operator):
         cannot merge them."""
         from pyspark.sql import functions as F
 
-        count_names = [name for function in functions if function.distinct_part for name in function.columns]
+        count_names: list[str] = []
+        for function in functions:
+            if function.distinct_part:
+                count_names += function.columns
         if distinct.co_aggregates is not None:
             return RowPartials(distinct.growth[0], {**distinct.co_aggregates, **dict.fromkeys(count_names, "sum")})
         other_functions = [function for function in functions if not function.distinct_part]
@@ -541,7 +544,9 @@ def _refuse_collations(rows: DataFrame, functions: Sequence[Function], context: 
     the user does not know."""
     from pyspark.sql import functions as F
 
-    texts = [text for members in _distinct_parts(functions).values() for text in members[0].distinct_arguments]
+    texts: list[str] = []
+    for members in _distinct_parts(functions).values():
+        texts += members[0].distinct_arguments
     if not texts:
         return
     fields = rows.select(*(F.expr(text).alias(f"_value{index}") for index, text in enumerate(texts))).schema.fields

@@ -52,7 +52,9 @@ def parse_call(text: str) -> Call | str:
         return "has a parenthesis or a quote that is not closed"
     inner, suffix = text[match.end() : end], text[end + 1 :]
     distinct = _DISTINCT.match(inner)
-    arguments = tuple(argument.strip() for argument in _split(inner[distinct.end() :] if distinct else inner))
+    if distinct:
+        inner = inner[distinct.end() :]
+    arguments = tuple(argument.strip() for argument in _split(inner))
     if arguments == ("",):
         arguments = ()
     if "" in arguments:

@@ -146,10 +146,14 @@ FUNCTIONS: Final = {
     "max_by": _arg_extreme("max_by", minimum=False),
     "first": _arg_extreme("first", minimum=True),
     "last": _arg_extreme("last", minimum=False),
-    **{
-        name: _identity_layout(name)
-        for name in ("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor")
-    },
+    "bool_and": _identity_layout("bool_and"),
+    "every": _identity_layout("every"),
+    "bool_or": _identity_layout("bool_or"),
+    "some": _identity_layout("some"),
+    "any": _identity_layout("any"),
+    "bit_and": _identity_layout("bit_and"),
+    "bit_or": _identity_layout("bit_or"),
+    "bit_xor": _identity_layout("bit_xor"),
     **dict.fromkeys(("stddev", "std", "stddev_samp"), _moments(f"sqrt({_VAR_SAMP})")),
     **dict.fromkeys(("variance", "var_samp"), _moments(_VAR_SAMP)),
     "stddev_pop": _moments(f"sqrt({_VAR_POP})"),

@@ -187,7 +187,9 @@ class TopN(Operator):
         return {"n": self.n, "by": self.by, "order_by": self.order_by} | rank | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        order = [f"{term.name} {'asc' if term.ascending else 'desc'}" for term in map(_parse_order_term, self.order_by)]
+        order = []
+        for term in map(_parse_order_term, self.order_by):
+            order.append(f"{term.name} asc" if term.ascending else f"{term.name} desc")
         meaning: Json = {"n": self.n, "by": self.by, "order_by": order}
         return meaning | {"rank": self.rank, "over a stream that replaces rows": over_updates}
 

@@ -598,7 +598,10 @@ def _row_size_sample(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFi
     for states in parts:
         if not all(state.little_arrives for state in states):
             return []
-        sample.append([file for state in states for file in state.base_files])
+        files: list[StateFile] = []
+        for state in states:
+            files += state.base_files
+        sample.append(files)
     return sample
 
 

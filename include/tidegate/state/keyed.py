@@ -548,11 +548,12 @@ class KeyedState:
         """
         self.drop_expired()
         if self._chosen is None:
-            base_paths = {file.file.path for file in (self.base.files if self.base else [])}
+            base_files = self.base.files if self.base is not None else []
+            base_paths = {file.file.path for file in base_files}
             files = [file for file in self._files if file.file.path in base_paths]
             self._chosen = to_merge(files, self._partitions) if files else []
         present = {file.file.path for file in self._files}
-        return [batch for batch in self._chosen if all(file.file.path in present for file in batch.files)]
+        return [batch for batch in self._chosen if present.issuperset(file.file.path for file in batch.files)]
 
     def drop_expired(self) -> None:
         """Drop files whose rows have all expired."""

@@ -150,7 +150,9 @@ class StateSink(ExactlyOnceSink):
             )
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
-        files = [file.file for committable in committables for file in typed.convert(committable, StateTable).files]
+        files: list[StagedFile] = []
+        for committable in committables:
+            files += [file.file for file in typed.convert(committable, StateTable).files]
         return missing_files(self.location(context), files)
 
     def restore_plan(

@@ -167,7 +167,9 @@ def _group_by_types(
     columns of the keys, and those of the co-aggregates, which are given as SQL."""
     from pyspark.sql.types import StructField
 
-    texts = [text for members in parts.values() for text in members[0].distinct_arguments]
+    texts: list[str] = []
+    for members in parts.values():
+        texts += members[0].distinct_arguments
 
     def with_values() -> DataFrame:
         columns = [*map(quoted, by)]

@@ -227,8 +227,9 @@ class _BothSides:
         cls, inputs: Sequence[DataFrame], on: Sequence[str], prefix: str | None, how: str, right_needed: Sequence[str]
     ) -> _BothSides:
         """right_needed: the right columns apart from the keys that a semi or an anti join needs."""
-        fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
-        left, right = ([name for name in side if name not in on] for side in fields)
+        left_fields, right_fields = ({field.name: field for field in frame.schema.fields} for frame in inputs)
+        left = [name for name in left_fields if name not in on]
+        right = [name for name in right_fields if name not in on]
         if how in LEFT_ONLY:
             stored = [left, [name for name in right if name in right_needed]]
             results: list[Mapping[str, str]] = [{name: name for name in left}, {}]
@@ -239,7 +240,7 @@ class _BothSides:
             {name: f"_tidegate_l{number}" for number, name in enumerate(left)},
             {name: f"_tidegate_r{number}" for number, name in enumerate(right)},
         ]
-        return cls(on, fields, stored, results, aliases)
+        return cls(on, [left_fields, right_fields], stored, results, aliases)
 
     @property
     def _keys(self) -> list[StructField]:

@@ -481,4 +481,8 @@ def _python(value: Any, kind: Any) -> Any:
 
 
 def _arrow(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value.items()) if isinstance(value, dict) else value for name, value in values.items()}
+    """Return the values in the form that Arrow expects, with maps as lists of pairs."""
+    converted = {}
+    for name, value in values.items():
+        converted[name] = list(value.items()) if isinstance(value, dict) else value
+    return converted

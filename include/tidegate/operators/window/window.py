@@ -243,13 +243,14 @@ class Window(Operator):
     def _hopping_problems(self) -> list[str | None]:
         if not isinstance(self.hopping, tuple | list) or len(self.hopping) != 2:
             return [f'hopping={self.hopping!r}: expected a size and a step, such as ("1 hour", "10 min")']
+        declared_size, declared_step = self.hopping
         problems = [
-            duration_problem(f"hopping's {part}", duration)
-            for part, duration in zip(("size", "step"), self.hopping, strict=True)
+            duration_problem("hopping's size", declared_size),
+            duration_problem("hopping's step", declared_step),
         ]
         if any(problems):
             return [problem for problem in problems if problem is not None]
-        size, step = (micros_in(duration) for duration in self.hopping)
+        size, step = micros_in(declared_size), micros_in(declared_step)
         if step > size:
             return [f"hopping={self.hopping!r}: with a step longer than the size, rows between windows would be lost"]
         if size > step * MAX_WINDOWS:

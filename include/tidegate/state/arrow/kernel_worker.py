@@ -458,7 +458,9 @@ def _look_up(plan: KernelPlan, arrived: pa.Table, buffered: BufferedBatch) -> li
     results: list[pa.Table] = []
     for number, lookup in enumerate(plan.lookups):
         key_columns = tuple(lookup.grouped_by)
-        more_keys = [] if lookup.also_keys_of is None else [results[lookup.also_keys_of]]
+        more_keys = []
+        if lookup.also_keys_of is not None:
+            more_keys.append(results[lookup.also_keys_of])
         if lookup.time_can_advance:
             more_keys += lookup.expiring_keys(buffered.groups)
         if not lookup.state.runs:

@@ -201,7 +201,8 @@ class BufferedBatch:
             self._reduce()
         if self._bytes > self._max_bytes and self.is_alone:
             self._is_hot = True  # the kernel cannot run, so only a row of the key is needed, for the error
-            self._tables = [[table.slice(0, 1) for table in tables[:1]] for tables in self._tables]
+            for tables in self._tables:
+                tables[:] = [table.slice(0, 1) for table in tables[:1]]
         elif self._bytes > self._max_bytes:
             self._split()
 
