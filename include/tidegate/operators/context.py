@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.operators.spec import OperatorSpec
 from tidegate.records.moments import AFTER_ALL_TIMES, micros_of
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
@@ -109,6 +108,13 @@ class States(Protocol):
     ) -> KeyedState: ...
 
 
+class StateExpiries(Protocol):
+    """The part of an operator's spec that opening its states needs."""
+
+    def ttl(self, state: str, context: OperatorContext, /) -> Ttl | RowTtl | None:
+        """Return when the rows of one of its states expire in one attempt. None: never."""
+
+
 @dataclass(frozen=True)
 class OperatorContext:
     """Everything that an operator may use in one attempt."""
@@ -118,7 +124,7 @@ class OperatorContext:
     clock: datetime
     """The time at which the checkpoint was planned. It is the same for every attempt."""
     spark: SparkSession
-    spec: OperatorSpec
+    spec: StateExpiries
     """The operator's spec, which says when the rows of its states expire."""
     states: States
     stage: ScratchWriter
