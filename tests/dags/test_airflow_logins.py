@@ -140,7 +140,7 @@ def test_logins_are_found_wherever_airflow_keeps_them_and_are_told_nobody(
         ("in_database", "in_variable", "in_backend"), Made.ROWS
     )
     logs = "".join(path.read_text() for path in airflow.home.rglob("*.log"))
-    assert "Cannot look into the ledger" not in logs, "the triggerer finds the login, too"
+    assert "Cannot read the ledger" not in logs, "the triggerer finds the login, too"
     shown = page(airflow, "kept")
     assert [row["id"] for row in shown["checkpoints"]][:1] == [2], "and the web server"
     assert SECRET not in json.dumps(shown)

@@ -16,7 +16,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyIntervals
 from tidegate import Pipeline
 from tidegate.dag import asset, build_dag
-from tidegate.dag.tasks.asset_events import changes_since_told, send_events
+from tidegate.dag.tasks.asset_events import send_events, unannounced_changes
 from tidegate.errors import Invalid
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
@@ -133,7 +133,7 @@ def test_a_task_has_no_assets_while_it_runs_so_that_none_can_keep_it_from_runnin
     ("arguments", "told"),
     [
         ({"asset_events": "never"}, "asset_events is 'never'.*\n.*'rows' or 'always'"),
-        ({"asset_partitions": True}, "a pipeline that reads whatever is new"),
+        ({"asset_partitions": True}, "a continuous pipeline"),
         ({"asset_partitions": "yes"}, "asset_partitions is 'yes'"),
     ],
 )
@@ -173,7 +173,7 @@ def run(number: int) -> str:
 
 
 def causes(task: Any, id: int, *when: Any) -> dict[str, tuple[str, int, int]]:
-    found = changes_since_told(task, id, *when)
+    found = unannounced_changes(task, id, *when)
     return {sink: (change.cause, change.entry, change.rows) for sink, change in found.items()}
 
 
@@ -191,7 +191,7 @@ def test_only_sinks_that_have_got_rows_are_told_of_unless_all_are_wanted(world: 
 
 def test_events_name_what_has_happened_and_no_version_of_a_target_that_has_none(world: ToyWorld):
     task, id = task_of(world), world.checkpoint(run(1), rows=1)
-    found = changes_since_told(task, id)["a"]
+    found = unannounced_changes(task, id)["a"]
     tables = {
         "good": PublishedTable(uri="/tables/good", version=7, log_hash="ab"),
         "copied": PublishedTable(uri="sqlite:/out.db#orders", version=3, log_hash=""),
@@ -266,7 +266,7 @@ def test_a_rollback_by_command_is_the_cause_even_if_rows_have_come_since(world: 
     world.checkpoint(run(2), rows=2)
     world.coordinator().roll_back(first, run="local:of a command", by="ann")
     id = world.checkpoint(run(3), rows=1)
-    change = changes_since_told(task_of(world), id)["a"]
+    change = unannounced_changes(task_of(world), id)["a"]
     assert (change.cause, change.entry, change.back_to, change.rows) == ("rollback", 4, first, 3)
 
 
@@ -279,7 +279,7 @@ def test_rows_that_were_released_from_quarantine_are_a_cause_of_their_own(world:
     ack = Ack(**stamp(attempt), id=id, job="main", prev=None, sinks={}, gates={"checked": verdict}, stats=stats)
     world.ledger.create_ack(ack)
     world.complete(id)
-    change = changes_since_told(task_of(world), id)["a"]
+    change = unannounced_changes(task_of(world), id)["a"]
     assert (change.cause, change.extra("a", None)["released"]) == ("release", 2)
 
 

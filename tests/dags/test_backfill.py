@@ -95,7 +95,7 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 2, before), 240)
     assert {run.state for run in ended} == {"success"}, [run.log("trigger")[-2000:] for run in ended]
     told = [run.log("trigger", run.tries()["trigger"]) for run in ended]
-    assert all("has read all that the pipeline had completed by then" in each for each in told)
+    assert all("has read all that the pipeline had completed by the end" in each for each in told)
     assert {state for run in ended for state in run.tasks().values()} == {"skipped"}, "they make no checkpoint"
     airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
     (line,) = backfill_statuses(made.ledger, {})

@@ -63,7 +63,7 @@ def ledger_of(project: Project, name: str = "hourly") -> Ledger:
 
 def coordinator_of(dag: Any, at: dict[str, Any]) -> Coordinator:
     trigger = dag.task_dict["trigger"]
-    return Task.of(trigger.pipeline, trigger.project, at).coordinator
+    return Task.open(trigger.pipeline, trigger.project, at).coordinator
 
 
 def completed(dag: Any, at: dict[str, Any]) -> int:
@@ -131,7 +131,7 @@ def test_a_scheduled_run_that_a_later_one_overtook_is_not_red(made: Made):
     """Unpausing a DAG starts two runs at once. A backfill by dates is told the command that does it."""
     dag = by_hand.load(str(made.dag_file))
     completed(dag, context(dag, "later", **hour(3)))
-    with pytest.raises(AirflowSkipException, match="was planned by a later run"):
+    with pytest.raises(AirflowSkipException, match="a later run planned"):
         dag.task_dict["trigger"].execute(context(dag, "earlier", **hour(2)))
     with pytest.raises(AirflowFailException, match="tidegate backfill MODULE:PIPELINE --from"):
         dag.task_dict["trigger"].execute(context(dag, "backfill", **hour(2) | {"run_type": "backfill"}))
@@ -171,8 +171,11 @@ def test_damage_tells_the_hooks_too(made: Made):
     dag = by_hand.load(str(made.dag_file))
     dag.task_dict["trigger"].execute(context(dag))
     told = dag.task_dict["trigger"].pipeline.graph().on_suspended[0].__self__
-    task = Task.of(dag.task_dict["trigger"].pipeline, str(made.project.folder), context(dag))
-    with pytest.raises(AirflowFailException, match="a file is gone"), dag.task_dict["trigger"].at_work(context(dag)):
+    task = Task.open(dag.task_dict["trigger"].pipeline, str(made.project.folder), context(dag))
+    with (
+        pytest.raises(AirflowFailException, match="a file is gone"),
+        dag.task_dict["trigger"].opened_task(context(dag)),
+    ):
         raise Corrupt("a file is gone")
     assert [(each.pipeline, each.by, each.failed) for each in told] == [("overtaken", task.run, ())]
 

@@ -91,7 +91,7 @@ def test_what_breaks_is_a_line_in_the_log(task, monkeypatch, caplog):
     stats.initialize(factory=broken, export_legacy_names=False)
     with caplog.at_level(logging.WARNING):
         metrics.emit(task)
-    assert "No checkpoint is harmed" in caplog.text
+    assert "The checkpoint is not affected" in caplog.text
 
 
 def test_nothing_is_read_if_nobody_listens(task, caplog):

@@ -92,7 +92,7 @@ def load(made: Made) -> Any:
 
 def others_checkpoint(dag: Any) -> tuple[Task, int]:
     """An open checkpoint of a process that is alive."""
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     triggered = task.coordinator.trigger(new_run())
     assert triggered is not None
     return task, triggered.plan.id
@@ -142,7 +142,7 @@ def fired(trigger: LedgerTrigger) -> str:
 def test_what_waits_wakes_when_a_checkpoint_is_decided(made: Made):
     task, id = others_checkpoint(load(made))
     place = task.settings.root, str(made.project.folder), "waits"
-    assert fired(LedgerTrigger(*place, [id], look_again=0.1)) == "it is time to look again"
+    assert fired(LedgerTrigger(*place, [id], look_again=0.1)) == "the maximum wait is over"
     task.coordinator.abort(id, "CANCELLED")
     again = LedgerTrigger(**LedgerTrigger(*place, [id]).serialize()[1])
     assert fired(again) == f"checkpoint {id} is aborted"
@@ -151,7 +151,7 @@ def test_what_waits_wakes_when_a_checkpoint_is_decided(made: Made):
 def test_where_the_triggerer_cannot_see_the_ledger_only_time_wakes_what_waits(tmp_path: Path):
     """Else the task would be woken to find nothing, and wait again, for ever."""
     nowhere = LedgerTrigger(str(tmp_path / "nowhere"), str(tmp_path), "waits", [1], look_again=0.1)
-    assert fired(nowhere) == "it is time to look again"
+    assert fired(nowhere) == "the maximum wait is over"
 
 
 def test_the_triggerer_is_told_no_secrets_and_finds_the_class(made: Made):
@@ -163,7 +163,7 @@ def test_the_triggerer_is_told_no_secrets_and_finds_the_class(made: Made):
 @pytest.mark.parametrize("reason", sorted(WAITING))
 def test_every_reason_to_wait_defers(made: Made, reason):
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     with pytest.raises(TaskDeferred):
         dag.task_dict["trigger"].wait(task, Rejected("x", reason=reason), [])
 
@@ -185,7 +185,7 @@ def test_a_process_that_has_died_is_not_waited_for(made: Made):
 def test_a_pipeline_waits_for_a_swap_only_as_long_as_somebody_swaps(made: Made):
     """A worker that is killed in the middle of a swap leaves the pipeline suspended: the next run finds that out."""
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     ledger = task.coordinator.ledger
     control.suspend(ledger, "backfill fix", "it is swapped in", run=new_run())
     with pytest.raises(AirflowSkipException, match="suspended by backfill fix"):
@@ -233,7 +233,7 @@ def test_who_may_only_trigger_can_neither_go_back_nor_end_the_pipeline(made: Mad
 def test_what_was_asked_for_is_done_by_the_run_that_it_was_asked_for(made: Made):
     """A request that was seen on a page, or guessed, is of no use to anybody else; and nothing else is a request."""
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     task.coordinator.ledger.start()
     keys = [asked_for(task, action, "theirs", to=1, undone=[2]) for action in ("rollback", "drain")]
     keys += [asked_for(task, "suspend", "mine"), "../../../pipeline", "2026-01-01T000000000-0123456789abcdef"]
@@ -247,7 +247,7 @@ def test_what_was_asked_for_is_done_by_the_run_that_it_was_asked_for(made: Made)
 def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
     """Once, however often it is tried; and no more than whoever asked was shown."""
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     ledger = task.coordinator.ledger
 
     def checkpoint(run_id: str) -> int:
@@ -264,7 +264,7 @@ def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
         dag.task_dict["trigger"].execute(context(dag, "unseen", conf={"request": short}))
     key = asked_for(task, "rollback", "back", to=first, undone=[third, second], suspend=True, note="wrong prices")
     for _ in range(2):
-        with pytest.raises(AirflowSkipException, match=f"entry {third + 1} goes back"):
+        with pytest.raises(AirflowSkipException, match=f"entry {third + 1} is a rollback"):
             dag.task_dict["trigger"].execute(context(dag, "back", conf={"request": key, "note": "wrong prices"}))
     record = ledger.plan(third + 1).rollback
     assert (record.target, record.by, record.suspended.reason) == (first, "ann in Airflow", "wrong prices")
@@ -275,7 +275,7 @@ def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
 
 def test_a_run_that_goes_back_keeps_the_rows_that_the_page_was_told_to_keep(made: Made):
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     task.coordinator.ledger.start()
     key = asked_for(task, "rollback", "back", to=1, undone=[2], keep=["copied"])
     rolled_back = mock.Mock(side_effect=Rejected("as far as it goes"))
@@ -296,7 +296,7 @@ def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
     with mock.patch.object(Coordinator, "trigger", autospec=True, side_effect=Coordinator.trigger) as triggered:
         id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
     assert triggered.call_args.kwargs["aligned"], "so that it can be copied"
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, at("first"))
     ledger = task.coordinator.ledger
     attempt = f"{ledger.plan(id).attempt}-by-hand"
     ledger.create_ack(Ack(**stamp(attempt), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
@@ -314,7 +314,7 @@ def test_a_run_may_be_the_last_one(made: Made):
     settings = made.project.folder / "tidegate.toml"
     settings.write_text(f'retention = "never_retain"\n{settings.read_text()}')
     dag = load(made)
-    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task = Task.open(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
     task.coordinator.ledger.start()
     given = {"request": asked_for(task, "drain", "first", note="season over")}
 
@@ -376,7 +376,7 @@ task.END_S = 0.1
 over = threading.Event()
 
 def told_to_end(*_):
-    task.end_anyway(over)
+    task.kill_unless_done(over)
     raise task.Cancelled
 
 class Finalized:
@@ -389,7 +389,7 @@ signal.signal(signal.SIGTERM, told_to_end)
 Finalized()
 if sys.argv[1] == "ends":
     over.set()
-    [watching] = [thread for thread in threading.enumerate() if thread.name == "end-anyway"]
+    [watching] = [thread for thread in threading.enumerate() if thread.name == "kill-unless-done"]
     watching.join()
     sys.exit(0)
 while True:
@@ -619,7 +619,7 @@ def test_at_least_once_the_dag_does_not_say_that_rows_are_out_of_sight():
     assert "jobs write rows to their tables as soon as they have them" in once.doc_md
     assert "Its rows are in the tables at once" in once.task_dict["job_main"].doc_md
     assert "At least once" not in exactly.doc_md
-    assert "out of sight until `complete` has decided" in exactly.task_dict["job_main"].doc_md
+    assert "invisible until `complete` has decided" in exactly.task_dict["job_main"].doc_md
 
 
 def test_the_dag_is_the_pipeline():
@@ -786,7 +786,7 @@ def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
     text = question("checked", 7, verdict, "orders")
     assert "**9** rows judged, **1** to be quarantined" in text
     assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
-    assert "Some of the values that broke them are on the page of checkpoint 7." in text
+    assert "Some of the values that broke the rules are on the page of checkpoint 7." in text
     assert "After 60 s without an answer: approve." in text
 
 
@@ -800,7 +800,7 @@ def test_a_jobs_task_has_its_own_pool_and_queue_in_airflow():
     assert {name: getattr(scoring, name) for name in own} == own
     assert (main.pool, main.queue, main.priority_weight) == ("others", "others", 5)
     assert (dag.get_task("complete").pool, dag.get_task("complete").priority_weight) == ("others", 1)
-    assert "- Has of its own: `executor = LocalExecutor`, `pool = gpu`, " in scoring.doc_md
+    assert "- Has its own settings: `executor = LocalExecutor`, `pool = gpu`, " in scoring.doc_md
     assert "`spark.sql.shuffle.partitions = 400`" in scoring.doc_md
     assert "| `jobs.scoring.pool` | gpu | code |" in dag.doc_md
 

@@ -17,7 +17,7 @@ from tidegate.history.health import describe_texts
     ("state", "left", "expected"),
     [
         ("failed", "STAGE_FAILED: it broke\n  Help: mend it", "task job_main is failed: STAGE_FAILED: it broke"),
-        ("failed", None, "task job_main is failed, and left no word: its process was killed, or never started"),
+        ("failed", None, "task job_main is failed, without a message: its process was killed, or never started"),
         ("success", None, "task job_main is success (by hand?), but has not acked"),
         ("skipped", None, "task job_main is skipped"),
     ],
@@ -35,14 +35,14 @@ def test_a_task_that_was_killed_is_told_as_that(world: ToyWorld, state: str, lef
     (*helps,) = describe_texts(detail)[2]
     if state in ("success", "skipped"):
         assert len(helps) == 1
-        assert "a mark does no work: clear the task" in helps[0], "else it would be told of a want of memory"
+        assert "marking a task does no work: clear the task" in helps[0], "else it would be told of a want of memory"
     else:
         assert helps == (["mend it"] if left else [])
 
 
 @pytest.mark.parametrize(("of_environment", "reason"), [(True, "ENVIRONMENT_FAILED"), (False, "JOB_FAILED")])
 def test_that_there_is_no_spark_is_no_failure_of_the_pipeline(world: ToyWorld, of_environment: bool, reason: str):
-    """What a failed task has left word of; of one that was killed nobody can tell."""
+    """What a failed task has reported; of one that was killed nothing is known."""
     world.feed_more(1)
     id = world.trigger("one")
     left = {"failure": "The Spark server did not start", "of_environment": of_environment}

@@ -351,7 +351,7 @@ WALK = {
         ("correct the writer of the source, or the gate's rules and limits", "then let it continue: the button Resume"),
     ),
     "lost_file": (("JOB_FAILED", "00001.json"), ("restore them and try again", "the button Resume")),
-    "killed": (("left no word: its process was killed",), ("spark.memory", "the button Resume")),
+    "killed": (("without a message: its process was killed",), ("spark.memory", "the button Resume")),
     "full_disk": (("The disk that holds", "full_disk/ledger", "too little"), ("make room on the disk that holds",)),
     "changed": (
         ("STATE_CHANGED", "deduplicate 'once': by is file, and was id"),

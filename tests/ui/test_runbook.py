@@ -116,7 +116,10 @@ class Story:
         self.abort("JOB_FAILED", "source 'in': 1 of 1 planned file(s) changed: 00001.json is gone\n  Help: put it back")
 
     def kill(self) -> None:
-        self.abort("JOB_FAILED", "task job_main left no word: its process was killed\n  Help: give it spark.memory")
+        self.abort(
+            "JOB_FAILED",
+            "task job_main is failed, without a message: its process was killed\n  Help: give it spark.memory",
+        )
 
     def change_code(self) -> None:
         self.abort("JOB_FAILED", "the code has changed since the checkpoint was planned: KeyError: 'id'")

@@ -1,5 +1,5 @@
-"""The assets of a pipeline: two for each sink, one with its name and one with its target's own address, and one for
-each source. An event of an asset tells other DAGs that its table has changed."""
+"""The assets of a pipeline: two for each sink, one by its name and one by its target's address, and one for each
+source. An asset event lets other DAGs run when its table has changed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tidegate.records.masking import has_login
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 
-__all__ = ["AssetEvents", "asset", "asset_at", "inlets_of", "outlets_of", "shared_uri_of"]
+__all__ = ["AssetEvents", "asset", "asset_by_uri", "inlets_of", "outlets_of", "shared_uri_of"]
 
 AssetEvents = Literal["rows", "always"]
-"""When a completed checkpoint sends a sink's events: if it has got rows, or in any case."""
+"""When a completed checkpoint emits a sink's events: only if it wrote rows to the sink, or always."""
 
 
 def asset(pipeline: Pipeline | str, sink: str) -> Asset:
@@ -33,19 +33,21 @@ def asset(pipeline: Pipeline | str, sink: str) -> Asset:
 
 
 def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
-    """Return the address of a source's input or a sink's target in the form that Airflow gives it, or None."""
-    with contextlib.suppress(TidegateError):  # a connection that is not set up here: the task that uses it says so
+    """Return the address of a source's input or a sink's target as Airflow normalizes it, or None."""
+    with contextlib.suppress(TidegateError):  # a connection is not set up here: the task that needs it reports that
         uri = node.sink.shared_uri(place) if isinstance(node, SinkNode) else node.source.shared_uri(place)
-        made = asset_at(uri) if uri is not None else None
-        return made.uri if made is not None else None
+        if uri is None:
+            return None
+        shared_asset = asset_by_uri(uri)
+        return shared_asset.uri if shared_asset is not None else None
     return None
 
 
-def asset_at(uri: str) -> Asset | None:
-    """Return the asset that others mean by this address alone. None: Airflow cannot have one there."""
-    if "?" in uri or "#" in uri:  # Airflow cuts them off: it would be the asset of another place
+def asset_by_uri(uri: str) -> Asset | None:
+    """Return the asset that other DAGs can refer to by this address alone, or None if Airflow cannot have one."""
+    if "?" in uri or "#" in uri:  # Airflow cuts these off, so it would be another place's asset
         return None
-    if has_login(uri):  # everybody sees the addresses of assets
+    if has_login(uri):  # all users see the addresses of assets
         return None
     try:
         return Asset(uri=uri)
@@ -54,15 +56,20 @@ def asset_at(uri: str) -> Asset | None:
 
 
 def outlets_of(pipeline: str, sinks: Mapping[str, SinkNode], place: Place) -> list[Asset]:
-    """Return the assets of these sinks, each once: several sinks may write to one table."""
-    return [asset(pipeline, name) for name in sinks] + _at(sinks.values(), place)
+    """Return the assets of these sinks without duplicates: several sinks may write to one table."""
+    return [asset(pipeline, name) for name in sinks] + _shared_assets(sinks.values(), place)
 
 
 def inlets_of(sources: Iterable[SourceNode], place: Place) -> list[Asset]:
-    """Return the assets of what these sources read, each once."""
-    return _at(sources, place)
+    """Return the assets that these sources read, without duplicates."""
+    return _shared_assets(sources, place)
 
 
-def _at(nodes: Iterable[SourceNode | SinkNode], place: Place) -> list[Asset]:
-    uris = dict.fromkeys(shared_uri_of(node, place) for node in nodes)
-    return [found for uri in uris if uri is not None and (found := asset_at(uri)) is not None]
+def _shared_assets(nodes: Iterable[SourceNode | SinkNode], place: Place) -> list[Asset]:
+    assets: dict[str, Asset] = {}
+    for node in nodes:
+        uri = shared_uri_of(node, place)
+        shared_asset = asset_by_uri(uri) if uri is not None else None
+        if uri is not None and shared_asset is not None:
+            assets[uri] = shared_asset
+    return list(assets.values())

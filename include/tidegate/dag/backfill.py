@@ -1,5 +1,5 @@
-"""The DAG for backfills, beside that of each pipeline that reads whatever is new. Its runs are asked for by hand: each
-computes again, beside the pipeline, what that has made, as `tidegate backfill` does."""
+"""The DAG for backfills of a continuous pipeline. Its runs are triggered by hand: each computes the pipeline's results
+again, while the pipeline runs, as `tidegate backfill` does."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["build_backfill_dag"]
 
 TAG = "tidegate-backfill"
 _RUNS = 4
-"""While one reads, others wait for the pool; one that discards need not."""
+"""While one run reads, the others wait for the pool. A run that discards does not need to wait."""
 
 
 def build_backfill_dag(
-    beside: DAG,
+    pipeline_dag: DAG,
     pipeline: Pipeline,
     folder: str,
     graph: Graph,
@@ -32,22 +32,22 @@ def build_backfill_dag(
     outlets: list[Asset],
     asset_events: AssetEvents,
 ) -> DAG:
-    """Return the DAG, registered with Airflow as that of the file which is being read."""
+    """Return the DAG, registered with Airflow as one of the DAG file that is being parsed."""
     dag = DAG(
-        dag_id=backfill_dag(beside.dag_id),
-        description=f"Compute again what pipeline {graph.name} has made, beside it, and swap it in",
+        dag_id=backfill_dag(pipeline_dag.dag_id),
+        description=f"Recompute the results of pipeline {graph.name} while it runs, and swap them in",
         schedule=None,
         catchup=False,
-        is_paused_upon_creation=False,  # nothing runs unless somebody asks for it, and then it is to run
+        is_paused_upon_creation=False,  # it only runs when triggered, and must run then
         max_active_runs=_RUNS,
-        default_args=beside.default_args,
-        access_control=beside.access_control,
-        doc_md=document.backfill_text(graph, beside.dag_id),
+        default_args=pipeline_dag.default_args,
+        access_control=pipeline_dag.access_control,
+        doc_md=document.backfill_text(graph, pipeline_dag.dag_id),
         tags=[TAG, graph.name],
         params=run_params.backfill_params(),
     )
     shared: dict[str, Any] = {"dag": dag, "pipeline": pipeline, "project": folder, **retries}
-    # Below every task of a pipeline, and no more at once than the pool has slots for.
+    # With a lower priority than every task of a pipeline, and no more at once than the pool has slots.
     heavy: dict[str, Any] = {"pool": POOL, "priority_weight": 0, "weight_rule": "absolute", "max_active_tis_per_dag": 1}
     check = CheckStep(task_id="check", doc_md=document.CHECK, **shared)
     replay = ReplayStep(task_id="replay", doc_md=document.REPLAY, **heavy, **shared)
@@ -58,5 +58,5 @@ def build_backfill_dag(
     compare.set_upstream(replay)
     swap.set_upstream(compare)
     discard.set_upstream(check)
-    with dag:  # so that Airflow finds it, though no name in the file stands for it
+    with dag:  # registers it with Airflow, although the DAG file assigns it to no variable
         return dag

@@ -1,4 +1,5 @@
-"""`build_dag`: a pipeline in, an Airflow DAG out. Called when a DAG file is parsed: reads no data, starts nothing."""
+"""`build_dag` turns a pipeline into an Airflow DAG. It runs whenever a DAG file is parsed: it reads no data and starts
+nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ __all__ = ["build_dag", "for_control", "for_jobs"]
 
 
 def for_jobs(settings: Settings) -> dict[str, Any]:
-    """Return the retry arguments of a job's task. All tries share the checkpoint's timeout; after it the job fails."""
+    """Return the retry arguments of a job's task. All tries share the checkpoint's timeout."""
     return _arguments(retries_of_jobs(settings))
 
 
@@ -42,8 +43,7 @@ def for_control(settings: Settings) -> dict[str, Any]:
 
 
 def _arguments(retries: Retries) -> dict[str, Any]:
-    """Return the retries as Airflow's arguments. With doubling pauses it adds random jitter of up to the same
-    length."""
+    """Return the retries as Airflow's arguments. To doubling pauses, Airflow adds jitter of up to the same length."""
     if not retries.times:
         return {"retries": 0}
     arguments = {"retries": retries.times, "retry_delay": timedelta(seconds=retries.delay)}
@@ -69,14 +69,14 @@ def build_dag(
     """Return the DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
 
     schedule: a cron expression, a timetable or assets, instead of the setting `interval`.
-    project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
-    backfill: have Airflow find a DAG `<id>__backfill` beside it, which computes again what the pipeline has made.
-    Interval pipelines have none: Airflow's own backfill does that for them. Nor have those that run at least once.
-    asset_events: when a completed checkpoint sends an event of a sink's assets: "rows": if the sink has got rows;
-    "always": in any case. A rollback and a swap send one of each table that they change.
+    project: the folder that holds tidegate.toml. By default, the closest folder above the DAG file that has one.
+    backfill: also create a DAG `<id>__backfill`, which recomputes the pipeline's results. Interval pipelines do not get
+    one, because Airflow's own backfill does that for them. Pipelines that run at least once do not get one either.
+    asset_events: when a completed checkpoint emits events for a sink's assets: "rows": only if it wrote rows to the
+    sink; "always": in any case. A rollback and a swap emit one for each table that they change.
     asset_partitions: for interval pipelines: each event is about one partition, whose key is the start of the interval,
-    such as 2026-01-01T00:00:00 (UTC). Only DAGs that are scheduled on partitions, by a PartitionedAssetTimetable, then
-    run on it. Needs Airflow 3.3.
+    such as 2026-01-01T00:00:00 (UTC). Only DAGs that are scheduled on partitions, with a PartitionedAssetTimetable,
+    then run on it. Needs Airflow 3.3.
     notify: notifiers of Airflow to call when a gate holds a checkpoint ("held"), the pipeline is suspended
     ("suspended"), rows are quarantined ("quarantined") or a checkpoint completes after aborted ones ("recovered"), such
     as notify={"held": SmtpNotifier(to="ann@example.com", subject="{{ tidegate.summary }}")}.
@@ -118,46 +118,51 @@ def _check_asset_arguments(graph: Graph, asset_events: object, asset_partitions:
             reason="BAD_ARGUMENT",
         )
     if not isinstance(asset_partitions, bool) or (asset_partitions and not (graph.by_interval and HAS_PARTITION_KEYS)):
-        kind = "an interval pipeline" if graph.by_interval else "a pipeline that reads whatever is new"
+        kind = "an interval pipeline" if graph.by_interval else "a continuous pipeline"
         raise Invalid(
             f"build_dag: asset_partitions is {asset_partitions!r}, for {kind} under Airflow "
             f"{'.'.join(map(str, VERSION))}",
             expected="True for an interval pipeline under Airflow 3.3 or later, otherwise False",
-            help="leave asset_partitions out: then DAGs that are scheduled on the assets themselves run",
+            help="leave asset_partitions out: then DAGs run that are scheduled on the assets themselves",
             reason="BAD_ARGUMENT",
         )
 
 
 def _project(file: Path) -> str:
-    """Return the folder of the settings: the first one above the DAG file, or above the file that this is a link to, or
-    else the working directory."""
-    above = (*file.absolute().parents, *file.resolve().parents)
-    folders = (folder for folder in above if (folder / FILE_NAME).is_file())
-    return os.fspath(next(folders, Path.cwd()))
+    """Return the folder of the settings: the closest one above the DAG file, or above the file that it links to,
+    otherwise the working directory."""
+    for folder in (*file.absolute().parents, *file.resolve().parents):
+        if (folder / FILE_NAME).is_file():
+            return os.fspath(folder)
+    return os.fspath(Path.cwd())
 
 
 def _dag_arguments(graph: Graph, settings: Settings, schedule: Any, dag_kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return tidegate's arguments, overridden by the user's."""
+    # One run more than checkpoints may be in progress, to abort dead ones: its trigger waits, aborts a checkpoint whose
+    # run hangs, and continues, where Airflow alone would wait for its heartbeat timeout.
+    max_active_runs = settings.max_concurrent_checkpoints + 1
+    if settings.unaligned:
+        # And one for each job that can be overtaken: the run in which it is busy stays open.
+        max_active_runs += len(graph.overtakable)
+    docs = [document.dag_text(graph, settings)]
+    if dag_kwargs.get("doc_md"):
+        docs.insert(0, dag_kwargs["doc_md"])
     return {
         "dag_id": graph.name,
         "description": document.description(graph),
         **_catching_up(graph, schedule, dag_kwargs),
-        # One more than may be in progress, to abort dead checkpoints: its trigger waits, aborts a checkpoint whose run
-        # hangs, and continues, where Airflow alone would wait for its heartbeat timeout.
-        # And one for each job that others may go past: the run in which it is busy stays open meanwhile.
-        "max_active_runs": settings.max_concurrent_checkpoints
-        + 1
-        + (len(graph.overtakable) if settings.unaligned else 0),
+        "max_active_runs": max_active_runs,
         **dag_kwargs,
-        "doc_md": "\n\n".join(filter(None, (dag_kwargs.get("doc_md"), document.dag_text(graph, settings)))),
+        "doc_md": "\n\n".join(docs),
         "tags": ["tidegate", graph.name, *dag_kwargs.get("tags", ())],
         "params": {**run_params.params(), **dag_kwargs.get("params", {})},
     }
 
 
 def _catching_up(graph: Graph, schedule: Any, dag_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the catch-up arguments. Only interval pipelines catch up: others read missed input in the next
-    checkpoint."""
+    """Return the catch-up arguments. Only interval pipelines catch up: a continuous pipeline reads missed input in its
+    next checkpoint."""
     has_start = "start_date" in dag_kwargs or "start_date" in dag_kwargs.get("default_args", {})
     if not graph.by_interval or (schedule is not None and not has_start):
         return {"catchup": False}
@@ -193,7 +198,7 @@ def _add_tasks(
         )
     complete = CompleteOperator(
         task_id=COMPLETE,
-        trigger_rule="all_done",  # a failure is aborted here, and makes the run red
+        trigger_rule="all_done",  # it aborts a failed checkpoint, and fails the run
         doc_md=document.COMPLETE,
         **events,
         **control,
@@ -201,13 +206,13 @@ def _add_tasks(
     )
     for job in graph.jobs:
         jobs[job.name].set_upstream([trigger, *(jobs[name] for name in job.after)])
-    # Downstream of all of them, and of `trigger`: `complete` depends on each of their states.
+    # `complete` is downstream of all tasks, `trigger` included, because it depends on the states of all of them.
     gates = _gates(graph, jobs, control, shared)
     complete.set_upstream([trigger, *jobs.values(), *gates])
 
 
 def _gates(graph: Graph, jobs: dict[str, JobOperator], control: dict[str, Any], shared: dict[str, Any]) -> list[Any]:
-    """Return a task for each gate, downstream of its job. It is light: it shows a verdict that is in the ack."""
+    """Return a task for each gate, downstream of its job. It is cheap, because the verdict is in the job's ack."""
     tasks = []
     for job in graph.jobs:
         for gated in job.gates:

@@ -1,8 +1,8 @@
-"""The executor of `tidegate up`: Airflow's LocalExecutor, but each task has a process of its own from the start.
+"""The executor of `tidegate up`: Airflow's LocalExecutor, but it forks a process for each task.
 
-LocalExecutor's workers wait for tasks at one queue. One that is killed while it waits keeps the queue's lock forever,
-and one that is killed at work is missed only when its task's heartbeats are. Here a process is forked with its task,
-and its exit code says at once what has become of it.
+LocalExecutor's workers wait for tasks at one queue. A worker that is killed while it waits keeps the queue's lock
+forever, and one that is killed while its task runs is noticed only when the task's heartbeats stop. Here each process
+is forked for one task, so that its exit code is known at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ForkingLocalExecutor"]
 
 
 class ForkingLocalExecutor(LocalExecutor):
-    """Forks a process for each task, and tells the scheduler when one has been killed."""
+    """Forks a process for each task, and reports to the scheduler when one was killed."""
 
     def start(self) -> None:
         self.workers = {}
@@ -38,10 +38,10 @@ class ForkingLocalExecutor(LocalExecutor):
             for waiting in queues:
                 waiting.pop(workload.key, None)
             self.running.add(workload.key)
-            self.activity_queue: Any = _OnlyOne(workload)
-            known = set(self.workers)
+            self.activity_queue: Any = _OneTaskQueue(workload)
+            earlier_pids = set(self.workers)
             self._spawn_workers_with_gc_freeze(1)  # type: ignore[no-untyped-call]
-            (pid,) = self.workers.keys() - known
+            (pid,) = self.workers.keys() - earlier_pids
             self._tasks[pid] = workload
 
     def sync(self) -> None:
@@ -59,8 +59,8 @@ class ForkingLocalExecutor(LocalExecutor):
         self.sync()
 
 
-class _OnlyOne:
-    """What a worker reads as the queue of tasks: its own, and then nothing more."""
+class _OneTaskQueue:
+    """A worker's queue of tasks: a single task, then the end marker."""
 
     def __init__(self, workload: ExecutorWorkload) -> None:
         self._workloads: list[ExecutorWorkload | None] = [None, workload]
@@ -70,7 +70,7 @@ class _OnlyOne:
 
 
 class _FailureIsExit:
-    """What a worker writes results to: it ends with exit code 1 if its task could not be run."""
+    """A worker's queue of results: it ends the worker with exit code 1 if the task could not be run."""
 
     def put(self, result: tuple[Any, Any, Exception | None]) -> None:
         if result[2] is not None:
@@ -78,7 +78,7 @@ class _FailureIsExit:
 
 
 class _NothingUnread:
-    """Where a worker counts down what waits in the queue."""
+    """A worker's counter of unread tasks, which nothing reads here."""
 
     value = 0
 
@@ -90,18 +90,17 @@ class _NothingUnread:
 
 
 def _why(code: int) -> str | None:
-    """Explain an exit code to whoever reads the task's events."""
+    """Return an explanation of an exit code, for the task's events."""
     if code >= 0:
         return f"its process ended with exit code {code}" if code else None
     return f"its process was killed by {signal_name(-code)}"
 
 
-def _record_dead_schedulers(own: object) -> None:
-    """Record in Airflow's database that every other scheduler is dead, so that this one takes over their tasks at once
-    instead of when their heartbeats are missed. Only in SQLite, which one machine has for itself: `up` has ended
-    whatever ran before with all of its processes."""
+def _record_dead_schedulers(own_id: object) -> None:
+    """Mark every other scheduler as failed in Airflow's database, so that this one adopts their tasks at once instead
+    of after missed heartbeats. Only in SQLite, which a single machine uses: `up` has ended all earlier processes."""
     if not conf.get("database", "sql_alchemy_conn").startswith("sqlite"):
         return
     with create_session() as session:
-        running = (Job.job_type == "SchedulerJob", Job.state == JobState.RUNNING, Job.id != own)
+        running = (Job.job_type == "SchedulerJob", Job.state == JobState.RUNNING, Job.id != own_id)
         session.execute(update(Job).where(*running).values(state=JobState.FAILED))

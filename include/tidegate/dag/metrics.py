@@ -1,8 +1,8 @@
-"""A pipeline's metrics through Airflow's own: StatsD, Datadog or OpenTelemetry, whichever `[metrics]` has turned on.
+"""Sends a pipeline's metrics to Airflow's back end: StatsD, Datadog or OpenTelemetry, as set in `[metrics]`.
 
-They are sent by the task that ends a checkpoint, and by one that fails. All are gauges that are computed anew each time
-(history/metrics.py), so the next one makes up for a lost one. A back end that is down, slow or broken harms no
-checkpoint: an error here is only logged in the task's log.
+The task that ends a checkpoint sends them, and so does one that fails. All are gauges, recomputed each time
+(history/metrics.py), so a lost one is replaced by the next. A back end that is down, slow or broken harms no
+checkpoint: an error is only written to the task's log.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def emit(task: Task) -> None:
 
         ledger, options = task.coordinator.ledger, task.coordinator.place.options
         current = figures(ledger, task.settings, options, task.abandon_reason, seams.now())
-        send(task.coordinator.graph.name, metrics(current), tags=_takes_tags())
+        send(task.coordinator.graph.name, metrics(current), tags=_supports_tags())
     except Exception as error:
-        log.warning("Metrics could not be sent: %r. No checkpoint is harmed, and the next one sends them again", error)
+        log.warning("Could not send metrics: %r. The checkpoint is not affected; the next one sends them again", error)
 
 
 def send(pipeline: str, metrics: Iterable[Metric], *, tags: bool) -> None:
@@ -56,8 +56,8 @@ def send(pipeline: str, metrics: Iterable[Metric], *, tags: bool) -> None:
             gauge(".".join([PREFIX, pipeline, metric.name, *below]), metric.value)
 
 
-def _takes_tags() -> bool:
-    """Return whether the back end has tags. Plain StatsD has none, and Airflow silently drops them there."""
+def _supports_tags() -> bool:
+    """Return whether the back end supports tags. Plain StatsD does not, and Airflow silently drops them."""
     plain = conf.getboolean("metrics", "statsd_on", fallback=False)
     tagged = conf.getboolean("metrics", "statsd_influxdb_enabled", fallback=False)
     return not plain or tagged or conf.getboolean("metrics", "statsd_datadog_enabled", fallback=False)

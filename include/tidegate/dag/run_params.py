@@ -1,4 +1,4 @@
-"""The requests to a run.
+"""A run's parameters and requests.
 
 Anyone who may trigger a run can set its parameters (a note, a name for its checkpoint). Requests that need more rights
 (to drain, to roll back) are records that the Checkpoints page creates for a run.
@@ -29,7 +29,7 @@ __all__ = [
     "is_named",
     "params",
     "rank_of",
-    "refuse_taken_savepoint",
+    "refuse_used_savepoint_name",
     "requested",
     "roll_back_if_requested",
 ]
@@ -40,13 +40,13 @@ _KEY = re.compile(r"[0-9T-]{1,30}-[0-9a-f]{16}")
 
 
 def _text(longest: int, title: str, description: str) -> Param:
-    """Return a parameter that may be left empty. None and not "": Airflow's form takes an empty text for a missing one,
-    and lets nobody press its button."""
+    """Return an optional parameter. Its default is None, because Airflow's form treats "" as missing and would not let
+    the user submit it."""
     return Param(None, type=["null", "string"], maxLength=longest, title=title, description=description)
 
 
 def _name(title: str, description: str) -> Param:
-    """Return the same for a name of something that tidegate keeps."""
+    """Return an optional parameter for the name of a savepoint or a backfill."""
     pattern = "^([a-z0-9][a-z0-9_-]{0,62})?$"
     return Param(None, type=["null", "string"], pattern=pattern, title=title, description=description)
 
@@ -57,11 +57,11 @@ def params() -> dict[str, Param]:
         "note": _text(
             1000,
             "Note",
-            "Why this run: kept in the task's log.",
+            "Why this run is triggered. Kept in the task's log.",
         ),
         "savepoint": _name(
             "Savepoint",
-            "A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
+            "A name for this run's checkpoint, which is then kept until you dispose of it. It waits for every job.",
         ),
     }
 
@@ -72,25 +72,25 @@ def backfill_params() -> dict[str, Param]:
         "from": _text(
             200,
             "Begin after",
-            "A checkpoint's number, a savepoint's name, or the last checkpoint before a time (UTC), such "
-            "as 2026-03-01; or beginning. Empty: the backfill that there is continues.",
+            "A checkpoint's number, a savepoint's name, or a time (UTC) such as 2026-03-01 for the last checkpoint "
+            "before it; or beginning. Empty: continue the existing backfill.",
         ),
         "name": _name(
             "Name",
-            "A name for the backfill. Empty: one with the date of this run, or the name of the one that there is.",
+            "A name for the backfill. Empty: a name with this run's date, or the existing backfill.",
         ),
         "to": _text(
             200,
             "Stop at",
-            "For a look at a part: stop when it has read what this checkpoint had, and compare with the "
-            "tables as of then. Without it the next run reads the rest.",
+            "Stop after this checkpoint, to inspect a partial result: it is compared with the tables as of that "
+            "checkpoint. A later run without this field reads the rest.",
         ),
         "larger": Param(
             1,
             type="integer",
             minimum=1,
             title="Larger",
-            description="Read so many times as much in a checkpoint as the sources' bounds allow.",
+            description="Read this many times the sources' bounds in each checkpoint.",
         ),
         "cuts": Param(
             None,
@@ -98,48 +98,47 @@ def backfill_params() -> dict[str, Param]:
             enum=[None, "own", "recorded"],
             title="Cuts",
             description="own: read as much at once as the sources' bounds allow. recorded: one checkpoint for each "
-            "that the pipeline has made, with exactly its input, so that the same code gives the same rows. Empty: "
-            "own, or as the backfill has begun.",
+            "of the pipeline's, with exactly its input, so that the same code returns the same rows. Empty: own, or "
+            "the way in which the backfill began.",
         ),
         "drop_by_hand": Param(
             False,
             type="boolean",
             title="Drop changes by hand",
-            description="Lose what somebody has changed in states by hand since then. Without it that is refused.",
+            description="Discard manual changes of state since then. Without this, such a backfill is refused.",
         ),
         "dry_run": Param(
             False,
             type="boolean",
             title="Dry run",
-            description="Only tell, in the task check, what would be read and changed, and what is gone.",
+            description="Only report, in the task check, what would be read and changed, and which input is gone.",
         ),
         "diff": _text(
             200,
             "Rows that differ",
-            "A sink: some of its rows that differ now and after a swap are put into the XCom of compare.",
+            "A sink. The task compare puts some of its rows that a swap would change into its XCom.",
         ),
         "pause": Param(
             0,
             type="number",
             minimum=0,
             title="Pause",
-            description="Seconds to wait between two checkpoints of the backfill, so that it takes less of Spark.",
+            description="Seconds to wait between two checkpoints of the backfill, to use less of Spark.",
         ),
         "note": _text(
             1000,
             "Note",
-            "Why: kept with the backfill.",
+            "Why. Kept with the backfill.",
         ),
     }
 
 
 def requested(task: Task, actions: frozenset[str] = NEED_MORE) -> Act | None:
-    """Return the act that somebody requested of this run on the Checkpoints page, which has checked their rights.
+    """Return the act that a user requested of this run on the Checkpoints page, which has checked their rights.
 
-    A task cannot know the rights of the user who triggered its run: Airflow passes it a name only. So requests that
-    need more than the right to trigger are no parameters. The page records the request for a run that does not exist
-    yet, and passes its key to that run. No other run can take it up, and this run performs it once, however often it is
-    tried.
+    A task cannot know the rights of the user who triggered its run: Airflow only passes it a name. So requests that
+    need more than the right to trigger are not parameters. The page records the request for a run that does not exist
+    yet, and passes its key to that run. No other run can use it, and this run performs it once, in any number of tries.
     """
     dag_run = task.context["dag_run"]
     key = (dag_run.conf or {}).get(REQUEST)
@@ -148,9 +147,9 @@ def requested(task: Task, actions: frozenset[str] = NEED_MORE) -> Act | None:
     act = task.coordinator.ledger.act(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
     if act is None or act.action not in actions or act.run != airflow_run(dag_run.dag_id, dag_run.run_id):
         raise Rejected(
-            f"nobody has asked for {str(key)[:100]!r} to be done by this run",
-            expected="a request that the DAG's page Checkpoints has written down for this run",
-            help="ask there, or by `tidegate`; nothing has been planned",
+            f"no request {str(key)[:100]!r} is recorded for this run",
+            expected="a request that the DAG's page Checkpoints has recorded for this run",
+            help="make the request there, or use `tidegate`; nothing has been planned",
             reason="NOT_ASKED_FOR",
         )
     return act
@@ -165,18 +164,20 @@ def drain_of(task: Task) -> Drain | None:
 
 
 def is_named(task: Task) -> bool:
-    """Return whether the run's checkpoint becomes a savepoint: then it waits for every job, so that it can be
+    """Return whether the run's checkpoint becomes a savepoint: it then waits for every job, so that it can be
     copied."""
     return bool(task.context["params"].get("savepoint"))
 
 
 def rank_of(task: Task) -> Rank:
     """Return how urgent the run's checkpoint is."""
-    return "savepoint" if is_named(task) else "manual" if task.kind == "manual" else "periodic"
+    if is_named(task):
+        return "savepoint"
+    return "manual" if task.kind == "manual" else "periodic"
 
 
-def refuse_taken_savepoint(task: Task) -> None:
-    """Raise Rejected, before anything is planned, if another checkpoint has the name of the requested savepoint."""
+def refuse_used_savepoint_name(task: Task) -> None:
+    """Raise Rejected, before anything is planned, if another savepoint has the requested name."""
     from tidegate.lifecycle.savepoint import check_free
 
     if name := task.context["params"].get("savepoint"):
@@ -184,7 +185,7 @@ def refuse_taken_savepoint(task: Task) -> None:
 
 
 def roll_back_if_requested(task: Task) -> int | None:
-    """Roll back, if the run was requested to. Undoes no checkpoints but those that the requester was shown."""
+    """Roll back, if that was requested. Undoes only the checkpoints that the requester was shown."""
     from tidegate.lifecycle import rollback
     from tidegate.lifecycle.rollback_proposal import How
 
@@ -199,7 +200,7 @@ def roll_back_if_requested(task: Task) -> int | None:
     rolled_back = rollback.roll_back(
         task.coordinator, to, run=task.run, by=act.by, choices=choices, reason=note, suspend=suspend, shown=shown
     )
-    log.info("Rollback %s is decided: the next checkpoint continues from %s", rolled_back.id, to)
+    log.info("Rollback %s is decided: the next checkpoint continues from checkpoint %s", rolled_back.id, to)
     return rolled_back.id
 
 
@@ -208,10 +209,8 @@ def _note(act: Act) -> str:
 
 
 def carry_out_requests(task: Task, id: int) -> None:
-    """Perform the requests that follow a checkpoint: make it a savepoint, and finish a drained pipeline.
-
-    Each is performed once, however often the task is tried.
-    """
+    """Make the checkpoint a savepoint and finish a drained pipeline, if requested: each once, in any number of
+    tries."""
     from tidegate.checkpoint import control
     from tidegate.history.table import remember
     from tidegate.lifecycle.savepoint import create
@@ -235,4 +234,4 @@ def carry_out_requests(task: Task, id: int) -> None:
             return
         remember(ledger, task.coordinator.place.options)
         task.coordinator.retire()
-        log.info("retention is %s: its checkpoints and states are removed, but for savepoints", RETENTIONS[-1])
+        log.info("retention is %s: its checkpoints and states are removed, except savepoints", RETENTIONS[-1])

@@ -1,6 +1,6 @@
-"""Find the runs of Airflow that made entries, and those that are finished or deleted there.
+"""Find the Airflow runs that made entries, and whether they are finished or deleted.
 
-That a run is gone is only a hint for giving up on a checkpoint, which is always safe.
+A run that is gone is only a hint to abort its checkpoint, which is always safe.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ _ACTIVE = ["queued", "running"]
 
 
 def dag_run_of(plan: Plan) -> tuple[str, str] | None:
-    """Return the ids of the DAG and of its run that have made an entry. None: it was no run of Airflow."""
+    """Return the ids of the DAG and the run that made an entry, or None if it was no Airflow run."""
     prefix, _, airflow_run = plan.made_by.partition(":")
     dag_id, _, run_id = airflow_run.partition(":")  # an Airflow dag_id holds no colon
-    return (dag_id, _SUFFIX.sub("", run_id)) if prefix == AIRFLOW and run_id else None
+    if prefix != AIRFLOW or not run_id:
+        return None
+    return dag_id, _SUFFIX.sub("", run_id)
 
 
 def run_gone_reason(plan: Plan) -> str | None:
-    """Return RUN_GONE if nobody will complete the checkpoint: its run is finished or deleted in Airflow, or its process
-    has died. Works in tasks and, called through asgiref, in the triggerer."""
+    """Return RUN_GONE if the checkpoint will not be completed: its run is finished or deleted in Airflow, or its
+    process has died. Works in tasks and, called through asgiref, in the triggerer."""
     made_by = dag_run_of(plan)
     if made_by is None:
         return runs.abandoned_reason(plan)

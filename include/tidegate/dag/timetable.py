@@ -1,4 +1,4 @@
-"""The timetable of a pipeline: a run every `interval`, which may be below a second, or only manual runs."""
+"""A pipeline's timetable: a run every `interval`, which may be less than a second, or only manual runs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Every"]
 
 
 EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
-"""The start date of a DAG without one, because Airflow needs one to catch up: the first run is the next one, and later
-missed ones are caught up. An explicit start date is where the first interval begins."""
+"""The start date of a DAG without one, because Airflow needs one to catch up. The first run is then the next one, and
+only runs missed later are caught up. With an explicit start date, the first interval begins there."""
 
 MAX_CAUGHT_UP_RUNS = 1000
-"""The maximum number of missed intervals to catch up: the latest ones. Older ones are reported as a gap."""
+"""The maximum number of missed intervals to catch up, the latest ones. Older ones are reported as a gap."""
 
 
 class Every(Timetable):
     """Data intervals begin and end at whole multiples of `seconds` since 1970: days at midnight (UTC), hours at full
     hours. Each run begins `delay` seconds after its interval has ended.
 
-    The delay keeps many pipelines with the same interval from starting at the same moment, and waits for late input. It
-    moves only runs. If an interval ended at no such multiple, because `seconds` was different then, the next one ends
-    at the next multiple: nothing is skipped, and nothing is processed twice.
+    The delay spreads the starts of pipelines with the same interval, and waits for late input. It only moves runs, not
+    intervals. If an interval did not end at such a multiple, because `seconds` was different then, the next one ends at
+    the next multiple: nothing is skipped or processed twice.
     """
 
     description = "One checkpoint every interval"
@@ -56,7 +56,7 @@ class Every(Timetable):
     def infer_manual_data_interval(self, *, run_after: pendulum.DateTime) -> DataInterval:
         if not self.seconds:
             return DataInterval.exact(run_after)
-        end = self._tick_before(run_after.subtract(seconds=self.delay))  # whose run has begun, or could have
+        end = self._tick_before(run_after.subtract(seconds=self.delay))  # the latest interval whose run was due
         return DataInterval(end.subtract(seconds=self.seconds), end)
 
     def next_dagrun_info(
@@ -65,8 +65,8 @@ class Every(Timetable):
         if not self.seconds:
             return None
         now = pendulum.instance(seams.now())
-        over = self._tick_before(now.subtract(seconds=self.delay))  # the end of the latest interval whose run is due
-        # A backfill calls this like the schedule does, with its own dates, and gets every interval between them.
+        latest_end = self._tick_before(now.subtract(seconds=self.delay))  # of the latest interval whose run is due
+        # A backfill calls this with its own dates, and expects every interval between them.
         first = restriction.earliest if restriction.earliest and restriction.earliest > EPOCH_START else None
         if last_automated_data_interval is not None:
             start = last_automated_data_interval.end
@@ -75,9 +75,9 @@ class Every(Timetable):
         else:
             start = self._tick_before(now)
         if not restriction.catchup:
-            start = max(start, over.subtract(seconds=self.seconds))
+            start = max(start, latest_end.subtract(seconds=self.seconds))
         elif first is None:
-            start = max(start, over.subtract(seconds=self.seconds * MAX_CAUGHT_UP_RUNS))
+            start = max(start, latest_end.subtract(seconds=self.seconds * MAX_CAUGHT_UP_RUNS))
         if restriction.latest is not None and start > restriction.latest:
             return None
         end = self._tick_before(start).add(seconds=self.seconds)

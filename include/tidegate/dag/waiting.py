@@ -1,8 +1,8 @@
-"""Wait without a worker: Airflow's triggerer watches the ledger until it is worth asking again.
+"""Lets tasks wait without a worker: Airflow's triggerer watches the ledger until it is worth trying again.
 
 A waiting task is deferred. Its trigger decides nothing: when it fires, the task calls the coordinator again, and may
-have to wait again. More urgent runs come first: protocol/turns.py. Among equals nothing stricter than first come, first
-served: the task that is first in line may not be running.
+have to wait again. More urgent runs go first (protocol/turns.py). Among equals, the first to ask wins, because the task
+that has waited longest may not be running.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ASK_AIRFLOW_S = 10.0
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or has no
-    chance of any.
+    """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or can no
+    longer get any of these.
 
-    question: the task instance whose question Airflow may have an answer to, or not even know; checked first.
-    look_again: seconds after which it fires in any case, for changes that no ledger shows.
+    question: the task instance whose question Airflow may have an answer to, or may not know; checked first.
+    look_again: seconds after which it fires in any case, for changes that the ledger does not show.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LedgerTrigger(BaseTrigger):
         while (remaining_s := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
             entries = await asyncio.to_thread(self._entries, options)
-            why = next((why for entry in entries if (why := self._why(entry))), None)
+            why = self._why_any(entries)
             if why is None and not self.gate and seams.monotonic() >= ask_airflow:
                 why = await self._abandon_reason(entries)
                 ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
@@ -88,10 +88,10 @@ class LedgerTrigger(BaseTrigger):
                 return
             pause_s = pause_between_looks(self.root, seams.monotonic() - began, POLL_S)
             await asyncio.sleep(min(remaining_s, pause_s))
-        yield TriggerEvent("it is time to look again")  # type: ignore[no-untyped-call]
+        yield TriggerEvent("the maximum wait is over")  # type: ignore[no-untyped-call]
 
     async def _airflow_answer(self) -> dict[str, Any] | None:
-        """Return Airflow's answer, as the task would have received it; None if Airflow is waiting for one."""
+        """Return the answer in Airflow, as the task would have received it, or None if it has none yet."""
         if not HAS_QUESTIONS:
             return None
         from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
@@ -113,7 +113,7 @@ class LedgerTrigger(BaseTrigger):
         }
 
     async def _storage_options(self) -> Mapping[str, str] | None:
-        """Return how to log in to the ledger's store. None: the triggerer cannot tell."""
+        """Return the login options of the ledger's store, or None if the triggerer cannot look them up."""
         if not is_url(self.root):
             return {}
         try:
@@ -121,60 +121,71 @@ class LedgerTrigger(BaseTrigger):
             if not isinstance(options, StorageLogin):
                 return options
             id = connection_id(options.name)
-            found = await find_connection_from_trigger(id)
-            if found is None:
+            connection = await find_connection_from_trigger(id)
+            if connection is None:
                 raise no_connection(id)
-            return options.options_by(AirflowConnection.of(id, found))
+            return options.options_by(AirflowConnection.of(id, connection))
         except TidegateError as error:
-            self.log.warning("Cannot look into the ledger: %s", error)
-        except Exception as error:  # of a secrets backend: it may quote what it has found
-            self.log.warning("Cannot look into the ledger: Airflow cannot look up its login: %s", name_of(error))
+            self.log.warning("Cannot read the ledger: %s", error)
+        except Exception as error:  # a secrets backend's message may quote the secret, so log only the type
+            self.log.warning("Cannot read the ledger: Airflow cannot look up its login: %s", name_of(error))
         return None
 
     def _entries(self, options: Mapping[str, str] | None) -> list[SeenEntry]:
-        """Return the entries as of now. If the triggerer cannot read the ledger, only time can fire the trigger."""
+        """Return the current entries, or none if the triggerer cannot read the ledger: then only time fires it."""
         if options is None:
             return []
+        entries: list[SeenEntry] = []
         try:
             ledger = open_ledger(self.root, self.pipeline, options)
-            entries = [entry for id in self.ids if (entry := ledger.entry(id)) is not None]
-            return [SeenEntry(entry, entry.open and ledger.expired(entry.plan)) for entry in entries]
+            for id in self.ids:
+                entry = ledger.entry(id)
+                if entry is not None:
+                    entries.append(SeenEntry(entry, entry.open and ledger.expired(entry.plan)))
         except TidegateError as error:
-            self.log.warning("Cannot look into the ledger: %s", error)
+            self.log.warning("Cannot read the ledger: %s", error)
             return []
+        return entries
 
-    def _why(self, seen: SeenEntry) -> str | None:
-        """Return the reason to fire, if there is one."""
-        entry = seen.entry
+    def _why_any(self, entries: list[SeenEntry]) -> str | None:
+        for seen_entry in entries:
+            why = self._why(seen_entry)
+            if why is not None:
+                return why
+        return None
+
+    def _why(self, seen_entry: SeenEntry) -> str | None:
+        """Return the reason to fire, if any."""
+        entry = seen_entry.entry
         if entry.decision is not None and not (entry.completed and self.job in entry.overtakable):
             return f"checkpoint {entry.id} is {entry.decision.outcome}"
         if self.job and self.job in entry.acks:
             return f"job {self.job} of checkpoint {entry.id} is done"
         if self.gate and self.gate in entry.answers:
             return f"gate {self.gate} of checkpoint {entry.id} is answered"
-        if seen.expired and any(job not in entry.acks for job in entry.plan.acks):
+        if seen_entry.expired and any(job not in entry.acks for job in entry.plan.acks):
             return f"checkpoint {entry.id} has expired"
         return None
 
     async def _abandon_reason(self, entries: list[SeenEntry]) -> str | None:
         from asgiref.sync import sync_to_async
 
-        for seen in entries:
-            if await sync_to_async(_is_run_gone)(seen.entry.plan):
-                return f"the run of checkpoint {seen.entry.id} has ended without it"
+        for seen_entry in entries:
+            if await sync_to_async(_is_run_gone)(seen_entry.entry.plan):
+                return f"the run of checkpoint {seen_entry.entry.id} has ended without deciding it"
         return None
 
 
 @dataclass(frozen=True)
 class SeenEntry:
-    """An entry at one moment."""
+    """An entry as of one moment, and whether it has expired."""
 
     entry: Entry
     expired: bool
 
 
 def _is_run_gone(plan: Plan) -> bool:
-    """Return whether the run is gone. If Airflow does not answer, it is not taken to be."""
+    """Return whether the run is gone, as far as Airflow knows. False if it does not answer."""
     try:
         return run_gone_reason(plan) is not None
     except Exception:

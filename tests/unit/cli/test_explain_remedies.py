@@ -195,9 +195,9 @@ def test_a_killed_worker_under_airflow(project, tidegate):
     """Its tries are over, and `complete` has found that it left no word."""
     project.complete(1, None)
     project.plan(2, 1, run="airflow:orders:scheduled__2026-03-01")
-    project.abort(2, detail="task job_main is failed, and left no word: its process was killed; see its log")
+    project.abort(2, detail="task job_main is failed, without a message: its process was killed; see its log")
     cause, remedy = explained(tidegate, "suspended", "JOB_FAILED")
-    assert "left no word: its process was killed" in cause
+    assert "without a message: its process was killed" in cause
     assert "spark.memory" in remedy
     assert "tidegate resume orders" in remedy
 

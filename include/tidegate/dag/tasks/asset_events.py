@@ -1,11 +1,11 @@
-"""Tell other DAGs which tables have changed since the last time, and why: by events of the sinks' assets.
+"""Emit asset events for the sinks' tables: which of them changed since the last events, and why.
 
-    when      a checkpoint is on its tables, and so is a rollback or a swap
-    who       the task at the end of a run; also of what was decided by `tidegate` or by a run that ended before it told
+    when      after a checkpoint, a rollback or a swap is published to its tables
+    who       the last task of a run, also for entries that `tidegate` or an earlier, unfinished run decided
     how often at least once: an event that is sent twice names the same entry
 
-Airflow fails a task with an asset that is not active, because another DAG has one of the same name or address. So a
-task here has no assets while it runs, and at its end only those that Airflow finds, whoever has declared them.
+Airflow fails a task whose asset is inactive because another DAG has an active one with the same name or address. So a
+task here has no assets while it runs. At its end it gets those that Airflow knows, no matter which DAG declared them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from tidegate.protocol.view import Entry
     from tidegate.records.records import Published
 
-__all__ = ["SinkChange", "changes_since_told", "send_events"]
+__all__ = ["SinkChange", "send_events", "unannounced_changes"]
 
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 100
-"""How far to look back for entries that nobody was told of."""
-UNTOLD = frozenset({"failed", "upstream_failed", "skipped"})
-"""The states of a task that was to tell, and has told nothing or told it in an earlier try."""
+"""The maximum number of entries to search for unannounced changes."""
+SENT_NO_EVENTS = frozenset({"failed", "upstream_failed", "skipped"})
+"""The states of a `complete` or `swap` task that has sent no events."""
 SUCCESS = "success"
 PARTITION_KEY = "%Y-%m-%dT%H:%M:%S"
 """The form in which Airflow's own timetables write the beginning of an interval."""
@@ -45,15 +45,15 @@ PARTITION_KEY = "%Y-%m-%dT%H:%M:%S"
 
 @dataclass
 class SinkChange:
-    """What has happened to one sink's table."""
+    """A change of one sink's table."""
 
     entry: int
-    """The last entry that has changed it."""
+    """The last entry that changed it."""
     rows: int = 0
     released: int = 0
-    """The number of rows released from quarantine by gates on the way to it."""
+    """The number of rows that upstream gates released from quarantine."""
     back_to: int | None = None
-    """The checkpoint that a rollback or a swap has returned to."""
+    """The checkpoint that a rollback or a swap returned to."""
     backfill: str = ""
     reason: str = ""
     partitions: set[str] = field(default_factory=set)
@@ -66,48 +66,55 @@ class SinkChange:
         return "release" if self.released else "checkpoint"
 
     def extra(self, sink: str, published: Published | None) -> dict[str, Any]:
-        """Return the content of its event."""
+        """Return the content of the asset event."""
         extra: dict[str, Any] = {"cause": self.cause, "checkpoint": self.entry, "rows": self.rows}
         if self.released:
             extra["released"] = self.released
         if self.back_to is not None:
             extra["back_to"] = self.back_to
-            extra |= {key: text for key in ("backfill", "reason") if (text := getattr(self, key))}
+            if self.backfill:
+                extra["backfill"] = self.backfill
+            if self.reason:
+                extra["reason"] = self.reason
         table = published.tables.get(sink) if published is not None else None
         if table is not None:
-            extra |= ({"version": table.version} if table.is_delta else {}) | {"table": table.uri}
+            if table.is_delta:
+                extra["version"] = table.version
+            extra["table"] = table.uri
         return extra
 
 
 def send_events(operator: BaseOperator, task: Task, id: int, when: AssetEvents, *, by_partition: bool) -> None:
-    """Have Airflow send, when this task ends well, the events of each table that was changed up to entry `id`.
+    """Have Airflow send the events of each table that was changed up to entry `id`, once this task succeeds.
 
-    by_partition: of an interval pipeline: an event for each partition, which begins where its interval does.
+    by_partition: for interval pipelines: send one event per partition, keyed by the start of its interval.
     """
     published = task.coordinator.ledger.published(id)
-    told: list[tuple[Any, str]] = []
+    events: list[tuple[Any, str]] = []
     outlets: list[Any] = []
-    for sink, change in changes_since_told(task, id, when).items():
+    for sink, change in unannounced_changes(task, id, when).items():
         for reference in _references(task, sink):
             accessor = _accessor(task, reference)
-            sinks = [other for known, other in told if known is accessor]
-            if accessor is None or sink in sinks:  # somebody's asset has both the name and the address
+            if accessor is None:
                 continue
-            if sinks:  # two sinks on one table: one event for both
+            sinks = [event_sink for event_accessor, event_sink in events if event_accessor is accessor]
+            if sink in sinks:  # a DAG declared one asset with both the name and the address
+                continue
+            if sinks:  # two sinks write to one table: send one event for both
                 accessor.extra["rows"] += change.rows
             else:
                 accessor.extra = change.extra(sink, published)
                 outlets.append(reference)
             if by_partition:
                 accessor.add_partitions(sorted(change.partitions))
-            told.append((accessor, sink))
+            events.append((accessor, sink))
     operator.outlets = outlets
 
 
-def changes_since_told(task: Task, id: int, when: AssetEvents = "rows") -> dict[str, SinkChange]:
-    """Return what has changed up to entry `id` that other DAGs were not told of yet, by sink."""
+def unannounced_changes(task: Task, id: int, when: AssetEvents = "rows") -> dict[str, SinkChange]:
+    """Return the changes up to entry `id` for which no event was sent yet, by sink."""
     changes: dict[str, SinkChange] = {}
-    for entry in _untold(task, id):
+    for entry in _unannounced_entries(task, id):
         for sink, change in _changes(task, entry, when):
             earlier = changes.setdefault(sink, change)
             if earlier is not change:
@@ -120,50 +127,50 @@ def changes_since_told(task: Task, id: int, when: AssetEvents = "rows") -> dict[
     return changes
 
 
-def _untold(task: Task, id: int) -> list[Entry]:
-    """Return entry `id` and those before it up to the last one that a task has told of, ascending."""
+def _unannounced_entries(task: Task, id: int) -> list[Entry]:
+    """Return entry `id` and the completed ones before it, back to the last one whose events were sent, ascending."""
     ledger = task.coordinator.ledger
-    found: list[Entry] = []
-    for earlier in reversed(ledger.ids(before=id + 1)):
-        entry = ledger.entry(earlier)
-        if entry is None or len(found) == MAX_ENTRIES:
+    entries: list[Entry] = []
+    for entry_id in reversed(ledger.ids(before=id + 1)):
+        entry = ledger.entry(entry_id)
+        if entry is None or len(entries) == MAX_ENTRIES:
             break
         if entry.id != id and entry.completed and _event_was_sent(task, entry):
             break
         if entry.completed:
-            found.append(entry)
-    return found[::-1]
+            entries.append(entry)
+    return entries[::-1]
 
 
 def _event_was_sent(task: Task, entry: Entry) -> bool:
-    """Return whether a task has told of the entry, or will, as far as Airflow knows."""
+    """Return whether a task has sent events for the entry, or will, as far as Airflow knows."""
     made_by = dag_run_of(entry.plan)
     if made_by is None:
         return False
     dag_id, run_id = made_by
-    teller = SWAP if dag_id.endswith(BACKFILL) else COMPLETE
+    sender = SWAP if dag_id.endswith(BACKFILL) else COMPLETE
     ti = task.context["ti"]
     try:
         states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
-        state = states.get(teller)
+        state = states.get(sender)
         state = str(getattr(state, "value", state))
-        if state == SUCCESS:  # what was marked as that by hand has returned nothing
-            return ti.xcom_pull(dag_id=dag_id, run_id=run_id, task_ids=teller) is not None
+        if state == SUCCESS:  # a task that was marked as success by hand has returned nothing
+            return ti.xcom_pull(dag_id=dag_id, run_id=run_id, task_ids=sender) is not None
     except Exception as error:
-        log.warning("Cannot tell whether events of entry %s were sent: %r. They are sent again", entry.id, error)
+        log.warning("Could not check whether events of entry %s were sent: %r. Sending them again", entry.id, error)
         return False
-    return state not in UNTOLD
+    return state not in SENT_NO_EVENTS
 
 
 def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str, SinkChange]]:
-    """Yield what a completed entry has changed, by sink."""
+    """Yield the changes that a completed entry made, by sink."""
     graph = task.coordinator.graph
-    if entry.rollback is not None:
-        back, line = entry.rollback, entry.rollback.line
-        for sink, restored in back.tables.items():
+    rollback = entry.rollback
+    if rollback is not None:
+        backfill = rollback.line.name if rollback.line is not None else ""
+        for sink, restored in rollback.tables.items():
             if sink in graph.sinks and restored.how != "keep":
-                backfill = line.name if line is not None else ""
-                yield sink, SinkChange(entry.id, back_to=back.target, backfill=backfill, reason=back.reason)
+                yield sink, SinkChange(entry.id, back_to=rollback.target, backfill=backfill, reason=rollback.reason)
         return
     replaced = _replaced_sinks(task, entry)
     partitions = {f"{entry.interval.start:{PARTITION_KEY}}"} if entry.interval is not None else set()
@@ -177,7 +184,7 @@ def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str,
 
 
 def _replaced_sinks(task: Task, entry: Entry) -> Iterable[str]:
-    """Return the sinks in which the interval had rows before: these are gone, even if no rows have come for them."""
+    """Return the sinks that had rows of this interval before. Those rows are gone, even if no new ones arrived."""
     if not entry.plan.by_interval or entry.interval is None:
         return ()
     filled = task.coordinator.ledger.filled(entry.interval, before=entry.id)
@@ -185,7 +192,7 @@ def _replaced_sinks(task: Task, entry: Entry) -> Iterable[str]:
 
 
 def _references(task: Task, sink: str) -> Iterator[Any]:
-    """Yield the sink's assets, as references: by name, and by address whoever has declared it under which name."""
+    """Yield references to the sink's assets: by its own name, and by its address under any name."""
     graph = task.coordinator.graph
     yield Asset.ref(name=asset(graph.name, sink).name)
     uri = shared_uri_of(graph.sinks[sink], task.coordinator.place)
@@ -194,14 +201,14 @@ def _references(task: Task, sink: str) -> Iterator[Any]:
 
 
 def _accessor(task: Task, reference: Any) -> Any:
-    """Return what holds the content of an asset's event. None: Airflow has no such asset now."""
+    """Return the accessor that holds the content of an asset's event, or None if Airflow has no such active asset."""
     try:
         return task.context["outlet_events"][reference]
     except AirflowRuntimeError as error:
         if error.error.error != ErrorType.ASSET_NOT_FOUND:
             raise
         log.warning(
-            "Airflow has no active asset %s: no DAG has declared it, or another is active of the same name or address",
+            "Airflow has no active asset %s: no DAG declares it, or another one of the same name or address is active",
             reference,
         )
         return None

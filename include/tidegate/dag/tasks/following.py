@@ -1,12 +1,12 @@
-"""Runs of Airflow's own backfill of a pipeline that reads whatever is new. They compute nothing: all of one backfill
-follow one run of the DAG for backfills, which replays from the backfill's first date on.
+"""Runs of Airflow's own backfill of a continuous pipeline. They compute nothing: all runs of one backfill follow a
+single run of the DAG for backfills, which replays from the backfill's first date on.
 
-Each run waits, without a worker, until the replay has read all that the pipeline had completed by the end of the run's
-data interval. So Airflow's grid shows how far it has come, whatever the order of the runs, and however many are active.
-What is computed is swapped in by a person, since the right to ask for a backfill is not the right to do that.
+Each run is deferred until the replay has read everything that the pipeline had completed by the end of the run's data
+interval. So Airflow's grid shows the progress, in any order of the runs and with any number of them active. A person
+swaps the result in, because the right to start a backfill is not the right to change the tables.
 
-A run knows neither its backfill nor the other runs. The scheduler, which does, writes the first date into the run's
-conf (`dag/listeners.py`); without it the run is refused, with what would do it.
+A run knows neither its backfill nor the other runs. The scheduler knows both, and writes the first date into the run's
+conf (`dag/listeners.py`). Without it the run is refused, with advice on what to do instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["follow", "followed"]
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 10.0
+POLL_S = 10.0
 
 
 class Follower(Protocol):
@@ -42,44 +42,48 @@ class Follower(Protocol):
 
 
 def follow(step: Follower, task: Task) -> NoReturn:
-    """See to it that the replay runs, and wait until it has come as far as this run's date. Then skip the task."""
+    """Make sure that the replay runs, wait until it has reached this run's date, then skip the task."""
     from tidegate.history.backfill import backfill_status
 
     conf = task.context["dag_run"].conf or {}
-    told = conf.get(CONF_BACKFILL)
-    if not isinstance(told, dict) or set(told) != {"id", "from"}:
+    backfill_conf = conf.get(CONF_BACKFILL)
+    if not isinstance(backfill_conf, dict) or set(backfill_conf) != {"id", "from"}:
         raise _refused(task)
-    ledger, name, run_id = task.coordinator.ledger, f"airflow-{told['id']}", f"backfill__{told['id']}"
-    if (discarded := ledger.line_discarded(name)) is not None:
+    ledger, backfill_id = task.coordinator.ledger, backfill_conf["id"]
+    name, run_id = f"airflow-{backfill_id}", f"backfill__{backfill_id}"
+    discarded = ledger.line_discarded(name)
+    if discarded is not None:
         raise task.skip(f"backfill {name} is over: it was swapped in, or discarded, by {discarded.by}")
     dag_id = backfill_dag(step.dag_id)
     if not _exists(dag_id, run_id):
-        begin_after = str(conf.get(CONF_FROM) or told["from"])
+        begin_after = str(conf.get(CONF_FROM) or backfill_conf["from"])
         refuse_too_early(ledger, begin_after, dag_id)
         _start(dag_id, run_id, {"name": name, "from": begin_after, "note": "Airflow's backfill"})
     record = ledger.line(name)
     status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
-    wanted = _completed_by(task)
-    if status is not None and (status.swap is not None or _has_caught_up(status, wanted)):
+    target = _last_completed_in_interval(task)
+    if status is not None and (status.swap is not None or _has_caught_up(status, target)):
         raise task.skip(
-            f"backfill {name} has read all that the pipeline had completed by then. It continues up to now, whatever "
-            f"the last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or "
-            f"`tidegate backfill MODULE:PIPELINE --name {name} --swap`"
+            f"backfill {name} has read all that the pipeline had completed by the end of this run's interval. It "
+            "continues up to now, even past the backfill's last date. To look at it, and to swap it in: the page "
+            f"Checkpoints of DAG {step.dag_id}, or `tidegate backfill MODULE:PIPELINE --name {name} --swap`"
         )
     if not _exists(dag_id, run_id, ["queued", "running"]):
         raise Rejected(
-            f"backfill {name} has not come so far: run {run_id} of DAG {dag_id} is not at work",
-            expected="that run to read on",
-            help=f"its log says why. Clear it once that is mended, then this run; or discard {name} on the page "
-            f"Checkpoints of DAG {step.dag_id}. The pipeline itself is not affected",
+            f"backfill {name} has not reached this run's date: run {run_id} of DAG {dag_id} has stopped",
+            expected="that run to continue",
+            help=f"its log says why it stopped. Clear it once the cause is fixed, then this run; or discard {name} on "
+            f"the page Checkpoints of DAG {step.dag_id}. The pipeline itself is not affected",
             reason="LINE_STOPPED",
         )
-    far = f"has read up to checkpoint {status.caught_up_to}, of {wanted}" if status is not None else "has not begun yet"
-    step.wait_for_replay(task, f"backfill {name} {far}: run {run_id} of DAG {dag_id}", LOOK_S)
+    progress = "has not begun yet"
+    if status is not None:
+        progress = f"has read up to checkpoint {status.caught_up_to} of {target}"
+    step.wait_for_replay(task, f"backfill {name} {progress}: run {run_id} of DAG {dag_id}", POLL_S)
 
 
 def refuse_too_early(ledger: Ledger, since: str, dag_id: str) -> None:
-    """Refuse a first date before which no checkpoint is retained, before there is a run that could not begin either.
+    """Refuse a first date before which no checkpoint is retained, instead of starting a run that must fail.
 
     dag_id: the DAG for backfills.
     """
@@ -90,36 +94,36 @@ def refuse_too_early(ledger: Ledger, since: str, dag_id: str) -> None:
     except Invalid as error:
         if error.reason != NO_SUCH_CHECKPOINT:
             raise
-        nearest = nearest_start(ledger)
-        again = f"begin Airflow's backfill at {nearest:%Y-%m-%d %H:%M:%S} UTC or later" if nearest is not None else ""
-        whole = (
+        options = [
             f'to compute everything again, create it with the configuration {{"{CONF_FROM}": "{BEGINNING}"}}, '
             f"or trigger DAG {dag_id} with Begin after `{BEGINNING}`"
-        )
+        ]
+        nearest = nearest_start(ledger)
+        if nearest is not None:
+            options.insert(0, f"begin Airflow's backfill at {nearest:%Y-%m-%d %H:%M:%S} UTC or later")
         raise Rejected(
             f"{error.what}: a backfill from that date on has nothing to begin after",
             expected=error.expected,
-            help=f"{'; '.join(filter(None, (again, whole)))}. Nothing has been planned, and the pipeline itself is not "
-            "affected",
+            help=f"{'; '.join(options)}. Nothing has been planned, and the pipeline itself is not affected",
             reason=error.reason,
         ) from None
 
 
 def followed(task: Task) -> AirflowException:
-    """Return the exception with which the run's last task ends: skipped, or failed as its first one."""
+    """Return the exception that ends the run's last task: skipped or failed, like its first one."""
     state = task.states().get(TRIGGER, "gone")
     if state == "skipped":
-        return AirflowSkipException("this run has followed a backfill, and has made no checkpoint itself")
+        return AirflowSkipException("this run followed a backfill, and made no checkpoint itself")
     why = task.pulled(TRIGGER, "failure")
-    return AirflowFailException(f"task {TRIGGER} is {state}" + (f": {why}" if why else ""))
+    return AirflowFailException(f"task {TRIGGER} is {state}: {why}" if why else f"task {TRIGGER} is {state}")
 
 
-def _has_caught_up(status: BackfillStatus, wanted: int) -> bool:
-    return status.head is not None and status.head > status.record.origin and status.caught_up_to >= wanted
+def _has_caught_up(status: BackfillStatus, target: int) -> bool:
+    return status.head is not None and status.head > status.record.origin and status.caught_up_to >= target
 
 
-def _completed_by(task: Task) -> int:
-    """Return the last checkpoint that the pipeline had completed by the end of the run's data interval; 0: none."""
+def _last_completed_in_interval(task: Task) -> int:
+    """Return the last checkpoint that the pipeline had completed by the end of the run's data interval, or 0."""
     end = task.context["dag_run"].data_interval_end
     ledger = task.coordinator.ledger
     for id in reversed(ledger.ids()):
@@ -138,7 +142,7 @@ def _exists(dag_id: str, run_id: str, states: list[str] | None = None) -> bool:
 
 
 def _start(dag_id: str, run_id: str, conf: dict[str, Any]) -> None:
-    """Let Airflow make the run that replays. If another run of the same backfill was faster, that one counts."""
+    """Have Airflow create the run that replays, unless another run of the same backfill has created it first."""
     from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
@@ -146,21 +150,21 @@ def _start(dag_id: str, run_id: str, conf: dict[str, Any]) -> None:
     try:
         answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=conf))
     except Exception as error:
-        log.warning("Airflow has not made the run: %r", error)
+        log.warning("Airflow did not create the run: %r", error)
         return
     if isinstance(answer, ErrorResponse):
-        log.info("Airflow answers: %s", answer.error)
+        log.info("Airflow answered: %s", answer.error)
 
 
 def _refused(task: Task) -> Rejected:
     dag_run = task.context["dag_run"]
     since = f"{dag_run.data_interval_start:%Y-%m-%d}" if dag_run.data_interval_start is not None else "WHEN"
     return Rejected(
-        f"pipeline {task.pipeline.name!r} reads whatever is new: its checkpoints do not go by Airflow's dates, and each"
-        " rests on those before it",
-        expected="a backfill that computes everything since then again, and is swapped in at once",
+        f"pipeline {task.pipeline.name!r} is continuous: its checkpoints are not tied to Airflow's data intervals, and "
+        "each depends on the previous one",
+        expected="a backfill that computes everything since then again, and is swapped in as a whole",
         help=f"trigger DAG {backfill_dag(dag_run.dag_id)} with Begin after {since} (button Backfill on the page "
-        f"Checkpoints), or say `tidegate backfill MODULE:PIPELINE --from {since}`: both do that beside the running "
-        "pipeline, and show what it would change. Nothing has been planned",
+        f"Checkpoints), or run `tidegate backfill MODULE:PIPELINE --from {since}`: both compute it while the pipeline "
+        "runs, and show what would change. Nothing has been planned",
         reason="BY_COMMAND",
     )

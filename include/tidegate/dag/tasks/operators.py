@@ -1,9 +1,9 @@
-"""The three kinds of task: `trigger` plans, each job works, `complete` decides and publishes.
+"""The three kinds of task: `trigger` plans, a job task computes, `complete` decides and publishes.
 
-None trusts what another one left in Airflow: each asks the ledger for its run's checkpoint. So they can be retried,
+No task relies on another one's XComs: each looks up its run's checkpoint in the ledger. So tasks can be retried,
 cleared one by one, or run twice at once, in any order.
 
-What only a running task needs is imported when it runs: Airflow parses DAG files again and again.
+Modules that only a running task needs are imported when it runs, because Airflow keeps parsing DAG files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.following import follow, followed
 from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice
-from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
+from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_done
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
 from tidegate.execution.job.readiness import OVERTAKEN
@@ -63,66 +63,66 @@ WAITING = frozenset(
         "HELD",
     }
 )
-"""Why a task waits: others are at work, a pause is on, or a person is to say something."""
+"""Reasons for a task to wait: another run is in progress, a pause, or an answer that a person must give."""
 
 DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", OVERTAKEN})
-"""Why a run makes no checkpoint, or a checkpoint does not wait for a job, which is no failure."""
+"""Reasons for which a task is skipped instead of failed: its run makes no checkpoint, or a checkpoint overtook it."""
 
 
 def as_airflow(error: TidegateError) -> AirflowException:
-    """The exception that has Airflow do what the table says."""
-    told = f"{error.reason}: {error}"
+    """Return the exception that makes Airflow retry, skip or fail the task."""
+    text = f"{error.reason}: {error}"
     if isinstance(error, Unavailable):
-        return AirflowException(told)
+        return AirflowException(text)
     if isinstance(error, Fenced) or (isinstance(error, Rejected) and error.reason in DECLINED):
-        return AirflowSkipException(told)
-    return AirflowFailException(told)
+        return AirflowSkipException(text)
+    return AirflowFailException(text)
 
 
 log = logging.getLogger(__name__)
 
 
 class PipelineTask(BaseOperator):
-    """Base of the operators: maps errors to Airflow's, waits without a worker, and ends on request."""
+    """Base class of the operators: maps errors to Airflow's, waits without a worker, and ends on request."""
 
     shallow_copy_attrs = ("pipeline", "notifiers")
     operator_extra_links = LINKS[:1]
     sees_rows = True
-    """Whether an unexpected exception may quote one."""
+    """Whether an unexpected exception may quote a row."""
 
     def __init__(self, *, pipeline: Pipeline, project: str, notifiers: Notifiers | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.notifiers = notifiers or {}
         self.project = project
-        self._cancel: Callable[[], None] = _skip_job
-        self._over: threading.Event | None = None
+        self._cancel: Callable[[], None] = _cancel_nothing
+        self._done: threading.Event | None = None
 
     def prepare_for_execution(self) -> Self:
-        """Return the copy that runs, without assets: see `asset_events`."""
+        """Return the copy that runs, without assets (see `asset_events`)."""
         task = super().prepare_for_execution()
         task.inlets, task.outlets = [], []
         return task
 
     def resume(self, context: Any, event: Any = None) -> Any:
-        """Continue after waiting: by asking again. Whatever made the trigger fire may have changed since."""
-        log.info("Asking again: %s", event)
+        """Start over after waiting: what made the trigger fire may have changed since."""
+        log.info("Trying again: %s", event)
         return self.execute(context)
 
     def on_kill(self) -> None:
-        """SIGTERM. Airflow leaves it at this call, and the process would continue: so it is ended from here."""
+        """End the process on SIGTERM. Airflow only calls this method, and would let the process continue."""
         cancel_in_time(self._cancel)
-        if self._over is not None:
-            end_anyway(self._over)
-        raise Cancelled(f"task {self.task_id} was told to end; its Spark work is cancelled")
+        if self._done is not None:
+            kill_unless_done(self._done)
+        raise Cancelled(f"task {self.task_id} is cancelled, and so is its Spark work")
 
     @contextlib.contextmanager
-    def at_work(self, context: Any) -> Iterator[Task]:
-        """Wrap one try: turn an error of tidegate into the exception for which Airflow does the right thing."""
+    def opened_task(self, context: Any) -> Iterator[Task]:
+        """Wrap one try: turn tidegate's errors into the exceptions that Airflow handles accordingly."""
         task: Task | None = None
-        self._over = over = threading.Event()
+        self._done = done = threading.Event()
         try:
-            task = Task.of(self.pipeline, self.project, context)
+            task = Task.open(self.pipeline, self.project, context)
             yield task
         except TidegateError as error:
             if task is not None:
@@ -132,56 +132,61 @@ class PipelineTask(BaseOperator):
         except AirflowException:
             raise
         except Exception as unforeseen:
-            told = troubles.unforeseen(unforeseen, sees_rows=self.sees_rows)
+            unexpected = troubles.unforeseen(unforeseen, sees_rows=self.sees_rows)
             if task is not None:
-                task.failed(told.what, quoted=told.quoted)
-                self.note(task, told)
-            raise self._without_values(AirflowException(f"{told.reason}: {told.what}"), unforeseen) from None
+                task.failed(unexpected.what, quoted=unexpected.quoted)
+                self.note(task, unexpected)
+            raise self._without_values(
+                AirflowException(f"{unexpected.reason}: {unexpected.what}"), unforeseen
+            ) from None
         finally:
-            over.set()
+            done.set()
 
     def _without_values(self, refusal: AirflowException, error: Exception) -> AirflowException:
-        """Log where an error was raised. Airflow would log its causes as well, whose messages may quote rows."""
+        """Log where an error was raised, and return `refusal`, to be raised without a cause.
+
+        Airflow would log the causes as well, and their messages may quote rows.
+        """
         if not isinstance(refusal, AirflowSkipException):
-            log.error("Where it failed, without what may quote rows:\n%s", trace_without_values(error))
+            log.error("Traceback, without texts that may quote rows:\n%s", trace_without_values(error))
         return refusal
 
-    def cancels(self, cancel: Callable[[], None] | None) -> None:
-        """Say what is to be called if the task is told to end. None: nothing runs in Spark any more."""
-        self._cancel = cancel or _skip_job
+    def set_cancel(self, cancel: Callable[[], None] | None) -> None:
+        """Set the function to call when the task is cancelled, or None while nothing runs in Spark."""
+        self._cancel = cancel or _cancel_nothing
 
     def notify(self, task: Task, notice: Notice) -> None:
         """Tell people, through the notifiers that the DAG file lists for such an event."""
         send_notice(self.notifiers, task.context, notice)
 
     def note(self, task: Task, error: TidegateError) -> None:
-        """Let the pipeline know of the error."""
+        """Record the error for the pipeline, and suspend it after damage."""
         task.note(self.task_id, error)
         if isinstance(error, Corrupt):
             _suspend(task, error)
             self.notify(task, Notice("suspended", self.pipeline.name, None, f"it is suspended: {error.reason}"))
 
     def as_airflow(self, error: TidegateError, task: Task | None) -> AirflowException:
-        """Return the exception by which Airflow is told."""
+        """Return the exception to raise in Airflow."""
         return as_airflow(error)
 
     @contextlib.contextmanager
     def sessions(self, task: Task, job: str | None = None) -> Iterator[ReusedSession]:
-        """Spark, opened when asked for, let go of when the task is told to end."""
+        """Yield Spark sessions that open on first use, and whose work is cancelled when the task is."""
         from tidegate.spark.session import ReusedSession, control_settings
 
         with ReusedSession(control_settings(task.settings, job)) as sessions:
             self._cancel = sessions.cancel
-            task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
+            task.coordinator.spark = sessions  # for tables that only delta-spark can publish to
             try:
                 yield sessions
             finally:
-                self._cancel = _skip_job
+                self._cancel = _cancel_nothing
 
     def triggered(self, task: Task, *, only_if_new: bool = False) -> Triggered:
-        """The run's checkpoint, planned now if it has none; or wait until one is allowed.
+        """Return the run's checkpoint. Plan it if the run has none, and wait if it is not allowed yet.
 
-        only_if_new: skip the task if nothing is new, unless a checkpoint is due without input.
+        only_if_new: skip the task without new input, unless a checkpoint is due anyway.
         """
         from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
@@ -214,25 +219,28 @@ class PipelineTask(BaseOperator):
                 suspension = notify_requested_suspension(task.coordinator)
                 if suspension is not None:
                     self.notify(task, Notice("suspended", self.pipeline.name, None, "somebody has suspended it"))
-            others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
-            self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
+            ids: list[int] = []
+            if error.reason == "CHECKPOINT_IN_PROGRESS":
+                open_entries = task.coordinator.ledger.view().still_open()
+                ids = [entry.id for entry in open_entries if entry.plan.run != task.run]
+            self.wait(task, error, ids)
         if isinstance(triggered, AlreadyCovered):
             raise task.skip(triggered.why)
         if triggered is None:
-            raise task.skip("nothing is new: an earlier run has read what this one was to read")
+            raise task.skip("no new input: an earlier run has already read it")
         return triggered
 
     def wait_for_replay(self, task: Task, why: str, look_again: float) -> NoReturn:
-        """Give the worker back until it is time to look again how far a backfill has come."""
+        """Defer the task until it is time to check a backfill's progress again."""
         log.info("Waiting: %s", why)
         self._defer(task, [], "", look_again)
 
     def wait(self, task: Task, error: Rejected, ids: list[int], job: str = "") -> NoReturn:
-        """Give the worker back until it is worth asking again. Raises the error if waiting does not help."""
+        """Defer the task until it is worth trying again. Raise the error if waiting does not help."""
         if error.reason not in WAITING:
             raise error
         log.info("Waiting: %s", error)
-        self._defer(task, ids, job, _patience(task, error))
+        self._defer(task, ids, job, _retry_interval(task, error))
 
     def _defer(self, task: Task, ids: list[int], job: str, look_again: float) -> NoReturn:
         from tidegate.dag.waiting import LedgerTrigger
@@ -251,26 +259,26 @@ class PipelineTask(BaseOperator):
 
 
 class TriggerOperator(PipelineTask):
-    """Ends what is dead, publishes what is pending, and fixes which input belongs to this run's checkpoint."""
+    """Aborts dead checkpoints, publishes pending ones, and fixes the input of this run's checkpoint."""
 
     ui_color = "#d6eaf8"
     sees_rows = False
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Small references only: data never goes through Airflow."""
-        with self.at_work(context) as task:
+        """Plan the checkpoint, and return its number: data never passes through Airflow."""
+        with self.opened_task(context) as task:
             task.refuse_unknown_conf()
-            run_params.refuse_taken_savepoint(task)
+            run_params.refuse_used_savepoint_name(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             with self.sessions(task):
-                gone_back = run_params.roll_back_if_requested(task)
-            if gone_back is not None:
-                raise AirflowSkipException(f"entry {gone_back} goes back: there is nothing to do for jobs")
+                rollback = run_params.roll_back_if_requested(task)
+            if rollback is not None:
+                raise AirflowSkipException(f"entry {rollback} is a rollback: jobs have nothing to do")
             triggered = self.triggered(task, only_if_new=task.by_event)
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
-            _log_plan(plan, triggered.adopted, done)
+            _log_plan(plan, adopted=triggered.adopted, done=done)
             return {"checkpoint": plan.id, "done": done}
 
 
@@ -284,52 +292,52 @@ class JobOperator(PipelineTask):
         self.job = job
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Do it, or find that it is done."""
+        """Run the job, unless it is already done."""
         from tidegate.execution.job.run_job import ask_job
 
-        with self.at_work(context) as task:
+        with self.opened_task(context) as task:
             plan = self._plan(task)
             try:
                 ack = ask_job(task.coordinator, plan.id, self.job, task.is_job_running)
-            except Rejected as error:  # not its turn: the same job of the checkpoint below is still at work
+            except Rejected as error:  # not its turn: the same job of an earlier checkpoint is still running
                 self.wait(task, error, list(getattr(error, "ids", ())), self.job)
             if ack is not None:
-                log.info("Job %s of checkpoint %s is done already: nothing to do", self.job, plan.id)
+                log.info("Job %s of checkpoint %s is already done: nothing to do", self.job, plan.id)
                 return {"checkpoint": plan.id}
             self._work(task, plan)
             return {"checkpoint": plan.id}
 
     def _plan(self, task: Task) -> Plan:
-        """The run's checkpoint. If it was aborted and somebody has cleared this task, the run gets another one."""
+        """Return the plan of the run's checkpoint. If that was aborted and this task cleared, the run gets a new
+        one."""
         last = task.last()
         entry = task.coordinator.ledger.entry(last) if last is not None else None
-        if entry is not None and not entry.aborted:
-            return entry.plan
-        if entry is not None and task.abandon_reason(
-            entry.plan
-        ):  # Airflow has ended the run, and forgotten this process
-            raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
+        if entry is not None:
+            if not entry.aborted:
+                return entry.plan
+            if task.abandon_reason(entry.plan):  # Airflow has ended the run, and lost track of this process
+                raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
         return self.triggered(task).plan
 
     def _work(self, task: Task, plan: Plan) -> None:
-        do = self._submit if task.settings.spark.mode == "submit" else self._run
+        run = self._submit if task.settings.spark.mode == "submit" else self._run
         try:
-            ack = do(task, plan)
+            ack = run(task, plan)
         except DeadlinePassed as passed:
-            # It may have been done in time: a session that is closed, or a driver that ends, takes its time, too.
+            # The job may have acked in time: closing a session or ending a driver takes time as well.
             with contextlib.suppress(TidegateError):
                 if task.coordinator.ledger.ack(plan.id, self.job) is not None:
-                    log.info("Job %s of checkpoint %s is done; what came after it took too long", self.job, plan.id)
+                    log.info("Job %s of checkpoint %s is done; the clean-up after it took too long", self.job, plan.id)
                     return
             late = job_is_late(self.job, plan, passed)
             task.failed(str(late), of_environment=late.of_environment)
-            task.note(self.task_id, late)  # what an earlier try has met is no cause any more
+            task.note(self.task_id, late)  # replaces the error of an earlier try, which is no longer the cause
             raise AirflowFailException(f"{late.reason}: {late}") from None
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
         log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
 
     def _run(self, task: Task, plan: Plan) -> Ack:
-        """In this process, with a session on a Spark server."""
+        """Run the job in this process, with a session on a Spark server."""
         from tidegate.execution.job.gates import warm_gates
         from tidegate.execution.job.run_job import run_job
 
@@ -343,7 +351,7 @@ class JobOperator(PipelineTask):
             return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.is_job_running)
 
     def _submit(self, task: Task, plan: Plan) -> Ack:
-        """As an application of its own, by spark-submit."""
+        """Run the job as a separate application, with spark-submit."""
         from tidegate.dag.tasks.submitting import submitting
 
         with (
@@ -355,11 +363,11 @@ class JobOperator(PipelineTask):
                 task.step(f"submitting the job to {task.settings.spark.master}")
                 return process.run()
             finally:
-                self._cancel = _skip_job
+                self._cancel = _cancel_nothing
 
 
 class CompleteOperator(PipelineTask):
-    """Decides the run's checkpoint: completed and published, or aborted and the run red."""
+    """Decides the run's checkpoint: either it is completed and published, or it is aborted and the run fails."""
 
     ui_color = "#d5f5e3"
 
@@ -369,13 +377,13 @@ class CompleteOperator(PipelineTask):
         self.by_partition = by_partition
 
     def execute(self, context: Any) -> dict[str, Any]:
-        """Runs whatever became of the other tasks."""
-        with self.at_work(context) as task:
-            if task.follows:  # a run of then that Airflow has cleared for it has a checkpoint, which nothing is done to
+        """Decide and publish. Runs in any case, even if other tasks failed."""
+        with self.opened_task(context) as task:
+            if task.follows:  # if Airflow cleared an old run for a backfill, that run's checkpoint stays as it is
                 raise followed(task)
             id = task.last()
             if id is None or _is_from_before_clear(task, id):
-                raise _nothing_planned(task)
+                raise _without_checkpoint(task)
             finished = self._finish(task, id)
             outcome = finished.outcome
             if outcome.state == "retired":
@@ -383,14 +391,14 @@ class CompleteOperator(PipelineTask):
             if outcome.state == "aborted":
                 raise AirflowFailException(reasons.aborted(finished))
             self._refuse_unpublished(id, finished)
-            reasons.refuse_failed_beside(task, id)
+            reasons.refuse_failed_overtaken_job(task, id)
             return self._completed(task, id)
 
     def _finish(self, task: Task, id: int) -> Finished:
         from tidegate.checkpoint.approvals import awaits_person
         from tidegate.execution.finish import finish
 
-        # First without a reason: all acks may be in, and what has expired is told as that.
+        # First without a reason: all acks may be there, and an expired checkpoint must be reported as expired.
         outcome = task.coordinator.complete(id)
         failure = reasons.failure(task, id) if outcome.state == "open" else None
 
@@ -400,12 +408,12 @@ class CompleteOperator(PipelineTask):
                 answer = "answer it on the checkpoint's page, or by `tidegate approve` or `tidegate reject`"
                 self.wait(task, Rejected(why, help=answer, reason="HELD"), [id])
             if entry is not None and base is not None and base.open:
-                held = Rejected(
-                    f"checkpoint {id} waits for {base.id}, on which it rests",
-                    help=f"nothing, as long as the run of checkpoint {base.id} is at work; `tidegate explain` tells",
+                base_is_open = Rejected(
+                    f"checkpoint {id} waits for checkpoint {base.id}, on which it depends",
+                    help=f"nothing to do while the run of checkpoint {base.id} is in progress; see `tidegate explain`",
                     reason="BASE_IN_PROGRESS",
                 )
-                self.wait(task, held, [base.id])
+                self.wait(task, base_is_open, [base.id])
 
         with self.sessions(task):
             finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=task.step)
@@ -420,15 +428,15 @@ class CompleteOperator(PipelineTask):
         for table, error in finished.report.stuck.items():
             raise Unavailable(
                 f"checkpoint {id} is completed, but sink {table!r} could not be published to: {error.what}",
-                help="nothing is lost: it is tried again now, and by each later run",
+                help="nothing is lost: this task tries again, and so does each later run",
                 reason=error.reason,
                 quoted=error.quoted,
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:
         run_params.carry_out_requests(task, id)
-        came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
-        if came_late:
+        was_done = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
+        if was_done:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
         send_events(self, task, id, self.asset_events, by_partition=self.by_partition)
         entry = task.coordinator.ledger.entry(id)
@@ -439,12 +447,12 @@ class CompleteOperator(PipelineTask):
         return {"checkpoint": id}
 
 
-def _skip_job() -> None:
-    """Nothing runs in Spark."""
+def _cancel_nothing() -> None:
+    """Do nothing: no Spark work is running."""
 
 
 def _suspend(task: Task, error: Corrupt) -> None:
-    """Suspend the pipeline after damage: it needs a person, and until then no run makes it worse."""
+    """Suspend the pipeline after damage, so that no run makes it worse before a person has looked at it."""
     from tidegate.execution.finish import notify_requested_suspension
 
     with contextlib.suppress(TidegateError):
@@ -452,25 +460,32 @@ def _suspend(task: Task, error: Corrupt) -> None:
         notify_requested_suspension(task.coordinator)
 
 
-def _patience(task: Task, error: Rejected) -> float:
-    """After how many seconds to look again, should the ledger tell nothing."""
+def _retry_interval(task: Task, error: Rejected) -> float:
+    """Return the seconds after which to try again even if the ledger shows no change."""
     if error.reason == "MIN_PAUSE" or error.wait_s is not None:
         return max(error.wait_s or task.settings.min_pause, 0.1)
     return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
 
 
-def _log_plan(plan: Plan, adopted: bool, done: bool) -> None:
-    state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
-    ends = ", the last one: event time comes to its end" if plan.drain is not None else ""
+def _log_plan(plan: Plan, *, adopted: bool, done: bool) -> None:
+    if done:
+        state = "was completed before: nothing to do"
+    elif adopted:
+        state = "was already planned by this run"
+    else:
+        state = "is planned"
+    drain = ""
     if plan.draining is not None:
-        ends = "; the end was asked for, and more waits than it takes: the next runs read on, then comes the end"
-    log.info("Checkpoint %s %s%s", plan.id, state, ends)
+        drain = "; a drain was requested, but it cannot take all waiting input: later runs read the rest, then drain"
+    elif plan.drain is not None:
+        drain = ", the last one: it ends event time"
+    log.info("Checkpoint %s %s%s", plan.id, state, drain)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
 
 
 def _is_from_before_clear(task: Task, id: int) -> bool:
-    """Return whether the run's checkpoint is from before it was cleared, and `trigger` has planned none since."""
+    """Return whether the run's checkpoint is older than its clearing, and `trigger` has planned no new one."""
     if task.states().get(TRIGGER) not in ("skipped", "failed", "upstream_failed"):
         return False
     entry = task.coordinator.ledger.entry(id)
@@ -479,8 +494,8 @@ def _is_from_before_clear(task: Task, id: int) -> bool:
     return entry.aborted or entry.plan.run in task.earlier
 
 
-def _nothing_planned(task: Task) -> Exception:
-    """The run has made no checkpoint: either it was not to have one, or `trigger` failed."""
+def _without_checkpoint(task: Task) -> Exception:
+    """Return the exception for a run without a checkpoint: `trigger` was skipped, or it failed."""
     from tidegate.execution.finish import record_failed_plan
 
     why = task.pulled(TRIGGER, "failure")
@@ -488,5 +503,7 @@ def _nothing_planned(task: Task) -> Exception:
     if state != "skipped":
         record_failed_plan(task.coordinator, task.run)
         task.measure()
-    told = f"this run has made no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
-    return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)
+    text = f"this run made no checkpoint, because task {TRIGGER} is {state}"
+    if why:
+        text += f": {why}"
+    return AirflowSkipException(text) if state == "skipped" else AirflowFailException(text)

@@ -1,4 +1,4 @@
-"""Read a line on inside of a task, and tell the task's log. Imported when a task runs."""
+"""Replay a backfill inside a task, and log its progress. Imported only when a task runs."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from tidegate.errors import TidegateError
     from tidegate.records.records import Ack, Plan
 
-__all__ = ["LogObserver", "read_on"]
+__all__ = ["LogObserver", "catch_up"]
 
 log = logging.getLogger(__name__)
 
 
-def read_on(step: PipelineTask, task: Task, line: OpenBackfill, pause_s: float) -> int:
-    """Replay until the line has caught up. Return the number of checkpoints that this took."""
+def catch_up(step: PipelineTask, task: Task, line: OpenBackfill, pause_s: float) -> int:
+    """Replay until the backfill has caught up. Return the number of completed checkpoints."""
     _end_abandoned(task, line)
     schedule = Schedule(
-        tolerable_failures=0,  # the task fails, and is tried again as Airflow does that
+        tolerable_failures=0,  # the task fails, and Airflow retries it
         min_pause_s=pause_s,
         new_run=lambda: part_of_run(task.run, seams.new_id()),
     )
     with reused_session(task.settings) as sessions:
-        step.cancels(sessions.cancel)
+        step.set_cancel(sessions.cancel)
         try:
             outcomes = replay(line, sessions, schedule, LogObserver(task))
         finally:
-            step.cancels(None)
+            step.set_cancel(None)
     return sum(outcome.state == "completed" for outcome in outcomes)
 
 
 def _end_abandoned(task: Task, line: OpenBackfill) -> None:
-    """End checkpoints of the line whose run is over, and those of this run: an earlier try of this task made them."""
-    own = part_of_run(task.run, "")[:-1]
+    """Abort the backfill's open checkpoints whose run is over, and those that an earlier try of this task began."""
+    own_prefix = part_of_run(task.run, "")[:-1]
     for entry in line.backfill.ledger.view().still_open():
         if awaits_person(entry):
-            continue  # it has all that it needs but an answer
-        is_own = entry.plan.run.startswith(own)
-        reason = "RUN_GONE" if is_own else task.abandon_reason(entry.plan)
+            continue
+        if entry.plan.run.startswith(own_prefix):
+            line.backfill.abort(entry.id, "RUN_GONE", "the task that began it was ended, and is tried again")
+            continue
+        reason = task.abandon_reason(entry.plan)
         if reason is not None:
-            line.backfill.abort(
-                entry.id, reason, "the task that made it was ended, and is tried again" if is_own else ""
-            )
+            line.backfill.abort(entry.id, reason, "")
 
 
 class LogObserver(Observer):
-    """Tells the task's log how the line comes along, and lets metrics be sent."""
+    """Logs the backfill's progress, and sends metrics."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -65,7 +65,7 @@ class LogObserver(Observer):
 
     def waiting(self, why: str) -> None:
         if why.startswith("next checkpoint in") or why == self._waiting:
-            return  # a log needs this once
+            return  # log each reason once
         self._waiting = why
         log.info("Waiting: %s", why)
 

@@ -1,4 +1,4 @@
-"""A job task's spark-submit: called by the Spark provider's hook, ended with all that it has started."""
+"""Runs spark-submit for a job task, through the Spark provider's hook, and ends it with all of its processes."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ _CONNECTION = "tidegate"
 
 @contextlib.contextmanager
 def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
-    """spark-submit for one job, ready to run. Nothing of it is left behind the block."""
+    """Yield spark-submit for one job, ready to run. Its processes and files are gone after the block."""
     from tidegate.spark.session import spark_settings
     from tidegate.spark.submit import DriverRequest, prepared
 
     pipeline = task.pipeline
     dag_file = getattr(task.context.get("dag"), "fileloc", None) or ""
-    here = identify(os.getpid())
+    process_identity = identify(os.getpid())
+    # The module's own file first, then the DAG file: each only once, and only if known.
+    declared_in = [place for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]]
     request = DriverRequest(
         pipeline=pipeline.name,
-        declared_in=[place for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]],
+        declared_in=declared_in,
         project=task.project,
         checkpoint=checkpoint,
         job=job,
-        task={"pid": here.pid, "start": here.start} if here else None,
+        task={"pid": process_identity.pid, "start": process_identity.start} if process_identity else None,
     )
     with prepared(spark_settings(task.settings, job), request) as submission:
         logins = login_variables(_airflow_logins(task))  # its driver cannot ask Airflow
@@ -63,12 +65,14 @@ def _airflow_logins(task: Task) -> list[str]:
     """Return the names of all logins in Airflow that the pipeline's settings, sources and sinks name."""
     graph = task.coordinator.graph
     parts = [node.source for node in graph.sources.values()] + [node.sink for node in graph.sinks.values()]
-    named = [task.settings.storage, *(value for part in parts for value in vars(part).values())]
-    return sorted({name for name in named if is_airflow_login(name)})
+    names: list[Any] = [task.settings.storage]
+    for part in parts:
+        names.extend(vars(part).values())
+    return sorted({name for name in names if is_airflow_login(name)})
 
 
 class SparkSubmit:
-    """One call of spark-submit. In a session of its own: its driver and what that starts can be ended as one."""
+    """One call of spark-submit, in a new process session, so that its driver and all children end together."""
 
     def __init__(self, task: Task, submission: Submission, checkpoint: int, job: str) -> None:
         self.task = task
@@ -78,10 +82,10 @@ class SparkSubmit:
         self.hook = _hook(submission)
 
     def run(self) -> Ack:
-        """Wait for it to end. Whatever it says then: what counts is the ack in the ledger."""
+        """Run spark-submit, and return the job's ack from the ledger. Its exit code does not matter."""
         from tidegate.execution.job.run_job import ask_job
 
-        said = ""
+        output = ""
         try:
             self.hook.submit(
                 str(self.submission.application),
@@ -91,14 +95,14 @@ class SparkSubmit:
                 start_new_session=True,
             )
         except AirflowException as error:
-            said = str(error).partition("Last spark-submit output:")[2] or str(error)
+            output = str(error).partition("Last spark-submit output:")[2] or str(error)
         ack = ask_job(self.task.coordinator, self.checkpoint, self.job)
         if ack is None:
-            raise self.submission.error(said)
+            raise self.submission.error(output)
         return ack
 
     def cancel(self) -> None:
-        """End it and all that it has started; its cluster takes the executors back. May be called from any thread."""
+        """End spark-submit and its children; the cluster frees the executors. May be called from any thread."""
         process: subprocess.Popen[str] | None = self.hook._submit_sp
         if process is None:
             return
@@ -106,7 +110,7 @@ class SparkSubmit:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             while seams.monotonic() < until:
-                process.poll()  # else what has ended is still there
+                process.poll()  # reap it, otherwise the group still exists
                 os.killpg(process.pid, 0)
                 seams.sleep(0.05)
             os.killpg(process.pid, signal.SIGKILL)
@@ -114,7 +118,7 @@ class SparkSubmit:
 
 
 def _hook(submission: Submission) -> Any:
-    """The provider's hook. Its connection is made of tidegate's settings: there is none to set up in Airflow."""
+    """Return the provider's hook. tidegate's settings make its connection, so that Airflow needs none."""
     try:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""One try of one task: whom it works for, what it may ask Airflow, and how it is told to end."""
+"""The context of one try of a task: its pipeline, its run, what Airflow and the ledger know of them, and its end."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed",
 """States of a task that does nothing more."""
 
 END_S = 30.0
-"""The time that a task has to end once it was told to."""
+"""The time that a task has to end after Airflow has cancelled it."""
 
 
 class Cancelled(KeyboardInterrupt):
-    """Airflow wants the task to end: marked, cleared, deleted, or its worker is shut down."""
+    """Airflow cancels the task: it was marked, cleared or deleted, or its worker is shut down."""
 
 
-def end_anyway(over: threading.Event) -> None:
-    """Kill this process unless its work is over soon.
+def kill_unless_done(done: threading.Event) -> None:
+    """Kill this process unless its work is done soon.
 
-    Cancelled may come when it does harm: after a call that it broke off, a channel of gRPC may wait forever
-    to be closed; in a finalizer Python ignores it. To be killed is safe at every step; Airflow tries again.
+    Raising Cancelled does not always end it: if it interrupts a call, closing a gRPC channel may hang forever, and in a
+    finalizer Python ignores it. A kill is safe at every step, and Airflow tries again.
     """
 
     def wait() -> None:
-        if not over.wait(END_S):
+        if not done.wait(END_S):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=wait, daemon=True, name="end-anyway").start()
+    threading.Thread(target=wait, daemon=True, name="kill-unless-done").start()
 
 
 @dataclass
@@ -70,11 +70,11 @@ class Task:
     project: str
     run: str
     earlier: tuple[str, ...] = ()
-    """The names of the run before it was cleared, the last one first."""
+    """The run's earlier names, from before it was cleared, latest first."""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
-        """Open everything that a try needs. Nothing is kept between tries."""
+    def open(cls, pipeline: Pipeline, project: str, context: Any) -> Task:
+        """Open everything that a try needs. Tries share nothing."""
         ask_airflow_by(find_connection)
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
@@ -92,7 +92,7 @@ class Task:
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
-        """The run's data interval. That of a run by hand is Airflow's guess: only interval pipelines go by it."""
+        """The run's data interval. Airflow guesses that of a manual run, so only interval pipelines use it."""
         dag_run = self.context["dag_run"]
         start, end = dag_run.data_interval_start, dag_run.data_interval_end
         if start is None or end is None or (self.kind == "manual" and not self.coordinator.graph.by_interval):
@@ -101,65 +101,74 @@ class Task:
 
     @property
     def by_event(self) -> bool:
-        """True if a watcher of the sources has asked for the run. Then it makes no checkpoint if nothing is new."""
+        """True if a watcher of the sources triggered the run. It then makes no checkpoint without new input."""
         run_type = self.context["dag_run"].run_type
         return self.settings.by_event and getattr(run_type, "value", run_type) == "asset_triggered"
 
     @property
     def backfill(self) -> bool:
-        """True if somebody requested exactly this interval. A schedule only requests new input."""
+        """True if a run of Airflow's backfill: it asks for exactly this interval, a schedule only for new input."""
         run_type = self.context["dag_run"].run_type
         return bool(getattr(run_type, "value", run_type) == "backfill")
 
     @property
     def follows(self) -> bool:
-        """True if the run makes no checkpoint, but follows a replay: its pipeline does not go by intervals."""
+        """True if the run makes no checkpoint, but follows a replay, because its pipeline is continuous."""
         return self.backfill and not self.coordinator.graph.by_interval
 
     @property
     def reprocess(self) -> bool:
-        """True if an interval that is done is to be processed again: the run was cleared, by hand or by a backfill."""
+        """True if a finished interval must be processed again: the run was cleared, by hand or by a backfill."""
         return bool(self.earlier)
 
     def refuse_unknown_conf(self) -> None:
-        """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
-        known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
-        ours = {REQUEST}
+        """Refuse parameters that the DAG does not declare. Airflow accepts them, and a mistyped one has no effect."""
+        dag = self.context.get("dag")
+        params = set(self.context["params"].keys() if dag is None else dag.params)
+        internal = {REQUEST}
         if self.backfill:
-            ours |= {CONF_BACKFILL}
+            internal.add(CONF_BACKFILL)
         if self.follows:
-            ours |= {CONF_FROM}
-        unknown = sorted(set(self.context["dag_run"].conf or {}) - known - ours)
-        if unknown:
-            elsewhere = NEED_MORE & set(unknown)
-            page = "the DAG's page Checkpoints, or `tidegate`, does that for users who may edit the DAG"
-            raise Invalid(
-                f"the run was given {', '.join(map(repr, unknown))}, which this DAG does not know",
-                expected=f"nothing but {', '.join(sorted(known))}",
-                help=f"{page if elsewhere else 'trigger again without it'}; nothing has been planned",
-                reason="UNKNOWN_CONF",
-            )
+            internal.add(CONF_FROM)
+        unknown = sorted(set(self.context["dag_run"].conf or {}) - params - internal)
+        if not unknown:
+            return
+        if NEED_MORE.isdisjoint(unknown):
+            advice = "trigger again without it"
+        else:
+            advice = "the DAG's page Checkpoints, or `tidegate`, does that for users who may edit the DAG"
+        raise Invalid(
+            f"the run's conf has {', '.join(map(repr, unknown))}, which is not a parameter of this DAG",
+            expected=f"nothing but {', '.join(sorted(params))}",
+            help=f"{advice}; nothing has been planned",
+            reason="UNKNOWN_CONF",
+        )
 
     def abandon_reason(self, plan: Plan) -> str | None:
-        """Why nobody else will end the checkpoint `plan`; a hint. Airflow not answering is no reason."""
+        """Return why no other process will end the checkpoint `plan`, as a hint. None if Airflow does not answer."""
         try:
             return run_gone_reason(plan)
         except Exception as error:
-            log.warning("Cannot tell whether the run of checkpoint %s continues: %r", plan.id, error)
+            log.warning("Could not check whether the run of checkpoint %s continues: %r", plan.id, error)
             return None
 
     def failed(self, why: str, *, of_environment: bool = False, quoted: str = "") -> None:
-        """Record for `complete` why this task failed. Only people read the text; `of_environment` decides whether the
-        failure counts against the pipeline. quoted: values of rows, which nobody else reads than whoever may read
-        XComs."""
+        """Record for `complete` why this task failed.
+
+        Only people read the text. `of_environment` decides whether the failure counts against the pipeline.
+        quoted: values of rows, for users who may read XComs.
+        """
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
             self.context["ti"].xcom_push("of_environment", of_environment)
             self.context["ti"].xcom_push("quoted", quoted[:2000] or None)
 
     def note(self, step: str, error: TidegateError) -> None:
-        """Record the error as the pipeline's last one, as a hint for people. Not if another process is in charge
-        (Fenced), nothing is wrong (Rejected), or only this run's conf is (UNKNOWN_CONF)."""
+        """Record the error as the pipeline's last one, as a hint for people.
+
+        Skip it if another process has taken over (Fenced), nothing is wrong (Rejected), or only this run's conf is
+        wrong (UNKNOWN_CONF).
+        """
         from tidegate.checkpoint import troubles
 
         if not isinstance(error, Fenced | Rejected) and error.reason != "UNKNOWN_CONF":
@@ -167,7 +176,7 @@ class Task:
             self.measure()
 
     def measure(self) -> None:
-        """Send the pipeline's metrics to whatever Airflow sends its own to."""
+        """Send the pipeline's metrics to Airflow's metrics back end."""
         from tidegate.dag import metrics
 
         metrics.emit(self)
@@ -184,27 +193,27 @@ class Task:
         return None
 
     def states(self) -> dict[str, str]:
-        """The states of the run's tasks, by task id."""
+        """Return the states of the run's tasks, by task id."""
         ti = self.context["ti"]
-        found = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-        return {name: str(getattr(state, "value", state)) for name, state in found.items()}
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        return {name: str(getattr(state, "value", state)) for name, state in states.items()}
 
     def is_job_running(self, plan: Plan, job: str) -> bool:
-        """Return whether somebody may be working on the job in another run's checkpoint; a hint.
+        """Return whether the job may be running in another run's checkpoint, as a hint.
 
-        If Airflow does not answer, somebody may be.
+        True if Airflow does not answer.
         """
-        prefix, _, rest = plan.run.partition(":")
-        dag_id, _, run_id = rest.partition(":")
+        prefix, _, airflow_id = plan.run.partition(":")
+        dag_id, _, run_id = airflow_id.partition(":")
         ti = self.context["ti"]
         if prefix != "airflow" or dag_id != ti.dag_id:
             return run_gone_reason(plan) is None
         try:
-            found = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
+            states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id, {})
         except Exception as error:
-            log.warning("Cannot tell whether job %s of checkpoint %s is at work: %r", job, plan.id, error)
+            log.warning("Could not check whether job %s of checkpoint %s is running: %r", job, plan.id, error)
             return True
-        state = found.get(job_task(job), "gone")
+        state = states.get(job_task(job), "gone")
         return str(getattr(state, "value", state)) not in ENDED
 
     # -- what the ledger knows -----------------------------------------------------------------------
@@ -215,9 +224,9 @@ class Task:
 
         for run in (self.run, *self.earlier):
             view = self.coordinator.ledger.view(run)
-            own = rules.own_entry(view, run)
-            if own is not None:
-                return own
+            current = rules.own_entry(view, run)
+            if current is not None:
+                return current
             entries = [*view.entries, *(entry for entry in view.own_outside_view if not isinstance(entry, int))]
             last = max((entry.id for entry in entries if entry.plan.run == run), default=None)
             if last is not None:
@@ -225,26 +234,28 @@ class Task:
         return None
 
     def name(self) -> str:
-        """Return the name of the run at its trigger.
+        """Return the run's name for planning.
 
-        If tasks are cleared while an interval is in progress, the run keeps the name: under a new one it would wait for
-        itself.
+        If tasks are cleared while their interval is in progress, the run keeps its earlier name: under a new one it
+        would wait for itself.
         """
         last = self.last()
         entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
         return entry.plan.run if entry is not None and entry.open else self.run
 
     def end_unattended(self) -> None:
-        """End the run's own checkpoint if its time is over before its jobs begin: the machine was off, or the run was
-        cleared the next day. No failure of the pipeline, so that the run gets another one."""
+        """Abort the run's checkpoint if it expired before its jobs began, so that the run gets a new one.
+
+        The machine was off, or the run was cleared a day later: that is no failure of the pipeline.
+        """
         last = self.last()
         entry = self.coordinator.ledger.entry(last) if last is not None else None
         if entry is None or not entry.open or not jobs_without_ack(self.coordinator.ledger, entry):
             return
         if self.coordinator.ledger.expired(entry.plan):
-            late = f"its run came back to it after its timeout of {entry.plan.timeout_s:g} s, and gets another one"
+            late = f"its run resumed after its timeout of {entry.plan.timeout_s:g} s, and gets a new checkpoint"
             self.coordinator.abort(entry.id, "RUN_GONE", late)
 
-    def step(self, what: str) -> None:
-        """Tell the task's log what happens now."""
-        log.info("%s", what)
+    def step(self, text: str) -> None:
+        """Write the current step to the task's log."""
+        log.info("%s", text)
