@@ -25,12 +25,12 @@ def dags(tmp_path, monkeypatch) -> Path:
     folder.mkdir()
     for name, value in {"DAGS_FOLDER": str(folder), "PARALLELISM": "4", "DAG_DISCOVERY_SAFE_MODE": "False"}.items():
         monkeypatch.setenv(f"AIRFLOW__CORE__{name}", value)
-    monkeypatch.setattr(airflow_setup, "_looked", [])
+    monkeypatch.setattr(airflow_setup, "_cached", [])
     return folder
 
 
 def checks() -> dict[str, airflow_setup.SetUpNotice]:
-    airflow_setup._looked.clear()
+    airflow_setup._cached.clear()
     return {notice.check: notice for notice in airflow_setup.notices()}
 
 

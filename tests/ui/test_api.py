@@ -308,7 +308,7 @@ def test_a_backfill_is_told_all_that_was_asked_for_and_refused_before_there_is_a
 def test_while_rows_are_read_for_somebody_else_nobody_waits_long(get, act, world, monkeypatch):
     """Airflow's web server has others to answer."""
     set_aside(world, {"amount": [1, 2]}, rules=["positive"])
-    monkeypatch.setattr(quarantined, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(quarantined, "_MAX_WAIT_S", 0.01)
     with quarantined._reading:
         assert get("/quarantine")["gates"]["enough"]["waiting"] == 2, "the log tells, no row is read"
         assert get("/quarantine/enough", 503)["error"]["reason"] == "BUSY"

@@ -442,7 +442,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     page.has("before-airflow-1", "main")
     before = {run.run_id for run in airflow.runs("mended")}
     page.click("#act-take-back")
-    page.has("Taken back: the swap of backfill airflow-1.", "dialog")
+    page.has("Undone: the swap of backfill airflow-1.", "dialog")
     sent(page)
     eventually("it is taken back", lambda: made.entries[-1].rollback is not None and made.entries[-1].completed, 240)
     (back,) = [run for run in airflow.runs("mended") if run.run_id not in before and run.run_id.startswith("manual")]

@@ -68,7 +68,7 @@ def test_a_way_back_to_a_table_that_somebody_has_deleted_is_refused_with_what_he
 
 @pytest.mark.parametrize(
     ("state", "done", "told"),
-    [("queued", None, "not begun"), ("running", None, "at work"), ("failed", False, "failed")],
+    [("queued", None, "not begun"), ("running", None, "is running"), ("failed", False, "failed")],
 )
 def test_an_action_is_done_when_the_run_is_that_does_it(
     admin: Any, deleted: ToyWorld, state: str, done: bool | None, told: str

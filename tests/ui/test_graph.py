@@ -161,7 +161,7 @@ def test_the_graph_shows_what_flows_waits_and_is_remembered_and_rows_of_a_part(
         page.run("document.querySelector(\".graph a[data-key='enough']\").focus()")
         page.key("Enter")
         page.has("gate enough", "main")
-        page.has("The setting sample_rows keeps some rows", "main")
+        page.has("With the setting sample_rows", "main")
         page.click("#part-close")
         page.has("Select a part", "main")
         assert page.run("document.documentElement.scrollWidth") <= width

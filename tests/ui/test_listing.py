@@ -59,7 +59,7 @@ def test_a_thousand_pipelines_are_listed_and_none_is_read_twice(declare, monkeyp
     first, complete = listed(pipelines, 0.05)
     assert not complete, "a request reads for a bounded time"
     assert len(first) == COUNT
-    assert {row["summary"] for row in first} >= {"not looked at yet"}
+    assert {row["summary"] for row in first} >= {"not read yet"}
     rows, complete = listed(pipelines)
     assert complete
     assert {(row["state"], row["last_completed"]["id"], row["owner"]) for row in rows} == {("well", 1, "mia")}
@@ -98,7 +98,7 @@ def test_one_that_fails_as_nobody_has_foreseen_hides_no_other(declare, monkeypat
     from tidegate.ui import listing
     from tidegate.ui.pipelines import PipelineRef
 
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
     known = [
         PipelineRef(each.dag_id, msgspec.structs.replace(each.card, pipeline=name))
         for each, name in zip(declare(2), ("orders", "broken"), strict=True)
@@ -119,7 +119,7 @@ def test_one_that_fails_as_nobody_has_foreseen_hides_no_other(declare, monkeypat
     found = listing.metrics_of(known, seams.monotonic() + 60)
     readable = {name: [each.value for each in all if each.name == "readable"] for name, all in found.items()}
     assert readable == {"orders": [1], "broken": [0]}
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
 
 
 def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
@@ -129,7 +129,7 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     from tidegate.ui import listing, views
     from tidegate.ui.pipelines import PipelineRef
 
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
     listing._rows.clear()
     world = Endless(tmp_path)
     world.name = "orders"
@@ -147,9 +147,9 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     assert views.overview(known)["latest"]["swap"]["back_to"] == 0
     assert views.checkpoint(known, swapped.id)["back_to"] == 0
     assert views.graph(known)["checkpoint"] == 3, "its figures are the last that there are"
-    back = views.way_back(known, 3)
+    back = views.rollback_plan(known, 3)
     assert (back["undone"], back["undone_swaps"]) == ([], [{"id": 4, "backfill": "fix"}])
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
     listing._rows.clear()
 
 
@@ -158,7 +158,7 @@ def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(de
     from tidegate.ui import listing
     from tidegate.ui.pipelines import PipelineRef
 
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
     [like] = declare(1)
     pipelines = []
     for number in range(4):
@@ -187,7 +187,7 @@ def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(de
     control.suspend(pipelines[1].ledger(), "mia", "")
     found = {each.name: each.value for each in listing.metrics_of(pipelines, clock[0] + 99)["orders1"]}
     assert (found["suspended"], clock[0] - began) == (1, 1), "of four, the one that has changed was read"
-    listing._metrics.known.clear()
+    listing._metrics.cached.clear()
 
 
 def test_what_one_request_reads_no_other_waits_for(declare):

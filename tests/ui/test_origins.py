@@ -93,5 +93,5 @@ def test_a_large_file_is_not_read(findings: Any, tmp_path: Path, monkeypatch: py
     """The smallest one is larger by a byte."""
     from tidegate.ui.rows import origins
 
-    monkeypatch.setattr(origins, "_MOST_BYTES", (tmp_path / "2.csv").stat().st_size - 1)
+    monkeypatch.setattr(origins, "_MAX_BYTES", (tmp_path / "2.csv").stat().st_size - 1)
     assert {rule["file"] for rule in findings()["rules"]} == {None}

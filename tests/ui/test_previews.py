@@ -67,9 +67,9 @@ def test_a_preview_tells_what_would_be_done_and_does_nothing(effects, orders: To
     set_aside(orders, {"amount": [-1, -2]}, rules=["positive"])
     sets_aside(orders)
     before = everything(orders)
-    assert f"after checkpoint {earlier}, and reads what has come since" in effects("trigger")
+    assert f"after checkpoint {earlier}, and reads all new input" in effects("trigger")
     assert "savepoint tonight" in effects("trigger", savepoint="tonight")
-    assert "event time ends with it" in effects("drain")
+    assert "it ends event time" in effects("drain")
     assert f"Checkpoint {earlier} is savepoint good" in effects("savepoint", name="good", checkpoint=earlier)
     assert f"Checkpoint {last} stays for now: it is among the last" in effects("dispose", name="told")
     assert effects("suspend").endswith("No checkpoint is open.")
@@ -126,7 +126,8 @@ def test_a_release_tells_which_rows_an_operator_would_lose_and_how_they_count_ne
     assert "Deduplicate 'once' takes rows from 2026-03-01 12:00:00 UTC on, by at." in told
     assert "1 row stays in quarantine: too late for deduplicate 'once', whose watermark is at 2026-03-01" in told
     assert "Window 'later' uses moment as stage 'renamed' computes it: the checkpoint finds out which rows" in told
-    assert "let out where they were held back: tidegate quarantine release orders enough --all --in-place" in told
+    release = "tidegate quarantine release orders enough --all --in-place"
+    assert f"released in place, where they were held back: {release}" in told
     assert f"then a backfill from checkpoint {held_by - 1} with recorded cuts" in told
 
 
@@ -152,7 +153,7 @@ def test_what_a_resumption_lets_through_is_told(effects, orders: ToyWorld):
     orders.coordinator().complete(orders.ledger.view().last_id)
     assert "holds the next checkpoint again" in effects("resume")
     assert "quarantines the rows" in effects("resume", quarantine_all=True)
-    assert "plans no checkpoint unless somebody resumes" in effects("trigger")
+    assert "plans no checkpoint unless the pipeline is resumed" in effects("trigger")
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
@@ -207,7 +208,7 @@ def test_a_dialog_tells_what_it_will_do_and_refuses_before_it_is_sent(page: Page
     acts = orders.ledger.acts(100)
     page.click("#act-trigger")
     page.has("What it will do", "#dialog-effects")
-    page.has("reads what has come since", "#dialog-effects")
+    page.has("reads all new input", "#dialog-effects")
     page.type("#field-savepoint", "in-use")
     page.has("exists already", "dialog [role=alert]")
     assert page.run("document.querySelector('#dialog-send').disabled")

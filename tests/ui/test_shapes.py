@@ -29,7 +29,7 @@ PATHS = {
     "rollback": "/dags/orders/rollback?to={first}",
     "audit": "/dags/orders/audit",
 }
-ELSEWHERE = {"gate", "quarantined_at", "samples_of_part", "table_changes", "table_rows_as_of"}
+ELSEWHERE = {"gate", "quarantined_by", "samples_of_part", "table_changes", "table_rows_as_of"}
 """test_hostile.py has a pipeline with findings, test_table_samples.py one with tables."""
 
 

@@ -104,7 +104,7 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
     assert "null" not in page.text("main")
     page.click("#act-take-back")
     page.has("Roll back to checkpoint #3?", "dialog")
-    page.has("Taken back: the swap of backfill fix.", "dialog")
+    page.has("Undone: the swap of backfill fix.", "dialog")
     page.has("No longer counts: checkpoint 5.", "dialog")
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(Path(folder, f"{swapped.name}-dialog.png"))
@@ -156,7 +156,7 @@ def test_the_dialog_of_a_swap_tells_the_name_that_it_will_give(page: Page, serve
     page.has("Begins after", "main")
     page.has("the beginning", "main")
     page.click("#act-swap-fix")
-    page.has("Checkpoint 3, or the last one by then, becomes savepoint before-fix-2", "dialog")
+    page.has("Checkpoint 3, or a later one, becomes savepoint before-fix-2", "dialog")
     assert [found.name for found in savepoints(world.ledger)] == ["before-fix"], "it was only asked about"
     assert page.wrong == []
 
@@ -178,7 +178,7 @@ def test_a_hold_inside_a_backfill_is_answered_by_a_click_on_the_backfill(
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(Path(folder, "held-in-a-backfill.png"))
     page.click("#act-reject-fix")
-    page.has("The backfill ends with its checkpoint 2", "dialog")
+    page.has("The backfill stops at its checkpoint 2", "dialog")
     page.click("#dialog-cancel")
     eventually("the dialog is gone", lambda: not page.there("dialog"), 30)
     page.click("#act-approve-fix")

@@ -1,8 +1,7 @@
-"""Permissions. Airflow mounts the apps of plugins without any protection: every route here names one of these.
+"""Permissions. Airflow mounts the apps of plugins without any protection, so every route here depends on one of these.
 
-Reading needs a user who may see the DAG's runs; values of rows, one who may see what its tasks exchange (XCom); acting,
-one who may trigger or edit the DAG, and a request that comes from Airflow's own pages. `tests/ui/test_access.py` walks
-all routes, roles and methods.
+To read, a user must be allowed to see the DAG's runs; to see values of rows, its XComs; to act, to trigger or edit the
+DAG, with a request that comes from Airflow's own pages. `tests/ui/test_access.py` checks all routes, roles and methods.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ __all__ = [
 
 
 def same_origin(request: Request) -> None:
-    """Refuse requests from other sites. A browser sends Airflow's cookie with those as well, and says where they come
-    from; a client that sends a token in a header is no browser."""
+    """Refuse requests from other sites. A browser sends Airflow's cookie with those as well, but names their origin. A
+    client that sends a token in a header is not a browser."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():  # without one, Airflow takes the cookie
+    if scheme.lower() == "bearer" and token.strip():  # without a token, Airflow uses the cookie
         return
     origin = urlsplit(request.headers.get("origin", ""))
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
@@ -47,24 +46,26 @@ def same_origin(request: Request) -> None:
 
 
 def _schemes(request: Request, host: str) -> set[str]:
-    """Return how Airflow's own pages are reached. Behind a proxy that ends TLS and does not say so, only Airflow's
-    configuration knows."""
-    ours = urlsplit(str(conf.get("api", "base_url", fallback="")))
-    by_configuration = {"https"} if (ours.scheme, ours.netloc) == ("https", host) else set()
-    return {request.headers.get("x-forwarded-proto") or request.url.scheme} | by_configuration
+    """Return the schemes by which users reach Airflow's pages. If a proxy ends TLS without saying so, only Airflow's
+    configuration has it."""
+    base_url = urlsplit(str(conf.get("api", "base_url", fallback="")))
+    schemes = {request.headers.get("x-forwarded-proto") or request.url.scheme}
+    if (base_url.scheme, base_url.netloc) == ("https", host):
+        schemes.add("https")
+    return schemes
 
 
 def readable(user: GetUserDep) -> set[str]:
-    """The pipelines whose runs the user may see, by their DAGs. (Airflow's own dependency looks for the auth manager in
-    its own app only.)"""
+    """Return the DAGs of the pipelines whose runs the user may see. (Airflow's own dependency does not work here: it
+    looks up the auth manager in its own app.)"""
     auth = get_auth_manager()
     visible = auth.get_authorized_dag_ids(user=user, method="GET") & tagged()
     details = {dag_id: DagDetails(id=dag_id, **team) for dag_id, team in teams_of(visible).items()}
     runs = DagAccessEntity.RUN
     return {
         dag_id
-        for dag_id, its in details.items()
-        if auth.is_authorized_dag(method="GET", access_entity=runs, details=its, user=user)
+        for dag_id, dag in details.items()
+        if auth.is_authorized_dag(method="GET", access_entity=runs, details=dag, user=user)
     }
 
 
@@ -72,18 +73,18 @@ Readable = Annotated[set[str], Depends(readable)]
 LOGGED_IN = [Depends(get_user)]
 READ = [Depends(get_user), Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 VALUES = [*READ, Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
-"""What quotes rows."""
+"""Dependencies of routes that return values of rows."""
 
 
 def may_read_rows(user: GetUserDep, dag_id: str) -> bool:
-    """Whether the user may read rows of the DAG's pipeline: Airflow's right to what its tasks exchange."""
+    """Return whether the user may read rows of the DAG's pipeline: Airflow's right to read its XComs."""
     details = DagDetails(id=dag_id, **team_of(dag_id))
     entity = DagAccessEntity.XCOM
     return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
 
 
 def find_visible_pipeline(pipeline: Annotated[PipelineRef, Depends(find_pipeline)], user: GetUserDep) -> PipelineRef:
-    """The pipeline of a route's DAG, as the user may see it."""
+    """Return the pipeline of a route's DAG, as the user may see it."""
     return replace(pipeline, may_read_rows=may_read_rows(user, pipeline.dag_id))
 
 
@@ -91,11 +92,11 @@ _OURS = [Depends(get_user), Depends(same_origin)]
 TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
 ANSWER = [*_OURS, Depends(requires_access_dag("PUT", answering()))]
 EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
-"""For whatever changes whether or how the pipeline runs."""
+"""Dependencies of routes that change whether or how the pipeline runs."""
 
 
 def can_backfill(user: GetUserDep, dag_id: str) -> bool:
-    """Whether the user may trigger the DAG for backfills, which stands beside that of the pipeline."""
+    """Return whether the user may trigger the pipeline's DAG for backfills."""
     name = backfill_dag(dag_id)
     details = DagDetails(id=name, **team_of(name))
     return get_auth_manager().is_authorized_dag(
@@ -113,13 +114,19 @@ BACKFILL = [*TRIGGER, Depends(refuse_backfill)]
 
 
 def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
-    """Which buttons to offer. The routes behind them check again."""
+    """Return which buttons to offer. Their routes check again."""
     is_authorized = get_auth_manager().is_authorized_dag
     details = DagDetails(id=dag_id, **team_of(dag_id))
     trigger = is_authorized(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
     edit = is_authorized(method="PUT", details=details, user=user)
     answer = is_authorized(method="PUT", access_entity=answering(), details=details, user=user)
     backfill = trigger and can_backfill(user, dag_id) and has_dag(backfill_dag(dag_id))
-    both = trigger and edit
-    rights = {"trigger": trigger, "edit": edit, "answer": answer, "rollback": both, "drain": both}
-    return rights | {"backfill": backfill, "swap": backfill and edit}
+    return {
+        "trigger": trigger,
+        "edit": edit,
+        "answer": answer,
+        "rollback": trigger and edit,
+        "drain": trigger and edit,
+        "backfill": backfill,
+        "swap": backfill and edit,
+    }

@@ -1,4 +1,4 @@
-"""What the actions take, and what they answer."""
+"""The bodies of actions, and their answers."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Note = Annotated[str, Field(max_length=1000, description="The reason, for the re
 Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 Text = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
-RestartFinished = Annotated[bool, Field(description="Resume though event time has ended: further rows are late")]
-DropManualEdits = Annotated[bool, Field(description="Lose changes that people have made to states since then")]
+RestartFinished = Annotated[bool, Field(description="Resume although event time has ended: new rows are late")]
+DropManualEdits = Annotated[bool, Field(description="Discard manual changes of state since then")]
 
 
 class ActionRequest(BaseModel):
-    """Unknown fields are refused: a mistyped one would do nothing. `preview`: only tell what the action would do, or
-    refuse what it would refuse. Nothing is written then, not even who has asked."""
+    """Unknown fields are refused, because a mistyped one would have no effect. `preview`: only return what the action
+    would do, or refuse what it would refuse. A preview writes nothing, not even to the audit."""
 
     model_config = ConfigDict(extra="forbid")
     renamed: ClassVar[Mapping[str, str]] = {}
-    """What fields were called until 0.2, and are called now."""
+    """The fields' names until 0.2, and their new names."""
 
     note: Note = ""
     preview: bool = False
@@ -46,7 +46,7 @@ class ActionRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def refuse_old_names(cls, values: Any) -> Any:
-        """Refuse a field's old name, and say the new one."""
+        """Refuse a field's old name, and name the new one."""
         old = [name for name in cls.renamed if isinstance(values, Mapping) and name in values]
         if old:
             texts = [f"{name} is called {cls.renamed[name]} since tidegate 0.3" for name in old]
@@ -55,20 +55,21 @@ class ActionRequest(BaseModel):
 
 
 class RunRequest(ActionRequest):
-    """A run by hand: its checkpoint may get a name."""
+    """A manual run. Its checkpoint may get a name."""
 
     savepoint: Name | None = None
 
 
 class SavepointRequest(ActionRequest):
-    """A name for a checkpoint; by default for the last one that is on all tables."""
+    """A name for a checkpoint, by default for the last one that is published to all tables."""
 
     name: Name
     checkpoint: Number | None = None
 
 
 class AnswerRequest(ActionRequest):
-    """To what holds a checkpoint: one gate, or all. `backfill`: it is a checkpoint of this one, not the pipeline's."""
+    """An answer for one gate that holds a checkpoint, or for all of them. `backfill`: the checkpoint is one of this
+    backfill, not of the pipeline."""
 
     checkpoint: Number
     gate: Name | None = None
@@ -76,7 +77,7 @@ class AnswerRequest(ActionRequest):
 
 
 class ResumeRequest(ActionRequest):
-    """`quarantine_all`: what a gate would hold again is quarantined."""
+    """`quarantine_all`: quarantine the rows that a gate would hold again."""
 
     renamed = RENAMED_PARAMETERS["resume"]
 
@@ -85,9 +86,9 @@ class ResumeRequest(ActionRequest):
 
 
 class RollbackRequest(ActionRequest):
-    """`expected_undone`: the checkpoints that the user was shown as those that would no longer count. If others would
-    by now, nothing is done. `keep_rows_of`: sinks whose rows stay as they are, while what is read again is written to
-    them once more."""
+    """`expected_undone`: the checkpoints that the user was shown as undone by the rollback. If these are no longer the
+    same, nothing is done. `keep_rows_of`: sinks whose rows stay as they are. The input that is read again is written to
+    them a second time."""
 
     renamed = RENAMED_PARAMETERS["rollback"]
 
@@ -98,9 +99,9 @@ class RollbackRequest(ActionRequest):
 
 
 class ReleaseRequest(ActionRequest):
-    """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
-    as texts, that columns get on their way on; null makes one null. `expected_rows`: how many rows the user was shown.
-    If the number differs by now, nothing is done."""
+    """Rows that wait in a gate's quarantine: all of them, or those with these ids, or those that broke one of these
+    rules. `correct`: new values of columns, as texts, or null. `expected_rows`: the number of rows that the user was
+    shown. If it has changed, nothing is done."""
 
     renamed = RENAMED_PARAMETERS["release"]
 
@@ -113,20 +114,20 @@ class ReleaseRequest(ActionRequest):
 
 
 class BackfillRequest(ActionRequest):
-    """As `tidegate backfill` takes it: without begin_after, the backfill that there is continues."""
+    """The arguments of `tidegate backfill`. Without begin_after, the existing backfill continues."""
 
     renamed = RENAMED_PARAMETERS["backfill"]
 
     begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
     stop_after: Annotated[
-        str, Field(max_length=200, description="The checkpoint after which to stop, for a look at a part")
+        str, Field(max_length=200, description="The checkpoint after which to stop, to inspect a partial result")
     ] = ""
     batch_factor: Annotated[
         int, Field(ge=1, le=1_000_000, description="How many times the sources' bounds a checkpoint reads")
     ] = 1
     cuts: Annotated[
         Literal["", "own", "recorded"],
-        Field(description="recorded: a checkpoint for each of the pipeline's, with exactly its input"),
+        Field(description="recorded: one checkpoint for each of the pipeline's, with exactly its input"),
     ] = ""
     drop_manual_edits: DropManualEdits = False
     name: Name | None = None
@@ -135,8 +136,8 @@ class BackfillRequest(ActionRequest):
 
 
 class SwapRequest(ActionRequest):
-    """The swap of a backfill once it has caught up; with begin_after it begins first. `keep_rows_of`, `retract`,
-    `discard_commits`: what happens to tables that others have written to since."""
+    """The swap of a backfill once it has caught up. With begin_after, the backfill begins first. `keep_rows_of`,
+    `retract`, `discard_commits`: what to do with tables to which other writers have written since."""
 
     renamed = RENAMED_PARAMETERS["swap"]
 
@@ -160,4 +161,4 @@ class ActionAnswer(BaseModel):
     succeeded: Annotated[bool, Field(description="False: it was only a preview")] = True
     message: Annotated[str, Field(description="The result in a sentence; empty: it was a preview")]
     run_id: Annotated[str | None, Field(description="The DAG run that does it")] = None
-    effects: Annotated[list[str], Field(description="Of a preview: what would be done, in sentences")] = []
+    effects: Annotated[list[str], Field(description="A preview's sentences on what would be done")] = []

@@ -1,8 +1,7 @@
-"""The actions that users may take on the pages. Each action is a POST, checked against Airflow's permissions, and
-audited.
+"""The actions that users may take on the pages. Each is a POST, checked against Airflow's permissions, and audited.
 
-Nothing is implemented a second time here: actions on the ledger call the same functions as the command line; those that
-need the pipeline's code are left to a run of its DAG.
+Actions on the ledger call the same functions as the command line. Those that need the pipeline's code are left to a run
+of its DAG.
 """
 
 from __future__ import annotations
@@ -53,29 +52,29 @@ Of = Annotated[PipelineRef, Depends(find_pipeline)]
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
 def trigger(pipeline: Of, body: RunRequest, user: GetUserDep) -> ActionAnswer:
-    """Let a run make a checkpoint now."""
+    """Trigger a run that makes a checkpoint now."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         answer = _run(pipeline, _words(ledger, body), user.get_name(), "a checkpoint")
-        return _in_line(pipeline, ledger, body, answer)
+        return _announce(pipeline, ledger, body, answer)
 
     return _audited(pipeline, "trigger", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/drain", dependencies=[*EDIT, *TRIGGER])
 def drain(pipeline: Of, body: RunRequest, user: GetUserDep) -> ActionAnswer:
-    """Let a run make the last checkpoint: event time comes to its end, and the pipeline is finished."""
+    """Trigger a run that makes the last checkpoint: it ends event time, and finishes the pipeline."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         conf = {**_words(ledger, body), REQUEST: act.key}
-        return _in_line(pipeline, ledger, body, _run(pipeline, conf, user.get_name(), "the last checkpoint", act))
+        return _announce(pipeline, ledger, body, _run(pipeline, conf, user.get_name(), "the last checkpoint", act))
 
     return _audited(pipeline, "drain", body, user.get_name(), do, by_run=pipeline.dag_id)
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
 def name_savepoint(pipeline: Of, body: SavepointRequest, user: GetUserDep) -> ActionAnswer:
-    """Give a completed checkpoint a name: retention spares it."""
+    """Name a completed checkpoint, so that retention spares it."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         created = savepoint.create(ledger, body.name, body.checkpoint, act.by, body.note)
@@ -86,7 +85,7 @@ def name_savepoint(pipeline: Of, body: SavepointRequest, user: GetUserDep) -> Ac
 
 @router.post("/dags/{dag_id}/actions/dispose", dependencies=EDIT)
 def dispose_savepoint(pipeline: Of, body: SavepointRequest, user: GetUserDep) -> ActionAnswer:
-    """Take a savepoint's name away: retention may take its checkpoint."""
+    """Remove a savepoint's name, so that retention may delete its checkpoint."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         savepoint.dispose(ledger, body.name)
@@ -107,7 +106,7 @@ def approve(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
 def reject(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer:
-    """Abort a checkpoint that a gate holds, and suspend the pipeline; of a backfill, that ends the backfill only."""
+    """Abort a checkpoint that a gate holds, and suspend the pipeline. For a backfill's, only end the backfill."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         return _answer(pipeline, ledger, body, act.by, yes=False)
@@ -117,11 +116,11 @@ def reject(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer:
 
 @router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
 def suspend(pipeline: Of, body: ActionRequest, user: GetUserDep) -> ActionAnswer:
-    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints are finished, and input waits."""
+    """Suspend the pipeline: no run plans a checkpoint until it is resumed. Planned ones finish, and input waits."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         control.suspend(ledger, act.by, body.note)
-        return ActionAnswer(message="The pipeline is suspended: no run plans a checkpoint until somebody resumes.")
+        return ActionAnswer(message="The pipeline is suspended: no run plans a checkpoint until it is resumed.")
 
     return _audited(pipeline, "suspend", body, user.get_name(), do)
 
@@ -143,10 +142,10 @@ def resume(pipeline: Of, body: ResumeRequest, user: GetUserDep) -> ActionAnswer:
 
 @router.post("/dags/{dag_id}/actions/rollback", dependencies=[*EDIT, *TRIGGER])
 def rollback(pipeline: Of, body: RollbackRequest, user: GetUserDep) -> ActionAnswer:
-    """Go back to a checkpoint, by a run of the DAG: positions, state and tables. It refuses what cannot be done."""
+    """Trigger a run that returns positions, state and tables to a checkpoint. It refuses an impossible rollback."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        _refuse_unseen(set(views.way_back(pipeline, body.to)["undone"]), set(body.expected_undone))
+        _refuse_unseen(set(views.rollback_plan(pipeline, body.to)["undone"]), set(body.expected_undone))
         conf = {**_words(ledger, body), REQUEST: act.key}
         return _run(pipeline, conf, user.get_name(), f"the rollback to checkpoint {body.to}", act)
 
@@ -161,17 +160,16 @@ def release(pipeline: Of, body: ReleaseRequest, user: GetUserDep) -> ActionAnswe
         words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
         words |= {"correct": body.correct, "expected_rows": body.expected_rows}
         created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
-        done = "discarded" if body.discard else "released"
+        verb = "discarded" if body.discard else "released"
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
-        return ActionAnswer(message=f"Request {created.number}: {rows} {done} with the next checkpoint.")
+        return ActionAnswer(message=f"Request {created.number}: {rows} {verb} with the next checkpoint.")
 
     return _audited(pipeline, "release", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/backfill", dependencies=BACKFILL)
 def backfill(pipeline: Of, body: BackfillRequest, user: GetUserDep) -> ActionAnswer:
-    """Compute again what the pipeline has made, or continue with that, by a run of its DAG for backfills. A checkpoint
-    that is not there is refused before there is a run."""
+    """Begin or continue a backfill, by a run of the DAG for backfills. An unknown checkpoint is refused at once."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         previews.refuse_unknown(ledger, body)
@@ -183,7 +181,8 @@ def backfill(pipeline: Of, body: BackfillRequest, user: GetUserDep) -> ActionAns
         }
         words |= {"note": body.note, "dry_run": body.dry_run, "cuts": body.cuts, "drop_by_hand": body.drop_manual_edits}
         conf = {name: value for name, value in words.items() if value}
-        conf |= {"larger": body.batch_factor} if body.batch_factor > 1 else {}
+        if body.batch_factor > 1:
+            conf["larger"] = body.batch_factor
         return _run(pipeline, conf, user.get_name(), "the backfill", dag_id=backfill_dag(pipeline.dag_id))
 
     return _audited(pipeline, "backfill", body, user.get_name(), do)
@@ -191,10 +190,12 @@ def backfill(pipeline: Of, body: BackfillRequest, user: GetUserDep) -> ActionAns
 
 @router.post("/dags/{dag_id}/actions/swap", dependencies=[*EDIT, *BACKFILL])
 def swap(pipeline: Of, body: SwapRequest, user: GetUserDep) -> ActionAnswer:
-    """Let a run read what a backfill has not read yet, and swap it in. It refuses what cannot be done."""
+    """Trigger a run that reads the rest of a backfill's input, and swaps it in. It refuses an impossible swap."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        conf = {"note": body.note, REQUEST: act.key} if body.note else {REQUEST: act.key}
+        conf = {REQUEST: act.key}
+        if body.note:
+            conf["note"] = body.note
         return _run(pipeline, conf, user.get_name(), "the swap", act, dag_id=backfill_dag(pipeline.dag_id))
 
     return _audited(pipeline, "swap", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
@@ -202,7 +203,7 @@ def swap(pipeline: Of, body: SwapRequest, user: GetUserDep) -> ActionAnswer:
 
 @router.post("/dags/{dag_id}/actions/discard-backfill", dependencies=[*EDIT, *BACKFILL])
 def discard_backfill(pipeline: Of, body: DiscardRequest, user: GetUserDep) -> ActionAnswer:
-    """Let a run end a backfill and remove its files. What was swapped in stays."""
+    """Trigger a run that ends a backfill and removes its files. Swapped-in results stay."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         result = f"an end of backfill {body.name}"
@@ -211,7 +212,7 @@ def discard_backfill(pipeline: Of, body: DiscardRequest, user: GetUserDep) -> Ac
     return _audited(pipeline, "discard backfill", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
 
 
-# -- what all have in common ---------------------------------------------------------------------------
+# -- shared by all actions -----------------------------------------------------------------------------
 
 
 def _audited(
@@ -225,12 +226,12 @@ def _audited(
 ) -> ActionAnswer:
     """Record who requests what, do it, and record the result. If the request cannot be recorded, nothing is done.
 
-    by_run: the DAG whose run does it. It finds the request there, and no other run may take it (`dag/run_params.py`).
+    by_run: the DAG whose run performs the action. Only that run may use the request (`dag/run_params.py`).
     """
     ledger = pipeline.ledger()
     if body.preview:
         return ActionAnswer(succeeded=False, message="", effects=previews.preview(action, pipeline, ledger, body))
-    ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
+    ledger.start()  # records in a folder without pipeline.json count as damage
     words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())
     run = airflow_run(by_run, _run_id(stamped)) if by_run else ""
@@ -247,32 +248,32 @@ def _audited(
 
 
 def _run_id(stamped: RecordStamp) -> str:
-    """The id for a run that is yet to be made, in Airflow's form."""
+    """Return the id of a run that does not exist yet, in Airflow's format."""
     return DagRunType.MANUAL.generate_run_id(suffix=f"{stamped['created']}_{stamped['attempt']}")
 
 
 def _words(ledger: Ledger, body: ActionRequest) -> dict[str, Any]:
-    """The run's parameters. A name that is taken is refused before there is a run."""
+    """Return the run's parameters. Refuse the name of another savepoint before the run is triggered."""
     name = getattr(body, "savepoint", None)
     if name is not None:
         savepoint.check_free(ledger, name, None)
     return {key: value for key, value in {"note": body.note, "savepoint": name}.items() if value}
 
 
-def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
-    """Refuse a rollback that would undo more, or less, than the user was shown."""
-    if more := sorted(undone - shown):
+def _refuse_unseen(undone: set[int], expected: set[int]) -> None:
+    """Refuse a rollback that would undo more or fewer checkpoints than the user was shown."""
+    if unexpected := sorted(undone - expected):
         raise Rejected(
-            f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
+            f"checkpoint {', '.join(map(str, unexpected))} would also be undone: it was completed since you looked",
             expected="only the checkpoints that you were shown",
             help="look at the proposal again, then decide",
             reason="MORE_SINCE",
         )
-    if surplus := sorted(shown - undone):
+    if surplus := sorted(expected - undone):
         ids = ", ".join(map(str, surplus[:20]))
         raise Rejected(
             f"checkpoint {ids} would not be undone: it does not count after the target",
-            expected=f"what would be: {', '.join(map(str, sorted(undone))) or 'nothing'}",
+            expected=f"the ones that would be undone: {', '.join(map(str, sorted(undone))) or 'none'}",
             help="look at the proposal again, then decide",
             reason="NOT_SHOWN",
         )
@@ -281,7 +282,7 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
 def _run(
     pipeline: PipelineRef, conf: dict[str, Any], user: str, result: str, act: Act | None = None, dag_id: str = ""
 ) -> ActionAnswer:
-    """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
+    """Trigger a run of the DAG, as if by hand. If an act was recorded for a run, the new run gets that run's id."""
     dag_id = dag_id or pipeline.dag_id
     try:
         run = trigger_dag(
@@ -294,29 +295,32 @@ def _run(
     except DagNotFound:
         raise previews.no_such_dag(dag_id) from None
     if run is None:
-        raise Rejected(f"Airflow has made no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
+        raise Rejected(f"Airflow created no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
     return ActionAnswer(message=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
 
 
-def _in_line(pipeline: PipelineRef, ledger: Ledger, body: RunRequest, answer: ActionAnswer) -> ActionAnswer:
-    """Let the run come before periodic ones that wait already: Airflow may start it only when another one has ended."""
+def _announce(pipeline: PipelineRef, ledger: Ledger, body: RunRequest, answer: ActionAnswer) -> ActionAnswer:
+    """Note in the ledger that the run waits, so that it goes before periodic runs.
+
+    It may not be able to say so itself: Airflow may only start it once another run has ended.
+    """
     if answer.run_id is not None:
-        with contextlib.suppress(Unavailable):  # then it comes when it comes
+        with contextlib.suppress(Unavailable):  # without the note it only goes later
             ledger.note_waiting(
                 airflow_run(pipeline.dag_id, answer.run_id), "savepoint" if body.savepoint else "manual"
             )
     return answer
 
 
-def _answer(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest, by: str, *, yes: bool) -> ActionAnswer:
+def _answer(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest, user: str, *, yes: bool) -> ActionAnswer:
     if body.backfill is not None:
         ledger = open_backfill_ledger(ledger, body.backfill, pipeline.options)
-    answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
+    answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=user, note=body.note)
     verbs = {True: "approved", False: "rejected"}
     text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
     if any(answer.approve is not yes for answer in answers):
         raise Rejected(
-            f"somebody else has answered: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
+            f"another user was first: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
         )
-    whose = f" of backfill {body.backfill}" if body.backfill is not None else ""
-    return ActionAnswer(message=f"Checkpoint {body.checkpoint}{whose}: {text}.")
+    of_backfill = f" of backfill {body.backfill}" if body.backfill is not None else ""
+    return ActionAnswer(message=f"Checkpoint {body.checkpoint}{of_backfill}: {text}.")

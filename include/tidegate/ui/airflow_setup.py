@@ -1,8 +1,9 @@
-"""Is this Airflow set up for pipelines? What Airflow leaves to be done by hand, and fails silently without.
+"""Checks whether this Airflow is set up for pipelines: settings that users must make, and without which it fails
+silently.
 
-Told in the log when the plugin loads, on the page of all pipelines, and by `tidegate doctor --environment`, which runs
-this module: `python -m tidegate.ui.airflow_setup` prints the notices as JSON. Reads Airflow's configuration and the DAG
-files, and runs none of them.
+The notices are in the log when the plugin loads, on the page of all pipelines, and in the output of `tidegate doctor
+--environment`, which runs this module: `python -m tidegate.ui.airflow_setup` prints them as JSON. It reads Airflow's
+configuration and the DAG files, and runs none of them.
 """
 
 from __future__ import annotations
@@ -29,63 +30,64 @@ __all__ = ["SetUpNotice", "log_notices", "notices"]
 log = logging.getLogger(__name__)
 
 _PARTS = frozenset({"api-server", "dag-processor", "scheduler", "standalone"})
-"""Of Airflow's processes those that tell it in their logs. A task would repeat it in each of its own."""
+"""Airflow components that log set-up problems. Tasks do not, because each of their processes would repeat them."""
 _MAX_FILES = 500
 _MAX_BYTES = 500_000
 _MANY_WORKERS = 8
 _KNOWN_EXECUTORS = ("LocalExecutor", "CeleryExecutor", "KubernetesExecutor")
 _LOCAL_BUNDLE: Final = "LocalDagBundle"
-_LOOK_EVERY_S = 60.0
+_CACHED_S = 60.0
 
 
 @dataclass(frozen=True)
 class SetUpNotice:
-    """One thing that is missing: what, and the remedy."""
+    """A set-up problem and its remedy."""
 
     check: str
     problem: str
     help: str
     is_blocking: bool
-    """Whether pipelines cannot run so."""
+    """Whether pipelines cannot run until it is fixed."""
 
 
 def notices() -> list[SetUpNotice]:
-    """Return everything that is missing, looked up at most once a minute."""
+    """Return all set-up problems, checked at most once a minute."""
     with _lock:
-        if not _looked or seams.monotonic() - _looked[-1][0] > _LOOK_EVERY_S:
-            _looked[:] = [(seams.monotonic(), [*_versions(), *_plugins(), *_dag_files(), *_workers()])]
-        return list(_looked[-1][1])
+        if not _cached or seams.monotonic() - _cached[-1][0] > _CACHED_S:
+            _cached[:] = [(seams.monotonic(), [*_versions(), *_plugins(), *_dag_files(), *_workers()])]
+        return list(_cached[-1][1])
 
 
 def log_notices() -> None:
-    """Log them, in the parts of Airflow that live long. Never raises: a plugin that fails to load takes tabs along."""
+    """Log the notices in long-lived processes of Airflow. Never raises, because then the plugin's tabs would not
+    load."""
     if not _PARTS & set(sys.argv):
         return
     try:
         for notice in notices():
             log.warning("tidegate: %s. %s", notice.problem, notice.help)
     except Exception as error:
-        log.warning("tidegate: cannot tell whether this Airflow is set up for it: %r", error)
+        log.warning("tidegate: could not check whether this Airflow is set up for it: %r", error)
 
 
 _lock = threading.Lock()
-_looked: list[tuple[float, list[SetUpNotice]]] = []
-"""When somebody looked last, and what was found; empty before."""
+_cached: list[tuple[float, list[SetUpNotice]]] = []
+"""The time of the last check, and its notices; empty before the first."""
 
 
 def _versions() -> Iterator[SetUpNotice]:
-    known, found = RANGES_BY_PACKAGE["apache-airflow"], ".".join(map(str, VERSION))
-    if found not in known:
+    supported, version = RANGES_BY_PACKAGE["apache-airflow"], ".".join(map(str, VERSION))
+    if version not in supported:
         yield SetUpNotice(
             "Airflow's version",
-            f"this is Airflow {found}, which this version of tidegate has not been tried with",
-            f"use apache-airflow {known.text}, or another version of tidegate",
+            f"this is Airflow {version}, which this version of tidegate has not been tested with",
+            f"use apache-airflow {supported.text}, or another version of tidegate",
             is_blocking=False,
         )
 
 
 def _plugins() -> Iterator[SetUpNotice]:
-    """Tell if nothing registers tidegate's plugins: neither its package nor a file of the plugins folder."""
+    """Check that tidegate's plugins are registered, by its package or by a file in the plugins folder."""
     if importlib.metadata.entry_points(group="airflow.plugins", name="tidegate"):
         return
     folder = Path(conf.get("core", "plugins_folder", fallback=""))
@@ -100,26 +102,28 @@ def _plugins() -> Iterator[SetUpNotice]:
 
 
 def _dag_folders() -> list[Path]:
-    """Return the folders of this machine that Airflow reads DAG files from. What other bundles have, such as those of
-    git, is fetched by the DAG processor alone."""
-    usual = conf.get("core", "dags_folder", fallback="")
+    """Return this machine's folders from which Airflow reads DAG files. Only the DAG processor fetches the files of
+    other bundles, such as git's."""
+    dags_folder = conf.get("core", "dags_folder", fallback="")
+    folders: list[Path] = []
     try:
-        bundles = json.loads(conf.get("dag_processor", "dag_bundle_config_list", fallback="") or "")
-        local = [each for each in bundles if str(each["classpath"]).endswith(_LOCAL_BUNDLE)]
-        return [Path((each.get("kwargs") or {}).get("path") or usual) for each in local]
+        for bundle in json.loads(conf.get("dag_processor", "dag_bundle_config_list", fallback="") or ""):
+            if str(bundle["classpath"]).endswith(_LOCAL_BUNDLE):
+                folders.append(Path((bundle.get("kwargs") or {}).get("path") or dags_folder))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return [Path(usual)]  # Airflow itself tells what is wrong with it
+        return [Path(dags_folder)]  # Airflow itself reports what is wrong with the setting
+    return folders
 
 
 def _dag_files() -> Iterator[SetUpNotice]:
-    """Find DAG files that Airflow skips in silence, and those that import what it does not find."""
+    """Find DAG files that Airflow skips silently, and those with imports that it cannot resolve."""
     for folder in _dag_folders():
         if folder.is_dir():
             yield from _dag_files_of(folder)
         else:
             yield SetUpNotice(
                 "dags_folder",
-                f"Airflow looks for DAGs in {folder}, which is no folder",
+                f"Airflow looks for DAGs in {folder}, which is not a folder",
                 "let [core] dags_folder (AIRFLOW__CORE__DAGS_FOLDER) name the dags/ of your project",
                 is_blocking=True,
             )
@@ -136,39 +140,37 @@ def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
         if safe_mode and not ("airflow" in lowered and "dag" in lowered):
             yield SetUpNotice(
                 "safe mode",
-                f"Airflow skips {name}, because the word airflow is not in it",
-                "write it into the file, or set [core] dag_discovery_safe_mode = False "
+                f"Airflow skips {name}, because it does not contain the word airflow",
+                "add it to the file, or set [core] dag_discovery_safe_mode = False "
                 "(AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False)",
                 is_blocking=True,
             )
         if missing := _find_missing_modules(text, folder):
             yield SetUpNotice(
                 "PYTHONPATH",
-                f"{name} imports {', '.join(missing)}, which this Airflow does not find",
-                f"let PYTHONPATH of all of Airflow's parts hold the folder of your project, such as {folder.parent}",
+                f"{name} imports {', '.join(missing)}, which this Airflow cannot find",
+                f"put the folder of your project, such as {folder.parent}, on the PYTHONPATH of all Airflow components",
                 is_blocking=True,
             )
 
 
 def _find_missing_modules(text: str, folder: Path) -> list[str]:
-    """Return the modules that a DAG file imports and that are nowhere. One that changes the path knows better."""
+    """Return the top-level modules that a DAG file imports and that cannot be found.
+
+    A file that changes sys.path is skipped: its imports cannot be checked without running it.
+    """
     if "sys.path" in text:
         return []
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return []  # Airflow tells that itself, with its line
-    roots = {
-        module.partition(".")[0]
-        for node in tree.body
-        for module in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom) and not node.level
-            else []
-        )
-    }
+        return []  # Airflow itself reports that, with its line
+    roots: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            roots.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            roots.add((node.module or "").partition(".")[0])
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     places = [folder, Path(conf.get("core", "plugins_folder", fallback="") or folder), home / "config"]
     return sorted(root for root in roots if root and not _module_exists(root, places))
@@ -180,7 +182,7 @@ def _module_exists(module: str, places: list[Path]) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
-        return True  # imported, and without a spec
+        return True  # a module that is already imported, but has no spec
 
 
 def _workers() -> Iterator[SetUpNotice]:
@@ -190,14 +192,14 @@ def _workers() -> Iterator[SetUpNotice]:
         yield SetUpNotice(
             "parallelism",
             f"LocalExecutor starts up to {parallelism} workers of 150 MB each",
-            "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), to 4 to begin with",
+            "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), for example to 4",
             is_blocking=False,
         )
-    if not any(known in executor for known in _KNOWN_EXECUTORS):
+    if not any(documented in executor for documented in _KNOWN_EXECUTORS):
         yield SetUpNotice(
             "executor",
-            f"tasks run by {executor}, of which docs/guides/deploying.md says nothing",
-            f"nothing if it works: any task may run anywhere. What is written of: {', '.join(_KNOWN_EXECUTORS)}",
+            f"tasks run by {executor}, which docs/guides/deploying.md does not cover",
+            f"nothing to do if it works: any task may run anywhere. Covered are: {', '.join(_KNOWN_EXECUTORS)}",
             is_blocking=False,
         )
 

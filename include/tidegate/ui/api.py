@@ -32,13 +32,13 @@ from tidegate.ui.shapes import answers
 __all__ = ["router"]
 
 REVALIDATED = {"Cache-Control": "private, no-cache", "Vary": "Cookie, Authorization"}
-"""Of answers that a browser may keep and must ask for again. Those that quote rows are kept nowhere."""
+"""The headers of answers that a browser may cache, but must revalidate. Answers that quote rows are never cached."""
 _MOMENT = re.compile(rb'"now":"[^"]*"')
-"""It differs in each answer; a client has it from the header Date."""
+"""Left out of the tag, because it differs in each answer. A client gets the time from the header Date."""
 
 
 class AnswerRoute(APIRoute):
-    """A route whose answer is made into JSON in the thread that has found it. FastAPI would do that in the event loop,
+    """A route that encodes its answer as JSON in the thread that computed it. FastAPI would do that in the event loop,
     where all of Airflow's requests wait for it, and ten times as slowly."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **words: Any) -> None:
@@ -47,17 +47,17 @@ class AnswerRoute(APIRoute):
 
 
 def _encoding(endpoint: Callable[..., Any], headers: Mapping[str, str]) -> Callable[..., Any]:
-    """Return the endpoint with JSON as its answer, and a tag of it if a browser may keep it."""
+    """Return the endpoint with its answer encoded as JSON, and with an ETag if a browser may cache it."""
     if hasattr(endpoint, "__wrapped__"):
-        return endpoint  # FastAPI makes a route anew where its router is included
+        return endpoint  # FastAPI creates the route a second time when its router is included
 
     @functools.wraps(endpoint)
     def encoded(**words: Any) -> Response:
         body = msgspec.json.encode(endpoint(**words))
-        own = dict(headers)
+        answer_headers = dict(headers)
         if headers:
-            own["ETag"] = f'W/"{hashlib.sha256(_MOMENT.sub(b"", body)).hexdigest()[:32]}"'
-        return Response(body, media_type="application/json", headers=own)
+            answer_headers["ETag"] = f'W/"{hashlib.sha256(_MOMENT.sub(b"", body)).hexdigest()[:32]}"'
+        return Response(body, media_type="application/json", headers=answer_headers)
 
     encoded.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
     return encoded
@@ -72,31 +72,31 @@ Numbered = Annotated[int, Query(ge=1, le=99_999_999, description="A checkpoint's
 
 @router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
 def openapi(request: Request) -> dict[str, Any]:
-    """This API's description."""
+    """Return this API's description."""
     description: dict[str, Any] = request.app.openapi()
     return description
 
 
 @router.get("/me", dependencies=LOGGED_IN, **answers(shapes.Me))
 def me(user: GetUserDep) -> dict[str, Any]:
-    """The user."""
+    """Return the user."""
     return {"name": user.get_name()}
 
 
 @router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
 def pipelines(readable: Readable, user: GetUserDep) -> dict[str, Any]:
-    """All pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a row, lag,
-    owner and tags. With very many, the first answers do not know all of them yet."""
+    """Return all pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a
+    row, lag, owner and tags. If the list is very long, the first answers lack some of them."""
     until = seams.monotonic() + BUDGET_S
-    found, has_all = find_pipelines(readable, until)
-    rows, is_current = list_pipelines(found, until, lambda dag_id: may_read_rows(user, dag_id))
-    listed = [{"problem": each.problem, "help": each.help, "is_blocking": each.is_blocking} for each in notices()]
-    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": listed}
+    visible, has_all = find_pipelines(readable, until)
+    rows, is_current = list_pipelines(visible, until, lambda dag_id: may_read_rows(user, dag_id))
+    setup = [{"problem": each.problem, "help": each.help, "is_blocking": each.is_blocking} for each in notices()]
+    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": setup}
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
 def overview(pipeline: Of, user: GetUserDep) -> dict[str, Any]:
-    """Counts, open checkpoints, the latest of each kind, the pipeline's health, and what the user may do about it."""
+    """Return counts, open checkpoints, the latest of each kind, the pipeline's health, and the user's permissions."""
     return views.overview(pipeline) | {"permissions": may(user, pipeline.dag_id)}
 
 
@@ -113,7 +113,7 @@ def checkpoints(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, Any]:
-    """A page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
+    """Return a page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
     history = pipeline.past()
     page = history.page(
         HistoryFilter(
@@ -134,19 +134,20 @@ def checkpoints(
 
 @router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ, **answers(shapes.Checkpoint))
 def checkpoint(pipeline: Of, id: Id) -> dict[str, Any]:
-    """One checkpoint: jobs and their acks, operators, gates, sinks, ranges, durations. However old it is."""
+    """Return one checkpoint of any age: jobs and their acks, operators, gates, sinks, ranges, durations."""
     return views.checkpoint(pipeline, id)
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.ManifestAnswer))
 def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
-    """The manifest as it is stored; null if there is none (any more). Who may not read rows gets it without positions
-    and files, which have the least and greatest value of each column."""
+    """Return the manifest as stored; null if there is none (any more). Users who may not read rows get it without
+    positions and files, which contain the smallest and largest value of each column."""
     entry = pipeline.ledger().entry(id)
     if entry is None or entry.manifest is None:
         return {"manifest": None}
-    whole = pipeline.may_read_rows
-    return {"manifest": msgspec.to_builtins(entry.manifest) if whole else manifest_without_rows(entry.manifest)}
+    if not pipeline.may_read_rows:
+        return {"manifest": manifest_without_rows(entry.manifest)}
+    return {"manifest": msgspec.to_builtins(entry.manifest)}
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
@@ -157,7 +158,7 @@ def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/gates/{gate}", dependencies=READ, **answers(shapes.GateTrend))
 def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
-    """A gate over the last checkpoints, oldest first: rows judged, and rows that broke each rule."""
+    """Return a gate's last checkpoints, oldest first: rows judged, and rows that broke each rule."""
     return {"gate": gate, "checkpoints": pipeline.past().rules(gate, limit)}
 
 
@@ -165,7 +166,7 @@ def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX
 def table_rows_as_of(
     pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
 ) -> dict[str, Any]:
-    """Some rows of a sink's table, exactly as it stood after the checkpoint, in no particular order."""
+    """Return some rows of a sink's table, exactly as of the checkpoint, in no particular order."""
     return table_samples.rows(pipeline, id, sink, limit)
 
 
@@ -175,49 +176,49 @@ def table_rows_as_of(
 def table_changes(
     pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
 ) -> dict[str, Any]:
-    """The rows of a sink's table that differ after the checkpoint from those after checkpoint `since`: how many, and
-    some of them, by key if the sink has one. Bounded: of too many it says so."""
+    """Return how the rows of a sink's table differ between checkpoint `since` and this one: how many do, and some of
+    them, by key if the sink has one. Refused if the table changed too much."""
     return table_samples.changes(pipeline, since, id, sink, limit)
 
 
 @router.get(
     "/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.QuarantinedRowsAt)
 )
-def quarantined_at(
+def quarantined_by(
     pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20
 ) -> dict[str, Any]:
-    """Some of the rows that a gate has quarantined at the checkpoint, and what has become of each since."""
+    """Return some of the rows that a gate quarantined in the checkpoint, and the current status of each."""
     return quarantined.of_checkpoint(pipeline, id, gate, limit)
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/samples/{part}", dependencies=VALUES, **answers(shapes.PartSamples))
 def samples_of_part(pipeline: Of, id: Id, part: str) -> dict[str, Any]:
-    """Some of the rows that a stage, a gate or an operator let through at the checkpoint, if its pipeline keeps samples
-    (setting sample_rows): one sample for each of its streams."""
+    """Return some of the rows that a stage, a gate or an operator emitted in the checkpoint, if its pipeline keeps
+    samples (setting sample_rows): one sample for each of its streams."""
     return stream_samples.of_part(pipeline, id, part)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.CheckpointOfRun))
 def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
-    """The checkpoint that a run has made; null: none."""
+    """Return the last checkpoint that a run made, or null."""
     return views.row_of_run(pipeline, run_id)
 
 
 @router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
 def summary(pipeline: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
-    """Min, avg, p50, p90, p95, p99, p99.9 and max of durations, sizes, rows and lag, over completed checkpoints."""
+    """Return min, avg, p50, p90, p95, p99, p99.9 and max of durations, sizes, rows and lag of completed checkpoints."""
     return {"measures": pipeline.past().summary(HistoryFilter(since=since, until=until))}
 
 
 @router.get("/dags/{dag_id}/configuration", dependencies=READ, **answers(shapes.Configuration))
 def configuration(pipeline: Of) -> dict[str, Any]:
-    """Every setting and where its value came from. Secrets are masked."""
+    """Return every setting and the origin of its value. Secrets are masked."""
     return views.configuration(pipeline)
 
 
 @router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.GraphAnswer))
 def graph(pipeline: Of) -> dict[str, Any]:
-    """The pipeline's parts, and what each did in the last completed checkpoint."""
+    """Return the pipeline's parts, with the figures of each in the last completed checkpoint."""
     return views.graph(pipeline)
 
 
@@ -227,7 +228,7 @@ def plots(
     name: Annotated[list[Literal[tuple(MEASURES)]] | None, Query()] = None,  # type: ignore[valid-type]
     limit: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> dict[str, Any]:
-    """Measures over the last checkpoints, oldest first: those named, or those that the page plots."""
+    """Return measures of the last checkpoints, oldest first: the named ones, by default those that the page plots."""
     chosen = list(dict.fromkeys(name or PLOTTED))
     return pipeline.past().points(["state", "planned", *chosen], limit)
 
@@ -240,7 +241,7 @@ def compare(pipeline: Of, before: Numbered, after: Numbered) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/quarantine", dependencies=READ, **answers(shapes.Quarantine))
 def quarantine(pipeline: Of) -> dict[str, Any]:
-    """By gate: the number of rows that wait, and the requests about them that the next checkpoint takes up."""
+    """Return for each gate the number of rows that wait, and the requests about them for the next checkpoint."""
     return {"gates": quarantined.waiting(pipeline)}
 
 
@@ -252,39 +253,40 @@ def quarantine_rows(
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50,
 ) -> dict[str, Any]:
-    """Rows that wait at a gate, with the rules that they broke: a page of them."""
+    """Return a page of the rows that wait at a gate, with the rules that they broke."""
     return quarantined.rows(pipeline, gate, rule or (), offset, limit)
 
 
 @router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.RollbackPlan))
 def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
-    """Propose a rollback to a checkpoint: what it would do. Nothing is changed."""
-    return views.way_back(pipeline, to)
+    """Return what a rollback to a checkpoint would do. Nothing is changed."""
+    return views.rollback_plan(pipeline, to)
 
 
 @router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
 def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
-    """The actions that users have taken on these pages, newest first. One that a run does is done when that is."""
+    """Return the actions that users took on these pages, newest first. If a run performs one, its result is the
+    run's."""
     acts = pipeline.ledger().acts(limit)
     states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.succeeded})
-    whole = pipeline.may_read_rows
-    return {"actions": [_act(act, acted, states.get(act.run, ""), with_values=whole) for act, acted in acts]}
+    with_values = pipeline.may_read_rows
+    return {"actions": [_act(act, acted, states.get(act.run, ""), with_values=with_values) for act, acted in acts]}
 
 
 _AFTER_RUN = {
-    "failed": (False, "It has failed, and its log tells why: nothing was changed, unless it says so."),
+    "failed": (False, "It has failed, and its log says why: nothing was changed, unless the log says so."),
     "queued": (None, "It has not begun yet."),
-    "running": (None, "It is at work."),
+    "running": (None, "It is running."),
 }
-"""Of an action that a run does, by the run's state: whether it has succeeded, and what is said of it."""
+"""The result of an action and a sentence about it, by the state of the run that performs it."""
 
 
 def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> dict[str, Any]:
-    """with_values: with the values that somebody has corrected rows to."""
+    """Return an action of the audit. with_values: include the values to which the user corrected rows."""
     succeeded, message = None, ""
     if acted is not None:
-        succeeded, more = _AFTER_RUN.get(run_state, (acted.succeeded, ""))
-        message = f"{acted.message} {more}".strip()
+        succeeded, sentence = _AFTER_RUN.get(run_state, (acted.succeeded, ""))
+        message = f"{acted.message} {sentence}".strip()
     request = act.parameters
     corrected = request.get("correct")
     if isinstance(corrected, Mapping) and not with_values:

@@ -27,7 +27,7 @@ __all__ = ["ERRORS", "error_answer", "make_app", "router"]
 
 
 class ErrorDetails(BaseModel):
-    """An error that says what to do."""
+    """An error with its remedy."""
 
     reason: str = Field(description="A stable code", examples=["NO_SUCH_CHECKPOINT"])
     message: str = Field(description="What happened, in a sentence")
@@ -42,16 +42,16 @@ class ErrorAnswer(BaseModel):
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorAnswer, "description": "What was asked for makes no sense here"},
-    404: {"model": ErrorAnswer, "description": "There is no such pipeline, checkpoint, gate or row"},
-    409: {"model": ErrorAnswer, "description": "Not now, or not any more"},
-    429: {"model": ErrorAnswer, "description": "Too many requests of yours wait for an answer"},
-    503: {"model": ErrorAnswer, "description": "Storage does not answer, or something is damaged"},
+    400: {"model": ErrorAnswer, "description": "The request is invalid"},
+    404: {"model": ErrorAnswer, "description": "No such pipeline, checkpoint, gate or row"},
+    409: {"model": ErrorAnswer, "description": "Not possible now, or no longer possible"},
+    429: {"model": ErrorAnswer, "description": "Too many of your requests are waiting for an answer"},
+    503: {"model": ErrorAnswer, "description": "Storage does not answer, or is damaged"},
 }
 
 
 def error_answer(request: Request, error: Any) -> JSONResponse:
-    """Answer with one of our errors, and what to do about it."""
+    """Return the answer for one of tidegate's errors."""
     kinds = {Invalid: 400, Rejected: 409, Unavailable: 503, Corrupt: 503}
     status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
     body = {"reason": error.reason, "message": error.what, "expected": error.expected, "help": error.help}
@@ -68,17 +68,18 @@ router = APIRouter()
     responses={200: {"content": {"text/plain": {"example": 'tidegate_suspended{pipeline="orders"} 0\n'}}}},
 )
 def scrape(readable: Readable) -> Response:
-    """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other. Of very many, a
-    scrape reads only as many anew as it has time for: readAge tells how old the others' figures are."""
-    found, _ = find_pipelines(readable, seams.monotonic() + BUDGET_S)
-    return Response(prometheus_text(metrics_of(found, seams.monotonic() + BUDGET_S)), media_type=CONTENT_TYPE)
+    """Return the pipelines' metrics in Prometheus' text format, like `tidegate metrics`. A pipeline that cannot be read
+    does not hide the rest. If there are very many, a scrape refreshes only some of them: the metric readAge says how
+    old the figures are."""
+    visible, _ = find_pipelines(readable, seams.monotonic() + BUDGET_S)
+    return Response(prometheus_text(metrics_of(visible, seams.monotonic() + BUDGET_S)), media_type=CONTENT_TYPE)
 
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
 )
-"""Nothing runs but our own files; nothing is fetched from elsewhere; only Airflow may frame it."""
+"""Only our own files run, nothing is fetched from other sites, and only Airflow may frame the pages."""
 HEADERS = {
     "Content-Security-Policy": CSP,
     "X-Content-Type-Options": "nosniff",
@@ -88,11 +89,11 @@ HEADERS = {
 
 
 def make_app() -> FastAPI:
-    """The whole app. FastAPI's own documentation pages are left out: they load scripts from elsewhere, for anybody."""
+    """Return the app, without FastAPI's documentation pages: they load scripts from other sites, and need no login."""
     app = FastAPI(
         title="tidegate",
         version="1",
-        description="Checkpoints of pipelines: what happened, whether it is safe, and what to do.",
+        description="Checkpoints of pipelines: their state, their history, and actions on them.",
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -109,33 +110,34 @@ def make_app() -> FastAPI:
 
 
 class Guard:
-    """Adds the headers of all answers, and answers "as it was" to a client that has the same answer already.
+    """Adds the headers of all answers, and answers 304 to a client that already has the same answer.
 
-    Plain ASGI: each of its steps is one that Airflow's own requests wait for.
+    Plain ASGI, because Airflow's own requests wait while it runs.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        known = Headers(scope=scope).get("if-none-match") if scope["method"] == "GET" else None
-        same = False
+        client_etag = Headers(scope=scope).get("if-none-match") if scope["method"] == "GET" else None
+        is_unchanged = False
 
         async def guarded(message: Message) -> None:
-            nonlocal same
+            nonlocal is_unchanged
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                same = known is not None and message["status"] == 200 and headers.get("etag") == known
-                if same:
+                if client_etag is not None and message["status"] == 200:
+                    is_unchanged = headers.get("etag") == client_etag
+                if is_unchanged:
                     message["status"] = 304
                     del headers["content-length"], headers["content-type"]
-            elif same:
+            elif is_unchanged:
                 message["body"] = b""
             await send(message)
 
@@ -158,7 +160,7 @@ _LOGIN_PAGE = """<!doctype html>
 
 
 async def _refusal(request: Request, error: Any) -> Response:
-    """Lead whoever opens a page without a login to Airflow's, and from there back to the page."""
+    """Send a user who opens a page without a login to Airflow's login page, and back afterwards."""
     if error.status_code != 401 or "text/html" not in request.headers.get("accept", ""):
         return await http_exception_handler(request, error)
     login = f"{request.scope.get('root_path', '').removesuffix('/tidegate')}/api/v2/auth/login"

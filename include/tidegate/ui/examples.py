@@ -1,4 +1,4 @@
-"""An answer of each route, for the API's description: of a shop whose gate has quarantined two orders."""
+"""Example answers of all routes, for the API's description: a shop whose gate has quarantined two orders."""
 
 from __future__ import annotations
 

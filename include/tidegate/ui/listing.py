@@ -1,8 +1,8 @@
-"""The list of all pipelines, and their metrics: of each, for as many as there are.
+"""The list of all pipelines with their metrics, refreshed incrementally.
 
-A thousand ledgers cannot be read for each look at the list, or for each scrape. A row is read again only if its
-pipeline's ledger has changed, which the times of a few files tell; and a request reads for a bounded time. What it does
-not get to it leaves as it was known, says so, and the next request continues there.
+With a thousand pipelines, a request cannot read every ledger. A row is read again only if its pipeline's ledger has
+changed, as the times of a few files show, and each request reads for a bounded time. Rows that it does not reach keep
+their old content; the answer says so, and the next request continues there.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class _Row:
 
     document: Json
     without_rows: Json | None = None
-    """The same for those who may not read rows, if it differs."""
+    """The document for users who may not read rows, if it differs."""
     decided: str | None = None
-    """When the last checkpoint was."""
+    """When the last checkpoint was decided."""
 
 
 BUDGET_S = 0.5
-"""A request reads ledgers no longer than this."""
+"""The maximum time for which a request reads ledgers."""
 _MAX_AGE_S = 60.0
-"""A row is read again after this, whatever the files' times say: two changes may have the same one."""
-_STANDING = frozenset(
+"""A row is read again after this time in any case, because two changes may give a file the same time."""
+_LASTING = frozenset(
     {
         "new",
         "well",
@@ -64,11 +64,12 @@ _STANDING = frozenset(
         "finished",
     }
 )
-"""States that last until a file of the ledger changes. Others end by the clock, by a disk, or by a process."""
+"""States that last until a file of the ledger changes. The other states may end with time, or with a disk's or a
+process's state."""
 _UNKNOWN: Json = {
     "state": "",
     "needs_nothing": True,
-    "summary": "not looked at yet",
+    "summary": "not read yet",
     "cause": "",
     "remedy": [],
     "failures": 0,
@@ -78,52 +79,57 @@ _UNKNOWN: Json = {
 
 @dataclass(frozen=True)
 class _CachedPipeline(Generic[T]):
-    """What is known of a pipeline, since when, and of which state of its ledger."""
+    """A document about a pipeline, and what decides whether it is current."""
 
     pipeline: PipelineRef
     document: T
-    state: bool
+    is_lasting: bool
+    """Whether it holds until a file of the ledger changes."""
     changed: tuple[int, ...]
     read_at: float
 
 
-class InTurn(Generic[T]):
-    """Something of each pipeline's ledger, read again only if that has changed, and for a bounded time.
+class PipelineCache(Generic[T]):
+    """A document for each pipeline, read again only if its ledger has changed, and for a bounded time per request.
 
-    read: returns it, and whether that holds until a file of the ledger changes.
+    read: returns the document, and whether it holds until a file of the ledger changes.
     """
 
-    def __init__(self, read: Callable[[PipelineRef], tuple[T, bool]], longest_s: float) -> None:
+    def __init__(self, read: Callable[[PipelineRef], tuple[T, bool]], max_age_s: float) -> None:
         self._read = read
-        self._longest_s = longest_s
-        self.known: dict[str, _CachedPipeline[T]] = {}
+        self._max_age_s = max_age_s
+        self.cached: dict[str, _CachedPipeline[T]] = {}
         self.reading = threading.Lock()
 
     def update(self, pipelines: Sequence[PipelineRef], until: float) -> bool:
-        """Read what is due, the longest known first. Return whether all is known as it is now.
+        """Read the documents that are not current, oldest first. Return whether all are current then.
 
-        until: by `seams.monotonic`, when to stop. While another request reads, this one takes what is known.
+        until: when to stop, by `seams.monotonic`. While another request reads, this one only uses the cache.
         """
         due = [pipeline for pipeline in pipelines if not self._is_current(pipeline)]
-        due.sort(key=lambda pipeline: row.read_at if (row := self.known.get(pipeline.dag_id)) else float("-inf"))
-        alone = self.reading.acquire(blocking=False)
+        due.sort(key=self._read_at)
+        is_reader = self.reading.acquire(blocking=False)
         try:
-            while alone and due and seams.monotonic() < until:
+            while is_reader and due and seams.monotonic() < until:
                 pipeline = due.pop(0)
-                changed, at = _changed(pipeline), seams.monotonic()
-                told, standing = self._read(pipeline)
-                self.known[pipeline.dag_id] = _CachedPipeline(pipeline, told, standing, changed, at)
+                changed, read_at = _changed(pipeline), seams.monotonic()
+                document, is_lasting = self._read(pipeline)
+                self.cached[pipeline.dag_id] = _CachedPipeline(pipeline, document, is_lasting, changed, read_at)
         finally:
-            if alone:
+            if is_reader:
                 self.reading.release()
         return not due
 
+    def _read_at(self, pipeline: PipelineRef) -> float:
+        row = self.cached.get(pipeline.dag_id)
+        return row.read_at if row is not None else float("-inf")
+
     def _is_current(self, pipeline: PipelineRef) -> bool:
-        row = self.known.get(pipeline.dag_id)
+        row = self.cached.get(pipeline.dag_id)
         return (
             row is not None
-            and row.state
-            and seams.monotonic() - row.read_at < self._longest_s
+            and row.is_lasting
+            and seams.monotonic() - row.read_at < self._max_age_s
             and row.pipeline.card is pipeline.card
             and bool(row.changed)
             and row.changed == _changed(pipeline)
@@ -133,43 +139,45 @@ class InTurn(Generic[T]):
 def list_pipelines(
     pipelines: Sequence[PipelineRef], until: float, may_read_rows: Callable[[str], bool]
 ) -> tuple[list[Json], bool]:
-    """Return a row for each of them, and whether all of them are as they are now.
+    """Return a row for each pipeline, and whether all rows are current.
 
-    may_read_rows: whether whoever asks may read rows of a DAG's pipeline. It is only called where that matters.
+    may_read_rows: whether the user may read rows of a DAG's pipeline. Only called if that makes a difference.
     """
     complete = _list.update(pipelines, until)
     return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete
 
 
 def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list[Metric]]:
-    """Return the metrics of each, by its name, as of when they were read last: they tell how long ago that was. One
-    that has never been read yet is left out: the next scrape goes on there."""
+    """Return each pipeline's metrics as last read, by its name. The metric readAge says how old they are.
+
+    A pipeline that was never read is left out: the next scrape continues there.
+    """
     _metrics.update(pipelines, until)
-    found: dict[str, list[Metric]] = {}
+    by_name: dict[str, list[Metric]] = {}
     for pipeline in pipelines:
-        row = _metrics.known.get(pipeline.dag_id)
+        row = _metrics.cached.get(pipeline.dag_id)
         if row is not None:
             age_ms = round((seams.monotonic() - row.read_at) * 1000)
-            found[pipeline.card.pipeline] = [
+
+            by_name[pipeline.card.pipeline] = [
                 Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric for metric in row.document
             ]
-    return found
+    return by_name
 
 
 def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:
-    """A pipeline that cannot be read, for whatever reason, hides no other."""
+    """Return a pipeline's metrics, and whether they last. If it cannot be read, only the metric `readable`."""
     try:
         # The web server cannot see whether a process on another machine has died.
-        found = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
-        return metrics(found), found.health.state in _STANDING
+        current = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
+        return metrics(current), current.health.state in _LASTING
     except Exception as error:
         _reported(pipeline, error)
         return [Metric("readable", 0)], False
 
 
 def _reported(pipeline: PipelineRef, error: Exception) -> TidegateError:
-    """Return what to say of an error. Of one that nobody has foreseen, the log gets the traceback: its message might
-    quote a row, and is for no page."""
+    """Return the error to show. An unexpected one is only logged, because its message may quote a row."""
     if isinstance(error, TidegateError):
         return error
     log.error("Pipeline %s cannot be read", pipeline.card.pipeline, exc_info=error)
@@ -183,14 +191,15 @@ def _document(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> Js
     row = _rows.get(pipeline.dag_id)
     if row is None:
         return named | _UNKNOWN
-    told, document = row.document, row.document.document
-    if told.without_rows is not None and not may_read_rows(pipeline.dag_id):
-        document = told.without_rows
-    return named | document | {"age_seconds": views.age(told.decided)}
+    list_row = row.document
+    document = list_row.document
+    if list_row.without_rows is not None and not may_read_rows(pipeline.dag_id):
+        document = list_row.without_rows
+    return named | document | {"age_seconds": views.age(list_row.decided)}
 
 
 def _changed(pipeline: PipelineRef) -> tuple[int, ...]:
-    """Return when the files changed on which a row in a standing state depends; (): that cannot be told."""
+    """Return the times of the files on which a lasting state depends, or () if they cannot be known."""
     if is_url(pipeline.root):
         return ()
     home = os.path.join(local_path(pipeline.root), pipeline.card.pipeline)
@@ -206,23 +215,23 @@ def _time(path: str) -> int:
 
 
 def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
-    """A pipeline that cannot be read, for whatever reason, does not keep the others from being shown."""
+    """Return a pipeline's row, and whether it lasts. A pipeline that cannot be read must not hide the rest."""
     try:
         ledger = pipeline.ledger()
         observed = views.observe_pipeline(pipeline, ledger)
         document = views.health_answer(pipeline, observed)
         hidden = views.health_answer(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)
-        undecided = list(observed.view.still_open())
-        counted = {
+        last_id = last.id if last is not None else 0
+        counts = {
             "last_completed": views.short(last),
             "lag_seconds": last.lag_seconds if last is not None else None,
-            "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > (last.id if last else 0)),
-            "in_progress": len(undecided),
+            "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > last_id),
+            "in_progress": len(list(observed.view.still_open())),
         }
-        other = hidden | counted if hidden != document else None
+        without_rows = hidden | counts if hidden != document else None
         decided = last.decided if last is not None else None
-        return _Row(document | counted, other, decided), document["state"] in _STANDING
+        return _Row(document | counts, without_rows, decided), document["state"] in _LASTING
     except Exception as error:
         report = _reported(pipeline, error)
         damaged = {
@@ -238,19 +247,19 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
 
 
 def _failed(entry: Entry) -> bool:
-    """Whether it is a checkpoint that failed: not an act of somebody, nor ended by one."""
+    """Return whether an entry is a failed checkpoint: not a user's act, and not ended by one."""
     ended = entry.decision is not None and entry.decision.reason in ENDED
     return entry.aborted and entry.control is None and not ended
 
 
 def _last_completed(pipeline: PipelineRef, ledger: Ledger, view: View) -> CheckpointView | None:
-    """The last completed checkpoint whose input counts. It is in the view unless somebody has just rolled back."""
+    """Return the last completed checkpoint whose input counts. It is in the view, except just after a rollback."""
     entry = view.last_completed
     if entry is None or entry.rollback is not None or entry.control is not None:
         return pipeline.past().last_completed()
     return view_of(ledger, entry, sizes=False)
 
 
-_list: InTurn[_Row] = InTurn(lambda pipeline: _read(pipeline), _MAX_AGE_S)
-_rows, _reading = _list.known, _list.reading
-_metrics: InTurn[list[Metric]] = InTurn(lambda pipeline: _read_metrics(pipeline), _MAX_AGE_S)
+_list: PipelineCache[_Row] = PipelineCache(lambda pipeline: _read(pipeline), _MAX_AGE_S)
+_rows, _reading = _list.cached, _list.reading
+_metrics: PipelineCache[list[Metric]] = PipelineCache(lambda pipeline: _read_metrics(pipeline), _MAX_AGE_S)

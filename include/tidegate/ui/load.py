@@ -1,9 +1,9 @@
-"""How much of the pages' work this process does at once. It is Airflow's web server, and has others to answer.
+"""Limits how many API requests this process, which is Airflow's web server, handles at once.
 
-An answer takes some tens of milliseconds of Python, of which a process has one at a time: with sixteen at once, each
-request of Airflow's own waits for all of them. So requests stand in line, in the event loop, where they hold no thread:
-one of each person is answered at a time, and of all people so many as leave Airflow room. Whoever sends more than a
-page does is told to come again later.
+An answer takes tens of milliseconds of Python, and only one thread runs Python at a time: with sixteen answers at once,
+each of Airflow's own requests waits for all of them. So requests queue in the event loop, where they hold no thread:
+one per user runs at a time, and in total few enough to leave Airflow room. A client that sends more than a page does
+gets status 429.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 __all__ = ["ALL_IN_LINE", "AT_ONCE", "BODY_BYTES", "BODY_S", "IN_LINE", "PLACE_S", "DearRequests"]
 
 AT_ONCE = 2
-"""Requests of all people."""
+"""The number of requests that run at once, of all users together."""
 IN_LINE = 24
-"""Requests of one person, with the one that is answered. A page sends six, and an open one two every few seconds."""
+"""The maximum number of a user's unanswered requests. A page sends six, and an open page two every few seconds."""
 ALL_IN_LINE = 400
-"""Requests of all people, whoever they say that they are."""
+"""The maximum number of unanswered requests of all users, because a client may claim to be many."""
 PLACE_S = 3.0
-"""How long one request keeps others waiting: one that takes longer waits for a storage that does not answer."""
+"""The time for which a request blocks the queue: one that takes longer waits for storage, and uses no CPU."""
 BODY_BYTES = 1 << 20
 BODY_S = 10.0
-"""How much a request may send, and in which time: it waits in line only when it is there as a whole."""
+"""The maximum size of a request's body, and the time to send it. A request is queued once its body is complete."""
 _API = "/api/v1/"
 
 
-class _Occupied:
-    """Who is in line, in one event loop."""
+class _Queue:
+    """The queue of one event loop."""
 
     def __init__(self) -> None:
         self.places = asyncio.Semaphore(AT_ONCE)
@@ -44,26 +44,27 @@ class _Occupied:
 
 
 class DearRequests:
-    """Lets requests of the API in, one after the other. Files and pages are cheap, and pass.
+    """Queues requests of the API. Files and pages are cheap, and pass at once.
 
-    Nothing that a client does or leaves undone holds a place: its request is read before, and its answer sent after.
+    A slow client holds no place: its request is read before it gets one, and the answer is sent after.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Occupied] = WeakKeyDictionary()
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on when it is its turn."""
+        """Handle one request when it is its turn."""
         if scope["type"] != "http" or _API not in scope["path"]:
             await self.app(scope, receive, send)
             return
-        person, here = _person(scope), self._places.setdefault(asyncio.get_running_loop(), _Occupied())
-        if here.waiting[person] >= IN_LINE or here.waiting.total() >= ALL_IN_LINE:
+        user = _user_key(scope)
+        queue = self._queues.setdefault(asyncio.get_running_loop(), _Queue())
+        if queue.waiting[user] >= IN_LINE or queue.waiting.total() >= ALL_IN_LINE:
             await _TOO_MANY(scope, receive, send)
             return
-        here.waiting[person] += 1
-        turn = here.turns.setdefault(person, asyncio.Lock())
+        queue.waiting[user] += 1
+        turn = queue.turns.setdefault(user, asyncio.Lock())
         answer: list[Message] = []
         try:
             body = await _read_body(receive)
@@ -71,16 +72,16 @@ class DearRequests:
                 await _NOT_SENT(scope, receive, send)
                 return
             async with turn:
-                await self._work(here.places, scope, _replay(body, receive), answer)
+                await self._work(queue.places, scope, _replay(body, receive), answer)
         finally:
-            here.waiting[person] -= 1
-            if not here.waiting[person]:
-                del here.waiting[person], here.turns[person]
+            queue.waiting[user] -= 1
+            if not queue.waiting[user]:
+                del queue.waiting[user], queue.turns[user]
         for message in answer:
             await send(message)
 
     async def _work(self, places: asyncio.Semaphore, scope: Scope, receive: Receive, answer: list[Message]) -> None:
-        """Collect the answer. The place is free for others when it is there, or takes too long."""
+        """Collect the answer. Free the place once it is complete, or takes too long."""
 
         async def collect(message: Message) -> None:
             answer.append(message)
@@ -96,7 +97,7 @@ class DearRequests:
 
 
 async def _read_body(receive: Receive) -> bytes | None:
-    """Return what the client sends. None: it is too much, takes too long, or the client has gone."""
+    """Return the request's body, or None if it is too large, takes too long, or the client has disconnected."""
     try:
         return await asyncio.wait_for(_whole_body(receive), BODY_S)
     except asyncio.TimeoutError:
@@ -116,7 +117,7 @@ async def _whole_body(receive: Receive) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return what gives the request's body, and after that whatever the client does."""
+    """Return a `receive` that yields the body, which was read already, and then the client's further messages."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -125,9 +126,11 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _person(scope: Scope) -> str:
-    """Return who sends a request, as far as it can be told before anybody has looked at the login. Of the cookies only
-    Airflow's login counts: others can be made up for each request."""
+def _user_key(scope: Scope) -> str:
+    """Return a key for the user who sends a request, before the login is checked.
+
+    Only Airflow's login cookie counts: a client could invent other cookies for each request.
+    """
     headers = Headers(scope=scope)
     token = cookie_parser(headers.get("cookie", "")).get(_LOGIN, "")
     login = token or headers.get("authorization", "") or str((scope.get("client") or ("",))[0])
@@ -141,7 +144,7 @@ _NOT_SENT = JSONResponse(
     {
         "error": {
             "reason": "BAD_REQUEST",
-            "message": "the request did not come as a whole",
+            "message": "the request did not arrive completely",
             "expected": f"at most {BODY_BYTES:,} bytes, within {BODY_S:g} seconds",
             "help": "send it again",
         }
@@ -152,9 +155,9 @@ _TOO_MANY = JSONResponse(
     {
         "error": {
             "reason": "TOO_MANY_REQUESTS",
-            "message": f"{IN_LINE} requests of yours wait for an answer",
+            "message": f"{IN_LINE} of your requests are waiting for an answer",
             "expected": "fewer at once, so that Airflow's pages stay fast",
-            "help": "wait for answers before you ask for more",
+            "help": "wait for answers before you send more",
         }
     },
     429,

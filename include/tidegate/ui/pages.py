@@ -1,4 +1,5 @@
-"""The pages: one empty document, and the files that fill it. No data is in any of it, so nothing can be injected."""
+"""The pages: one empty document, and the static files that fill it. They contain no data, so nothing can be
+injected."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ _FIRST = (
     "measures.js",
     "overview.js",
 )
-"""What app.js imports before it shows anything. It gets the others behind that."""
+"""Modules that app.js needs for the first paint; the rest load lazily."""
 
 _DECLARED = {
     name: [measure.label[:1].upper() + measure.label[1:], measure.unit, measure.help]
     for name, measure in MEASURES.items()
 }
+_CONSTANTS = {"DECLARED": _DECLARED, "PLOTTED": PLOTTED, "STATES": STATES, "KINDS": KINDS}
 _MEASURES_JS = "".join(
-    f"export const {name} = {json.dumps(value, indent=2)};\n"
-    for name, value in (("DECLARED", _DECLARED), ("PLOTTED", PLOTTED), ("STATES", STATES), ("KINDS", KINDS))
+    f"export const {name} = {json.dumps(value, indent=2)};\n" for name, value in _CONSTANTS.items()
 ).encode()
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -49,27 +50,27 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 @router.get("/pipelines", dependencies=LOGGED_IN)
 def pipelines(request: Request) -> HTMLResponse:
-    """All pipelines that the user may see."""
+    """Return the page of all pipelines that the user may see."""
     return _page(request)
 
 
 @router.get("/dag/{dag_id}", dependencies=READ)
 def of_dag(request: Request, dag_id: str) -> HTMLResponse:
-    """One pipeline."""
+    """Return the page of one pipeline."""
     return _page(request)
 
 
 @router.get("/run/{dag_id}/{run_id:path}", dependencies=READ)
 def of_run(request: Request, dag_id: str, run_id: str) -> HTMLResponse:
-    """The checkpoint of one run."""
+    """Return the page of a run's checkpoint."""
     return _page(request)
 
 
 def _page(request: Request) -> HTMLResponse:
-    """The same for all: which one it is, its scripts read off the address. `base`: where Airflow has hung this app.
+    """Return the document, which is the same for all pages: its scripts read the page from the address.
 
-    The first scripts are named, so that none waits until another one has been read. Their address has the files' hash:
-    a browser need not ask for them again until they change.
+    It preloads the first scripts, so that they load in parallel. Their addresses contain a hash of the files, so that a
+    browser may cache them until they change. `base` is where Airflow has mounted this app.
     """
     place = f"{request.scope.get('root_path', '')}/static/{_files().version}"
     preload = "\n    ".join(f'<link rel="modulepreload" href="{escape(f"{place}/{name}")}">' for name in _FIRST)
@@ -82,18 +83,18 @@ def _page(request: Request) -> HTMLResponse:
 
 @router.get("/static/{version}/{name}", dependencies=LOGGED_IN)
 def static(version: str, name: str) -> Response:
-    """One of the files that are there, by its plain name."""
+    """Return a static file by its name."""
     files = _files()
     if name not in files.content:
-        raise HTTPException(404, "there is no such file")
-    same = version == files.version
-    headers = {"Cache-Control": f"private, max-age={31_536_000 if same else 0}, {'immutable' if same else 'no-store'}"}
+        raise HTTPException(404, "no such file")
+    caching = "max-age=31536000, immutable" if version == files.version else "max-age=0, no-store"
+    headers = {"Cache-Control": f"private, {caching}"}
     return Response(files.content[name], media_type=TYPES[Path(name).suffix], headers=headers)
 
 
 @dataclass(frozen=True)
 class _Files:
-    """The static files as they are on the disk, and measures.js, which is made from the declared measures."""
+    """The static files on disk, and measures.js, which is generated from the declared measures."""
 
     page: str
     content: dict[str, bytes]
@@ -101,7 +102,7 @@ class _Files:
 
 
 def _files() -> _Files:
-    """They are read again only if one of them has changed: a page that opens asks for a dozen."""
+    """Return the files, read again only if one has changed: a page requests a dozen of them."""
     return _read(tuple(sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(STATIC))))
 
 

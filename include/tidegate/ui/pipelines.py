@@ -1,9 +1,9 @@
-"""The pipelines, from the cards that DAGs leave in Airflow's database. Their code is not run here.
+"""The pipelines, from the cards that DAGs store in Airflow's database. Their code does not run here.
 
-A connection to that database is given back before anything else is done, not at the end of the request, as one from
-Airflow's `SessionDep` would be. Airflow 3.3.2 looks up the token of every request in its event loop: when all
-connections of its pool are taken, the loop waits for one; and what returns one at the end of a request needs the loop.
-Twenty requests at once stopped the whole web server for half a minute.
+Each function returns its database connection at once, not at the end of the request, as Airflow's `SessionDep` would.
+Airflow 3.3.2 looks up the token of every request in its event loop: when the connection pool is empty, the loop waits
+for a connection, but returning one at the end of a request needs the loop. Twenty requests at once stopped the whole
+web server for half a minute.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidegate.versions.airflow import find_connection
 __all__ = ["PipelineRef", "find_pipeline", "find_pipelines", "has_dag", "is_paused", "run_states", "tagged"]
 
 TAG = "tidegate"
-"""Every DAG that `build_dag` has made carries it."""
+"""Every DAG that `build_dag` creates has it."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ class PipelineRef:
     dag_id: str
     card: Card
     owner: str = ""
-    """As Airflow has it; so are the tags, without our own."""
+    """The DAG's owner in Airflow."""
     tags: tuple[str, ...] = ()
+    """The DAG's tags in Airflow, without tidegate's own."""
     may_read_rows: bool = False
-    """Whether the user who asks may."""
+    """Whether the current user may read rows."""
 
     @property
     def tolerable_failed_checkpoints(self) -> int:
@@ -64,19 +65,19 @@ class PipelineRef:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Return the options to log in to the stores of the ledger and the data. Secrets are in no card: they are this
-        process's own settings."""
+        """Return the login options of the stores of the ledger and the data, from this process's own settings: a card
+        contains no secrets."""
         if not is_url(self.card.root) and not is_url(self.card.data):
             return {}
         ask_airflow_by(find_connection)
         return load_settings(start=Path(self.card.project)).storage_options
 
     def ledger(self) -> Ledger:
-        """Its ledger."""
+        """Open the pipeline's ledger."""
         return open_ledger(self.card.root, self.card.pipeline, self.options)
 
     def past(self) -> CheckpointHistory:
-        """Its history, as the user may see it."""
+        """Return the pipeline's history, as the user may see it."""
         return CheckpointHistory(self.ledger(), self.options, with_values=self.may_read_rows)
 
 
@@ -91,12 +92,11 @@ def tagged() -> set[str]:
 
 
 def find_pipelines(dag_ids: Set[str], until: float = math.inf) -> tuple[list[PipelineRef], bool]:
-    """Return those of these DAGs that are pipelines, and whether these are all.
+    """Return the pipelines among these DAGs, and whether the list is complete.
 
-    until: by `seams.monotonic`, the moment from which on no card is read that was not read before: of a thousand DAGs
-    that takes seconds.
+    until: when to stop reading cards that are not cached, by `seams.monotonic`. Reading a thousand takes seconds.
     """
-    found, complete = [], True
+    pipelines, complete = [], True
     with create_session(scoped=False) as session:
         versions = _newest_versions(session)
         owners = dict(
@@ -112,16 +112,16 @@ def find_pipelines(dag_ids: Set[str], until: float = math.inf) -> tuple[list[Pip
                 continue
             card = _card_of(session, dag_id, version)
             if card is not None:
-                others = tuple(sorted(name for name in tags[dag_id] if name != TAG))
-                found.append(PipelineRef(dag_id, card, owners.get(dag_id) or "", others))
-    return found, complete
+                user_tags = tuple(sorted(name for name in tags[dag_id] if name != TAG))
+                pipelines.append(PipelineRef(dag_id, card, owners.get(dag_id) or "", user_tags))
+    return pipelines, complete
 
 
 _TAGGED = select(DagTag.dag_id).where(DagTag.name == TAG)
 
 
 def _newest_versions(session: Session) -> dict[str, str]:
-    """Return the hash of Airflow's newest copy of each pipeline's DAG: reading the copies takes longer."""
+    """Return the hash of Airflow's newest copy of each pipeline's DAG, without reading the copies, which is slow."""
     copies = SerializedDagModel
     newest = (
         select(copies.dag_id, func.max(copies.created_at).label("at"))
@@ -129,26 +129,26 @@ def _newest_versions(session: Session) -> dict[str, str]:
         .group_by(copies.dag_id)
         .subquery()
     )
-    same = and_(copies.dag_id == newest.c.dag_id, copies.created_at == newest.c.at)
-    return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, same)).all())
+    is_newest = and_(copies.dag_id == newest.c.dag_id, copies.created_at == newest.c.at)
+    return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, is_newest)).all())
 
 
 def find_pipeline(dag_id: str) -> PipelineRef:
-    """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
+    """Return the pipeline of a route's DAG, for FastAPI. The route has already checked that the user may see it."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
     if card is None and dag_id.endswith(BACKFILL):
         pipeline = dag_id.removesuffix(BACKFILL)
         raise Rejected(
-            f"DAG {dag_id!r} computes again what that of {pipeline!r} has made, and has no checkpoints itself",
+            f"DAG {dag_id!r} runs backfills of {pipeline!r}, and has no checkpoints itself",
             expected=f"DAG {pipeline!r}",
             help=f"the page Checkpoints of DAG {pipeline!r} shows its backfills, and what each would change",
             reason="NO_SUCH_PIPELINE",
         )
     if card is None:
         raise Rejected(
-            f"DAG {dag_id!r} is not known as a pipeline",
-            expected="a DAG that `tidegate.dag.build_dag` has made, and that Airflow has parsed since",
+            f"DAG {dag_id!r} is not a pipeline's",
+            expected="a DAG that `tidegate.dag.build_dag` has created, and that Airflow has parsed",
             help="if it has just been deployed, wait until Airflow has read its file",
             reason="NO_SUCH_PIPELINE",
         )
@@ -156,28 +156,27 @@ def find_pipeline(dag_id: str) -> PipelineRef:
 
 
 def has_dag(dag_id: str) -> bool:
-    """Whether Airflow has read a DAG of this id, and has it still."""
+    """Return whether Airflow has a DAG with this id."""
     with create_session(scoped=False) as session:
         return session.scalar(select(DagModel.dag_id).where(DagModel.dag_id == dag_id, ~DagModel.is_stale)) is not None
 
 
 def run_states(names: Set[str]) -> dict[str, str]:
-    """Return the states of runs, by the names that the ledger has for them. One that Airflow has deleted has none."""
+    """Return the states of runs, by the names that the ledger has for them, except of runs that Airflow has deleted."""
     runs = {name: tuple(name.split(":", 2)[1:]) for name in names if name.count(":") > 1}
     if not runs:
         return {}
+    run_ids = {run_id for _, run_id in runs.values()}
+    query = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(DagRun.run_id.in_(run_ids))
+    states: dict[tuple[str, ...], str] = {}
     with create_session(scoped=False) as session:
-        found = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(
-            DagRun.run_id.in_({run_id for _, run_id in runs.values()})
-        )
-        states = {
-            (dag_id, run_id): str(getattr(state, "value", state)) for dag_id, run_id, state in session.execute(found)
-        }
+        for dag_id, run_id, state in session.execute(query):
+            states[dag_id, run_id] = str(getattr(state, "value", state))
     return {name: states[run] for name, run in runs.items() if run in states}
 
 
 def is_paused(dag_id: str) -> bool:
-    """Whether somebody has paused the DAG in Airflow: its runs then wait."""
+    """Return whether the DAG is paused in Airflow, so that its runs wait."""
     with create_session(scoped=False) as session:
         return bool(session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)))
 
@@ -199,8 +198,11 @@ def _card_of(session: Session, dag_id: str, version: str) -> Card | None:
         return cached[1]
     stored = SerializedDagModel.get(dag_id, session=session)
     tasks = (stored.data or {}).get("dag", {}).get("tasks", []) if stored is not None else []
-    cards = (read_card(task.get("__var", task).get("doc_json")) for task in tasks)
-    card = next((found_card for found_card in cards if found_card is not None), None)
+    card = None
+    for task in tasks:
+        card = read_card(task.get("__var", task).get("doc_json"))
+        if card is not None:
+            break
     with _lock:
         _cards[dag_id] = version, card
     return card

@@ -1,6 +1,6 @@
-"""Airflow's plugin for the pages: where they hang, and the app that serves them.
+"""Airflow's plugin for the pages: their places in Airflow's navigation, and the app that serves them.
 
-Every process of Airflow reads plugins. Modules that only the web server needs are imported with its first request.
+Every process of Airflow loads plugins. Modules that only the web server needs are imported by its first request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIX = "/tidegate"
 
 
 class LateApp:
-    """The app, made when the first request comes."""
+    """The app, created by the first request."""
 
     def __init__(self) -> None:
         self._app: Any = None
@@ -40,7 +40,7 @@ class LateApp:
 
 
 def views(base_url: str) -> list[dict[str, str]]:
-    """Where the pages hang. Airflow gives the addresses to frames as they are: so they begin where Airflow does."""
+    """Return the pages' places in Airflow. Frames use the addresses as they are, so they begin with Airflow's path."""
     app = f"{urlsplit(base_url).path.rstrip('/')}{PREFIX}"
     return [
         {
@@ -66,7 +66,7 @@ def views(base_url: str) -> list[dict[str, str]]:
 
 
 class TidegatePages(AirflowPlugin):
-    """Tabs on DAG and run, an entry in the navigation, and what they show."""
+    """The tabs on the pages of DAGs and runs, the entry in the navigation, and the app behind them."""
 
     name = "tidegate_pages"
 
@@ -76,7 +76,7 @@ class TidegatePages(AirflowPlugin):
 
     @classmethod
     def on_load(cls, *args: Any, **kwargs: Any) -> None:
-        """Say what this Airflow lacks."""
+        """Log what this Airflow lacks."""
         from tidegate.ui.airflow_setup import log_notices
 
         log_notices()

@@ -1,7 +1,7 @@
-"""What each action would do, before somebody does it: the dialogs show it.
+"""Previews of the actions, for the dialogs: what each action would do.
 
-Each preview refuses what its action would refuse, by the same checks, and writes nothing. What only the pipeline's code
-can tell is left to the run that does it, which looks again.
+A preview refuses what its action would refuse, by the same checks, and writes nothing. Checks that need the pipeline's
+code are left to the run that performs the action.
 """
 
 from __future__ import annotations
@@ -52,34 +52,33 @@ def _trigger(pipeline: PipelineRef, ledger: Ledger, body: RunRequest) -> Effects
     suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
     if suspended is not None:
         state = control.STATE_AFTER[suspended.action]
-        return [f"The pipeline is {state}: the run plans no checkpoint unless somebody resumes it first."]
+        return [f"The pipeline is {state}: the run plans no checkpoint unless the pipeline is resumed first."]
     return [*_planned(pipeline, view), *_named(ledger, body)]
 
 
 def _drain(pipeline: PipelineRef, ledger: Ledger, body: RunRequest) -> Effects:
-    ends = "If it has taken all input, event time ends with it, and later runs plan nothing until somebody resumes."
-    return [*_trigger(pipeline, ledger, body), ends]
+    drained = "If it takes all input, it ends event time, and later runs plan nothing until the pipeline is resumed."
+    return [*_trigger(pipeline, ledger, body), drained]
 
 
 def _planned(pipeline: PipelineRef, view: View) -> Effects:
-    """What a run does that plans a checkpoint."""
+    """Return the effects of a run that plans a checkpoint."""
     base = view.last_completed
-    effects = [
-        f"A run plans a checkpoint after checkpoint {base.id}, and reads what has come since."
-        if base is not None
-        else "A run plans the first checkpoint, and reads from the beginning."
-    ]
+    if base is not None:
+        effects = [f"A run plans a checkpoint after checkpoint {base.id}, and reads all new input."]
+    else:
+        effects = ["A run plans the first checkpoint, and reads from the beginning."]
     if is_paused(pipeline.dag_id):
-        effects.append("Airflow has paused the DAG: the run begins when somebody unpauses it.")
+        effects.append("Airflow has paused the DAG: the run begins when it is unpaused.")
     return effects + [_open_one(entry) for entry in view.still_open()]
 
 
 def _open_one(entry: Entry) -> str:
     if awaits_person(entry):
         gates = ", ".join(holding.gate for holding in unanswered(entry))
-        held = f"is held by gate {gates}" if gates else "has its answers"
-        return f"Checkpoint {entry.id} {held}: the run waits until it is decided."
-    return f"Checkpoint {entry.id} is open: the run waits for it, or ends it if nobody works at it any more."
+        state = f"is held by gate {gates}" if gates else "has its answers"
+        return f"Checkpoint {entry.id} {state}: the run waits until it is decided."
+    return f"Checkpoint {entry.id} is open: the run waits for it, or aborts it if its own run is gone."
 
 
 def _named(ledger: Ledger, body: RunRequest | RollbackRequest) -> Effects:
@@ -87,40 +86,50 @@ def _named(ledger: Ledger, body: RunRequest | RollbackRequest) -> Effects:
     if name is None:
         return []
     savepoint.check_free(ledger, name, None)
-    return [f"Once it has completed, the checkpoint is savepoint {name}: retention spares it."]
+    return [f"Once completed, the checkpoint is savepoint {name}: retention spares it."]
 
 
 def _savepoint(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) -> Effects:
     decision = savepoint.nameable(ledger, body.name, body.checkpoint)
     savepoint.check_free(ledger, body.name, decision.id)
     savepoint.check_retained(ledger, decision.id)
-    return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until somebody disposes of it."]
+    return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until the savepoint is disposed."]
 
 
 def _dispose(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) -> Effects:
-    found = savepoint.find(ledger, body.name)
-    others = [each.name for each in savepoint.savepoints(ledger) if each.entry == found.entry and each != found]
-    if others:
-        return [f"Checkpoint {found.entry} keeps the name {', '.join(others)}, and stays."]
-    kept = next((value for key, value, _ in pipeline.card.settings if key == "num_retained"), "")
-    later = len(pipeline.past().checkpoints_after(found.entry, "completed"))
-    if kept.isdecimal() and later < int(kept):
-        return [f"Checkpoint {found.entry} stays for now: it is among the last {kept}, which retention spares."]
-    return [f"Retention removes checkpoint {found.entry} soon: {later} have completed since. Nobody can go back to it."]
+    disposed = savepoint.find(ledger, body.name)
+    other_names = [
+        each.name for each in savepoint.savepoints(ledger) if each.entry == disposed.entry and each != disposed
+    ]
+    if other_names:
+        return [f"Checkpoint {disposed.entry} keeps the name {', '.join(other_names)}, and stays."]
+    settings = {key: value for key, value, _ in pipeline.card.settings}
+    num_retained = settings.get("num_retained", "")
+    later = len(pipeline.past().checkpoints_after(disposed.entry, "completed"))
+    if num_retained.isdecimal() and later < int(num_retained):
+        return [f"Checkpoint {disposed.entry} stays for now: it is among the last {num_retained}, which are retained."]
+    return [
+        f"Retention removes checkpoint {disposed.entry} soon: {later} have completed since. Then no rollback to it is "
+        "possible."
+    ]
 
 
 def _approve(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effects:
     ledger = _answered(pipeline, ledger, body)
     entry, holding = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
-        others = [each.gate for each in unanswered(entry) if each not in holding]
-        more = [f"First, gate {', '.join(others)} is to be answered, too."] if others else []
-        return [f"The backfill continues with exactly the judged rows: {_staged(entry)}.", *more]
-    effects = [f"Checkpoint {entry.id} completes, and exactly the judged rows are published: {_staged(entry)}."]
-    aside = sum(verdict.quarantined for acked in entry.acks.values() for verdict in acked.ack.gates.values())
-    effects += [f"{_count(aside)} to quarantine."] if aside else []
-    others = [each.gate for each in unanswered(entry) if each not in holding]
-    return effects + ([f"First, gate {', '.join(others)} is to be answered, too."] if others else [])
+        effects = [f"The backfill continues with exactly the judged rows: {_staged(entry)}."]
+    else:
+        effects = [f"Checkpoint {entry.id} completes, and exactly the judged rows are published: {_staged(entry)}."]
+        quarantined_rows = 0
+        for acked in entry.acks.values():
+            quarantined_rows += sum(verdict.quarantined for verdict in acked.ack.gates.values())
+        if quarantined_rows:
+            effects.append(f"{_count(quarantined_rows)} to quarantine.")
+    other_gates = [each.gate for each in unanswered(entry) if each not in holding]
+    if other_gates:
+        effects.append(f"First, gate {', '.join(other_gates)} must be answered, too.")
+    return effects
 
 
 def _reject(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effects:
@@ -128,18 +137,18 @@ def _reject(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effec
     entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
         return [
-            f"The backfill ends with its checkpoint {entry.id}, until somebody continues or discards it.",
+            f"The backfill stops at its checkpoint {entry.id}, until it is continued or discarded.",
             "The pipeline continues, and its tables stay as they are.",
         ]
     return [
         f"Checkpoint {entry.id} is aborted, and no table gets its rows: {_staged(entry)}.",
-        "The pipeline is suspended: no run plans a checkpoint until somebody resumes it.",
+        "The pipeline is suspended: no run plans a checkpoint until it is resumed.",
         "The next checkpoint reads the same input again. Resume can quarantine what a gate would hold again.",
     ]
 
 
 def _answered(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Ledger:
-    """Return the log that has the checkpoint: the pipeline's, or that of a backfill."""
+    """Return the ledger that has the checkpoint: the pipeline's, or a backfill's."""
     return ledger if body.backfill is None else open_backfill_ledger(ledger, body.backfill, pipeline.options)
 
 
@@ -159,7 +168,7 @@ def _suspend(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effe
     view = ledger.view()
     control.refuse_after_final_cancel(ledger, view)
     planned = list(view.still_open())
-    effects = ["Runs plan no checkpoint until somebody resumes. Input waits: nothing is lost."]
+    effects = ["Runs plan no checkpoint until the pipeline is resumed. Input waits: nothing is lost."]
     for entry in planned:
         end = "still waits for an answer" if awaits_person(entry) else "is finished first"
         effects.append(f"Checkpoint {entry.id} {end}.")
@@ -178,28 +187,35 @@ def _resume(pipeline: PipelineRef, ledger: Ledger, body: ResumeRequest) -> Effec
     if body.quarantine_all:
         effects.append("The next checkpoint quarantines the rows that a gate would hold again.")
     elif suspended is not None and suspended.rejected_checkpoint is not None:
-        effects.append("Unless its rows have changed by then, a gate holds the next checkpoint again.")
+        effects.append("A gate holds the next checkpoint again, unless its rows have changed.")
     if body.restart_finished:
-        effects.append("Event time has ended: rows that come now are late.")
+        effects.append("Event time has ended: new rows are late.")
     return effects
 
 
 def _rollback(pipeline: PipelineRef, ledger: Ledger, body: RollbackRequest) -> Effects:
-    proposal = views.way_back(pipeline, body.to)
-    undone, aborted, tables = proposal["undone"], proposal["aborted"], proposal["tables"]
-    swaps = [f"Taken back: the swap of backfill {each['backfill']}." for each in proposal["undone_swaps"]]
-    none = [] if swaps else ["No checkpoint is undone."]
-    effects = [*swaps, *([f"No longer counts: checkpoint {_listed(undone)}."] if undone else none)]
-    effects += [f"Aborted: checkpoint {_listed(aborted)}."] if aborted else []
-    stays = sorted(name for name, at in tables.items() if at["rows_stay_because"])
-    back = sorted(name for name in tables.keys() - set(stays) if "." not in name)
-    effects += [f"{', '.join(back)}: as after checkpoint {body.to}, by one more commit each."] if back else []
-    effects += [f"{', '.join(stays)}: rows stay, and what is read again is written once more."] if stays else []
-    next_run = f"The next run reads all that has come after checkpoint {body.to}."
-    after = "The pipeline is suspended then." if body.suspend else next_run
-    paused = is_paused(pipeline.dag_id)
-    wait = ["Airflow has paused the DAG: the run that does this waits until somebody unpauses it."] if paused else []
-    return [*effects, after, *wait]
+    plan = views.rollback_plan(pipeline, body.to)
+    undone, aborted, tables = plan["undone"], plan["aborted"], plan["tables"]
+    effects = [f"Undone: the swap of backfill {swap['backfill']}." for swap in plan["undone_swaps"]]
+    if undone:
+        effects.append(f"No longer counts: checkpoint {_listed(undone)}.")
+    elif not effects:
+        effects.append("No checkpoint is undone.")
+    if aborted:
+        effects.append(f"Aborted: checkpoint {_listed(aborted)}.")
+    unchanged = sorted(name for name, table in tables.items() if table["rows_stay_because"])
+    restored = sorted(name for name in tables.keys() - set(unchanged) if "." not in name)
+    if restored:
+        effects.append(f"{', '.join(restored)}: restored as of checkpoint {body.to}, by one more commit each.")
+    if unchanged:
+        effects.append(f"{', '.join(unchanged)}: rows stay, and input that is read again is written again.")
+    if body.suspend:
+        effects.append("The pipeline is suspended then.")
+    else:
+        effects.append(f"The next run reads all input after checkpoint {body.to}.")
+    if is_paused(pipeline.dag_id):
+        effects.append("Airflow has paused the DAG: the run that does this waits until it is unpaused.")
+    return effects
 
 
 def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Effects:
@@ -208,13 +224,14 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Eff
     request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
     refuse_unknown_gate(ledger, request)
     if body.discard:
-        return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps what they were."]
+        return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps a copy."]
     effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, not judged again."]
-    effects += [f"{name} is {'null' if value is None else value!r} then." for name, value in body.correct.items()]
+    for name, value in body.correct.items():
+        effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
     effects += quarantined.expected(pipeline, ledger, request)
     view = ledger.view()
     if control.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
-        effects.append("The pipeline is suspended: there is no next checkpoint until somebody resumes it.")
+        effects.append("The pipeline is suspended: no checkpoint is made until it is resumed.")
     return effects
 
 
@@ -224,10 +241,12 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> E
     if not body.begin_after.strip():
         line = _line(pipeline, ledger, body.name)
         return [f"Backfill {line.record.name} reads {_checkpoints(len(line.pending))} more, and compares its tables."]
-    behind = [id for id in pipeline.past().checkpoints_after(origin, "completed") if last is None or id <= last]
-    begins = f"after checkpoint {origin}" if origin else "at the beginning"
-    effects = [f"It begins {begins}, and computes again the input of {_checkpoints(len(behind))}."]
-    return [*effects, "Nobody sees its tables until somebody swaps them in."]
+    replayed = [id for id in pipeline.past().checkpoints_after(origin, "completed") if last is None or id <= last]
+    start = f"after checkpoint {origin}" if origin else "at the beginning"
+    return [
+        f"It begins {start}, and computes the input of {_checkpoints(len(replayed))} again.",
+        "Its tables are hidden until they are swapped in.",
+    ]
 
 
 def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
@@ -237,12 +256,11 @@ def _swap(pipeline: PipelineRef, ledger: Ledger, body: SwapRequest) -> Effects:
     last, name = ledger.view().last_completed, next_name(ledger, line.record.name)
     if last is not None:
         effects.append(
-            f"Checkpoint {last.id}, or the last one by then, becomes savepoint {name}: a rollback to it takes the swap "
-            "back."
+            f"Checkpoint {last.id}, or a later one, becomes savepoint {name}: a rollback to it undoes the swap."
         )
     compared = line.last_comparison
     if compared is None:
-        return [*effects, "Nobody has compared its tables yet: what changes is not known."]
+        return [*effects, "Its tables have not been compared yet: the changes are unknown."]
     for name, table in sorted(compared.tables.items()):
         effects.append(f"{name}: {_count(table.rows_removed)} removed, {_count(table.rows_added)} added.")
     return effects
@@ -253,20 +271,21 @@ def _discard(pipeline: PipelineRef, ledger: Ledger, body: DiscardRequest) -> Eff
     line = _line(pipeline, ledger, body.name)
     if line.swap is not None:
         return [f"Its result is in the tables since entry {line.swap}, and stays. Its other files are removed."]
-    return [f"Removed: {_checkpoints(line.checkpoints)} of its own. The pipeline's tables stay as they are."]
+    return [f"Removed: its {_checkpoints(line.checkpoints)}. The pipeline's tables stay as they are."]
 
 
 def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillStatus:
+    """Return the backfill of this name, by default the first one."""
     lines = backfill_statuses(ledger, pipeline.options)
-    found = next((line for line in lines if name in (None, line.record.name)), None)
-    if found is None:
-        raise Invalid(
-            f"there is no backfill {name!r} (any more)",
-            expected=" or ".join(line.record.name for line in lines) or "a backfill that has begun",
-            help="the page Overview shows the one that there is",
-            reason="NO_SUCH_BACKFILL",
-        )
-    return found
+    for line in lines:
+        if name in (None, line.record.name):
+            return line
+    raise Invalid(
+        f"there is no backfill {name!r} (any more)",
+        expected=" or ".join(line.record.name for line in lines) or "a backfill that has begun",
+        help="the page Overview lists the backfills",
+        reason="NO_SUCH_BACKFILL",
+    )
 
 
 def _checkpoints(count: int) -> str:
@@ -274,16 +293,20 @@ def _checkpoints(count: int) -> str:
 
 
 def _listed(ids: Iterable[int]) -> str:
-    shown = [str(id) for id in ids]
-    return ", ".join(shown) if len(shown) <= 12 else f"{', '.join(shown[:12])} and {len(shown) - 12} more"
+    texts = [str(id) for id in ids]
+    if len(texts) <= 12:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:12])} and {len(texts) - 12} more"
 
 
-_HISTORY = "the page History shows which are kept"
+_HISTORY = "the page History shows which are retained"
 
 
 def refuse_unknown(ledger: Ledger, body: BackfillRequest) -> tuple[int, int | None]:
-    """Return from where and up to where a backfill goes. Refuse a checkpoint that is not there. The run looks at all
-    else: it has the code."""
+    """Return the checkpoint after which a backfill begins, and the last one that it reads, if any.
+
+    Refuse a checkpoint that does not exist. The run checks everything else, because it has the code.
+    """
     from tidegate.backfill.choosing import checkpoint_of, origin_of
 
     begin_after, to = body.begin_after.strip(), body.stop_after.strip()
@@ -302,10 +325,10 @@ def _refuse_no_dag(pipeline: PipelineRef) -> None:
 
 
 def no_such_dag(dag_id: str) -> Rejected:
-    """Return the error for a DAG that Airflow has not."""
+    """Return the error for a DAG that Airflow does not have."""
     return Rejected(
         f"Airflow has no DAG {dag_id}",
-        expected="the DAG that `tidegate.dag.build_dag` makes beside that of a pipeline that reads whatever is new",
+        expected="the DAG for backfills that `tidegate.dag.build_dag` creates for a continuous pipeline",
         help="if it has just been deployed, wait until Airflow has read its file. By command: tidegate backfill "
         "MODULE:PIPELINE",
         reason="NO_SUCH_DAG",

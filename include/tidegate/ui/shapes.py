@@ -24,17 +24,16 @@ _COLUMNS: dict[str, Any] = {
 
 Row = create_model(
     "Row",
-    __doc__="A checkpoint in short. Durations are seconds, sizes bytes, times ISO 8601; null: there is none, or it was "
-    "not measured.",
+    __doc__="A checkpoint in short. Durations are seconds, sizes bytes, times ISO 8601; null: none, or not measured.",
     **_COLUMNS,
     state=(State, ...),
-    undone_by=(int | None, Field(..., description="The rollback or swap since which it no longer counts")),
-    replaced_by=(str | None, Field(..., description="The backfill that was swapped in by that")),
+    undone_by=(int | None, Field(..., description="The rollback or swap that undid it")),
+    replaced_by=(str | None, Field(..., description="The backfill that this swapped in")),
 )
 
 
 class CheckpointWithDetails(Row):  # type: ignore[valid-type,misc]
-    """A checkpoint with all that is known of it."""
+    """A checkpoint with all details."""
 
     details: dict[str, Any] = Field(
         description="jobs, sources, gates, states, tables, missing_acks, overtaken_jobs, config, detail …, each by name"
@@ -85,14 +84,14 @@ class CountsAnswer(BaseModel):
     rollbacks: int
     rolled_back: int
     swaps: int = Field(description="Backfills that were swapped in")
-    replaced: int = Field(description="Checkpoints in whose place the result of a backfill stands")
+    replaced: int = Field(description="Checkpoints that a backfill's result has replaced")
 
 
 class HealthAnswer(BaseModel):
     """A pipeline's health: one state, one cause, what to do in this order. `state` and `reason` are stable."""
 
     state: str = Field(examples=["well", "suspended"])
-    needs_nothing: bool = Field(description="True: nobody has to do anything")
+    needs_nothing: bool = Field(description="True: no action is needed")
     summary: str = Field(description="The state in a sentence")
     cause: str
     remedy: list[str]
@@ -140,7 +139,7 @@ class PipelinesAnswer(BaseModel):
 
     pipelines: list[ListedPipeline]
     total: int
-    complete: bool = Field(description="Whether each is told as it is now; if not, ask again: it continues from there")
+    complete: bool = Field(description="Whether all rows are current; if not, the next request continues there")
     notices: list[NoticeAnswer] = Field(description="What this Airflow lacks for pipelines")
 
 
@@ -186,14 +185,14 @@ class ComparedBackfillTable(BaseModel):
 
 
 class ComparedBackfill(BaseModel):
-    """What a swap would have changed when somebody last looked."""
+    """What a swap would have changed as of the last comparison."""
 
     compared_at: str
     is_current: bool = Field(description="True: neither the backfill nor the pipeline has continued since")
     tables: dict[str, ComparedBackfillTable]
     unchanged_sinks: list[str] = Field(description="Sinks that stay as they are")
     tables_with_other_writers: list[str] = Field(
-        description="Tables that others have written to since: a swap asks what becomes of that"
+        description="Tables to which other writers have written since: a swap asks what to do with those rows"
     )
     problems: list[str] = Field(description="Why a swap would have been refused")
 
@@ -207,7 +206,7 @@ class HeldBackfill(BaseModel):
 
 
 class BackfillAnswer(BaseModel):
-    """A backfill, and how far it has come."""
+    """A backfill and its progress."""
 
     name: str
     origin: int = Field(description="The checkpoint after which it begins; 0: the beginning")
@@ -253,7 +252,7 @@ class Checkpoints(BaseModel):
     """A page of the history."""
 
     checkpoints: list[Row]  # type: ignore[valid-type]
-    total: int = Field(description="How many there are in all that are like that")
+    total: int = Field(description="The number of all entries that match the filter")
     limit: int
     offset: int
     problem: str = Field(description="Why the history's table is left out; empty: it is not")
@@ -280,7 +279,7 @@ class Checkpoint(CheckpointWithProgress):
 
 
 class ManifestAnswer(BaseModel):
-    """As it is written; null: there is none, or it is retired."""
+    """The manifest as stored; null: none, or it is retired."""
 
     manifest: dict[str, Any] | None
 
@@ -369,20 +368,20 @@ class PartAnswer(BaseModel):
     late: int | None
     watermark: str | None
     verdict: str | None
-    rate: float | None = Field(description="Of a source: its rows per second in which its job has worked")
-    waiting: int | None = Field(description="Of a source: rows that waited behind those, at most")
+    rate: float | None = Field(description="Of a source: rows per second of its job's work")
+    waiting: int | None = Field(description="Of a source: the maximum number of rows that waited after those")
     waiting_files: int | None = Field(description="Of a source: files that waited")
     waiting_bytes: int | None = Field(description="Of a source: bytes that waited")
-    waiting_seconds: float | None = Field(description="For how long the first of what waited")
-    sent: int | None = Field(description="Rows that it has sent to other jobs")
-    state_delta: int | None = Field(description="Of an operator: bytes of its state that it has written anew")
+    waiting_seconds: float | None = Field(description="Of a source: how long the oldest waiting input has waited")
+    sent: int | None = Field(description="Rows that it sent to other jobs")
+    state_delta: int | None = Field(description="Of an operator: bytes of state that it wrote")
     state_files: int | None = Field(description="Of an operator: files of its state")
     event_time: str | None = Field(
-        description="How far event time has come in what it gives: its own watermark, or the lowest of its inputs'"
+        description="Event time up to which its output is complete: its own watermark, or the lowest of its inputs'"
     )
     quarantined: int | None = None
     released: int | None = Field(
-        None, description="Of a gate: rows released from quarantine that joined those that passed"
+        None, description="Of a gate: rows released from quarantine, which joined those that passed"
     )
     summary: str | None = Field(None, description="What a source has read")
 
@@ -458,7 +457,7 @@ class QuarantinedRow(BaseModel):
     id: str
     checkpoint: int
     rules: list[str]
-    stays_because: str | None = Field(None, description="Why it was not released although somebody asked for that")
+    stays_because: str | None = Field(None, description="Why a requested release did not take it")
     values: dict[str, str | None]
 
 
@@ -473,14 +472,12 @@ class RowsAnswer(BaseModel):
 
 
 class TargetAnswer(BaseModel):
-    """A table, now and behind a rollback."""
+    """A table, now and after a rollback."""
 
     version: int | None = Field(description="The table's current version")
     restored_version: int
     uri: str
-    rows_stay_because: str = Field(
-        description="Why the target keeps its rows, whatever is rolled back; empty: it does not"
-    )
+    rows_stay_because: str = Field(description="Why a rollback does not remove the target's rows; empty: it does")
 
 
 class JudgedCheckpoint(BaseModel):
@@ -511,7 +508,7 @@ class TableRows(BaseModel):
 
 
 class RowChangeAnswer(BaseModel):
-    """One row; null: there was none before, or there is none any more. Values are texts, cut if they are long."""
+    """One row before and after; null: the row is new, or was removed. Values are texts, cut if they are long."""
 
     before: dict[str, str | None] | None
     after: dict[str, str | None] | None
@@ -557,11 +554,11 @@ class StreamSample(BaseModel):
     rows: list[dict[str, str | None]]
     hidden: list[str] = Field(description="Columns that the setting sample_hidden keeps out of samples")
     left_out: int = Field(description="How many further columns it has")
-    problem: str = Field(description="Why there is no sample; empty: there is one")
+    problem: str = Field(description="Why the sample is missing; empty: it is not")
 
 
 class PartSamples(BaseModel):
-    """What a stage, a gate or an operator let through at a checkpoint: some of it."""
+    """Some of the rows that a stage, a gate or an operator emitted in a checkpoint."""
 
     checkpoint: int
     part: str
@@ -588,7 +585,7 @@ class RollbackPlan(BaseModel):
 
 
 class ActedAnswer(BaseModel):
-    """An action that somebody has taken."""
+    """An action that a user has taken."""
 
     requested_at: str
     requested_by: str

@@ -1,10 +1,11 @@
-"""The API's answers, from the ledger and the history. Values are plain JSON; a page trusts none of them as markup."""
+"""The API's answers, from the ledger and the history. Values are plain JSON, and pages never treat them as markup."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -45,16 +46,16 @@ __all__ = [
     "observe_pipeline",
     "overview",
     "read_health",
+    "rollback_plan",
     "row_of_run",
     "samples",
     "short",
-    "way_back",
 ]
 
 SAMPLES, LETTERS = 20, 256
-"""How many values of a broken rule are shown, and after how many letters each is cut."""
+"""The maximum number of values to show for a broken rule, and the maximum length of each."""
 _ALARMING = frozenset({"hold", "abort"})
-"""Verdicts that a person should look at."""
+"""Verdicts that need a person's attention."""
 _RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
@@ -62,7 +63,8 @@ def overview(pipeline: PipelineRef) -> Json:
     """Return the counts and the latest checkpoints, as on Flink's overview, and the pipeline's health."""
     history = pipeline.past()
     ledger = history.ledger
-    named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
+    savepoints = sorted(savepoint.savepoints(ledger), key=lambda each: each.pin.created)
+    backfills = backfill_statuses(ledger, pipeline.options, with_values=pipeline.may_read_rows)
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
     observed, health = read_health(pipeline, ledger)
     view = (observed if pipeline.may_read_rows else observed.without_rows()).view
@@ -80,22 +82,31 @@ def overview(pipeline: PipelineRef) -> Json:
             "failed": _document(history.newest("aborted")),
             "rollback": _document(history.newest("rollback")),
             "swap": _document(history.newest("swap")),
-            "savepoint": _savepoint(named[-1]) if named else None,
+            "savepoint": _savepoint(savepoints[-1]) if savepoints else None,
         },
         "open_checkpoints": [_with_progress(history, history.find(row.id)) for row in undecided],
-        "savepoints": [_savepoint(found) for found in named],
-        "backfills": [
-            _backfill(status)
-            for status in backfill_statuses(ledger, pipeline.options, with_values=pipeline.may_read_rows)
-        ],
+        "savepoints": [_savepoint(each) for each in savepoints],
+        "backfills": [_backfill(status) for status in backfills],
         "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
 
 
 def _backfill(status: BackfillStatus) -> Json:
-    """Return a backfill, how far it has come, and what a swap would have changed when last compared."""
-    record, compared = status.record, status.last_comparison
+    """Return a backfill, its progress, and what a swap would have changed as of the last comparison."""
+    record, compared, held = status.record, status.last_comparison, status.held_checkpoint
+    held_answer = last_comparison = None
+    if held is not None:
+        held_answer = {"checkpoint": held.checkpoint, "gates": list(held.gates), "why": held.why}
+    if compared is not None:
+        last_comparison = {
+            "compared_at": compared.created,
+            "is_current": compared.head == status.head and not status.pending,
+            "tables": typed.document_of(compared.tables),
+            "unchanged_sinks": compared.unchanged_sinks,
+            "tables_with_other_writers": compared.tables_with_other_writers,
+            "problems": compared.problems,
+        }
     return {
         "name": record.name,
         "origin": record.origin,
@@ -110,39 +121,23 @@ def _backfill(status: BackfillStatus) -> Json:
         "oldest_pending_seconds": age(status.oldest_pending),
         "swap": status.swap,
         "blocked_by": status.blocked_by,
-        "held_checkpoint": None
-        if status.held_checkpoint is None
-        else {
-            "checkpoint": status.held_checkpoint.checkpoint,
-            "gates": list(status.held_checkpoint.gates),
-            "why": status.held_checkpoint.why,
-        },
+        "held_checkpoint": held_answer,
         "stop_reason": status.stop_reason,
-        "last_comparison": None
-        if compared is None
-        else {
-            "compared_at": compared.created,
-            "is_current": compared.head == status.head and not status.pending,
-            "tables": typed.document_of(compared.tables),
-            "unchanged_sinks": compared.unchanged_sinks,
-            "tables_with_other_writers": compared.tables_with_other_writers,
-            "problems": compared.problems,
-        },
+        "last_comparison": last_comparison,
     }
 
 
 def checkpoint(pipeline: PipelineRef, id: int) -> Json:
-    """All that is known of one checkpoint."""
+    """Return everything about one checkpoint."""
     history = pipeline.past()
     view = _view(pipeline, history, id)
     document = _with_progress(history, view)
     document["details"]["tables"] = _tables(pipeline, history, view)
     previous, following = history.neighbours(id)
+    entry = history.ledger.entry(id) if view.records_retained else None
     return document | {
-        "sampled_parts": stream_samples.sampled_parts(
-            history.ledger, history.ledger.entry(id) if view.records_retained else None
-        ),
-        "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
+        "sampled_parts": stream_samples.sampled_parts(history.ledger, entry),
+        "savepoints": [each.name for each in savepoint.savepoints(history.ledger) if each.entry == id],
         "run_id": _run_id(view.run),
         "previous": previous,
         "next": following,
@@ -152,7 +147,7 @@ def checkpoint(pipeline: PipelineRef, id: int) -> Json:
 
 
 def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> Json:
-    """A checkpoint, and what its jobs were doing when they last said so."""
+    """Return a checkpoint with the last reported progress of its jobs."""
     assert view is not None, "it is listed"
     document: Json = view.document()
     document["progress"] = {}
@@ -170,23 +165,23 @@ def _progress(note: JobNote) -> Json:
 
 
 def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> CheckpointView:
-    """Rejected: there never was such a checkpoint, as far as anybody knows."""
+    """Return a checkpoint. Raise Rejected if neither the ledger nor the history has it."""
     view = history.find(id)
     if view is None:
-        name, shows = pipeline.card.pipeline, "the list shows them all"
-        raise no_such_checkpoint(name, id, expected="one of its history", help=shows)
+        help = "the list shows them all"
+        raise no_such_checkpoint(pipeline.card.pipeline, id, expected="one of its history", help=help)
     return view
 
 
 def row_of_run(pipeline: PipelineRef, run_id: str) -> Json:
-    """The last checkpoint that a run of the DAG has made."""
+    """Return the last checkpoint that a run of the DAG made."""
     rows = pipeline.past().page(HistoryFilter(text=run_id, limit=200)).rows
-    newest = next((row.id for row in rows if _run_id(row.run) == run_id), None)
-    return {"checkpoint": newest, "run_id": run_id}
+    ids = [row.id for row in rows if _run_id(row.run) == run_id]
+    return {"checkpoint": ids[0] if ids else None, "run_id": run_id}
 
 
 def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
-    """Which rules a gate found broken, with some of the values that broke them."""
+    """Return the results of a gate's rules, with some of the values that broke them."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)
     verdicts: dict[str, Verdict] = {}
@@ -194,9 +189,9 @@ def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
         verdicts |= acked.ack.gates
     if gate not in verdicts:
         raise Rejected(
-            f"there are no findings of gate {gate!r} on checkpoint {id} (any more)",
+            f"checkpoint {id} has no findings of gate {gate!r} (any more)",
             expected="a checkpoint that is retained, and that the gate has judged",
-            help="its history still tells which rules broke",
+            help="its history still shows which rules broke",
             reason="NO_SUCH_VERDICT",
         )
     results = ledger.unpack(verdicts[gate].results)
@@ -209,30 +204,35 @@ def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
         for rule in rules
         if not rule["success"] and rule["column"] and rule["values"]
     }
-    found = origins.origins(pipeline, files, broken, (ledger.home, id, gate, entry.plan.attempt)) if broken else {}
+    first_places: Mapping[str, origins.Origin] = {}
+    if broken:
+        first_places = origins.origins(pipeline, files, broken, (ledger.home, id, gate, entry.plan.attempt))
     for rule in rules:
-        rule["file"], rule["line"] = found.get(rule["rule"], (None, None))
-    names = [name for _, each in files.values() for name in each]
+        rule["file"], rule["line"] = first_places.get(rule["rule"], (None, None))
+    names: list[str] = []
+    for _, source_names in files.values():
+        names += source_names
     return {"checkpoint": id, "gate": gate, "rules": rules, "files": names[:SAMPLES], "file_count": len(names)}
 
 
 def _rule(finding: Mapping[str, Any]) -> Json:
-    """One expectation's result, in Great Expectations' form."""
+    """Return the answer for one expectation's result, which is in Great Expectations' form."""
     config, result = finding.get("expectation_config") or {}, finding.get("result") or {}
     values = result.get("partial_unexpected_list") or []
+    observed = result.get("observed_value")
     return {
         "rule": str(config.get("id") or config.get("type") or ""),
         "type": str(config.get("type") or ""),
         "column": str((config.get("kwargs") or {}).get("column") or ""),
         "success": bool(finding.get("success")),
         "unexpected": result.get("unexpected_count"),
-        "observed": str(result["observed_value"])[:LETTERS] if result.get("observed_value") is not None else None,
+        "observed": str(observed)[:LETTERS] if observed is not None else None,
         "values": [str(value)[:LETTERS] for value in values[:SAMPLES]],
     }
 
 
 def configuration(pipeline: PipelineRef) -> Json:
-    """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
+    """Return every setting, its origin, and its value in the last checkpoint."""
     history = pipeline.past()
     rows = history.page(HistoryFilter(limit=1)).rows
     last = history.find(rows[0].id) if rows else None
@@ -252,7 +252,10 @@ def configuration(pipeline: PipelineRef) -> Json:
 
 
 def _sentence_of(key: str) -> str:
-    """What a setting does. Entries of a table have their table's sentence; a card may have keys of another version."""
+    """Return the description of a setting, for an entry of a table that of the table.
+
+    Empty for an unknown key: a card may be of another version.
+    """
     names = [name for name in KEYS if key == name or key.startswith(f"{name}.")]
     return KEYS[max(names, key=len)].description if names else ""
 
@@ -263,37 +266,47 @@ def graph(pipeline: PipelineRef) -> Json:
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
     _add_event_times(parts)
-    asked = last is not None and details.config.get("sample_rows")
-    entry = pipeline.ledger().entry(last.id) if last is not None and asked else None
+    entry = None
+    if last is not None and details.config.get("sample_rows"):
+        entry = pipeline.ledger().entry(last.id)
+    in_flight = {}
+    for job, amount in details.overtaken_jobs.items():
+        in_flight[job] = {"rows": amount.rows, "bytes": amount.bytes}
     return {
         "checkpoint": last.id if last is not None else None,
         "jobs": pipeline.card.jobs,
         "parts": parts,
-        "in_flight": {job: {"rows": at.rows, "bytes": at.bytes} for job, at in details.overtaken_jobs.items()},
+        "in_flight": in_flight,
         "sampled_parts": stream_samples.sampled_parts(pipeline.ledger(), entry),
     }
 
 
 def _add_event_times(parts: Sequence[Json]) -> None:
-    """Let each part say how far event time has come in what it gives: its own watermark, or the lowest of its
+    """Add to each part the event time up to which its output is complete: its own watermark, or the lowest of its
     inputs'."""
     by_name = {part["name"]: part for part in parts if part["role"] != "sink"}
 
     def event_time(part: Json) -> str | None:
         if "event_time" not in part:
-            before = [event_time(by_name[name]) for name in part["inputs"] if name in by_name]
-            known = [(moment, mark) for mark in before if (moment := moment_of(mark)) is not None]
-            part["event_time"] = part["watermark"] or min(known, default=(None, None))[1]
-        found: str | None = part["event_time"]
-        return found
+            part["event_time"] = part["watermark"] or lowest_input(part)
+        watermark: str | None = part["event_time"]
+        return watermark
+
+    def lowest_input(part: Json) -> str | None:
+        lowest: tuple[datetime, str] | None = None
+        for name in part["inputs"]:
+            watermark = event_time(by_name[name]) if name in by_name else None
+            moment = moment_of(watermark)
+            if watermark is not None and moment is not None and (lowest is None or (moment, watermark) < lowest):
+                lowest = moment, watermark
+        return lowest[1] if lowest is not None else None
 
     for part in parts:
         event_time(part)
 
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
-    """Return a part's measurements. Names are unique among the parts of a role only: a sink may be called as its
-    operator is, and each has figures of its own."""
+    """Return a part's figures. Names are only unique within a role: a sink may have the same name as an operator."""
     figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
     figures |= {"rate": None, "sent": None, "state_delta": None, "state_files": None}
     figures |= dict.fromkeys(("waiting", "waiting_files", "waiting_bytes", "waiting_seconds"))
@@ -333,9 +346,11 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
 
 
 def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | None:
-    """Rows of a source per second in which its job has worked."""
-    worked = next((job.sync_s for job in details.jobs.values() if name in job.read), None)
-    return round(rows / worked, 1) if rows is not None and worked else None
+    """Return the rows of a source per second of its job's work."""
+    for job in details.jobs.values():
+        if name in job.read:
+            return round(rows / job.sync_s, 1) if rows is not None and job.sync_s else None
+    return None
 
 
 def compared(pipeline: PipelineRef, before: int, after: int) -> Json:
@@ -362,7 +377,7 @@ def _pairs(before: Json, after: Json) -> Json:
 
 
 def _setting(value: Any) -> str:
-    """As tidegate.toml has it."""
+    """Return a setting's value as tidegate.toml writes it."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -372,16 +387,15 @@ def _changed(before: Json, after: Json) -> Json:
     return {name: pair for name, pair in _pairs(before, after).items() if pair["before"] != pair["after"]}
 
 
-def way_back(pipeline: PipelineRef, to: int) -> Json:
-    """Return what a rollback would do, as far as records tell: tables themselves are looked at by the run that does
-    it."""
+def rollback_plan(pipeline: PipelineRef, to: int) -> Json:
+    """Return what a rollback would do, according to the records. The run that does it checks the tables themselves."""
     history = pipeline.past()
     target, published = history.find(to), history.ledger.published(to)
     if target is None or target.outcome not in COUNTED or not target.records_retained or published is None:
         raise Rejected(
-            f"nobody can go back to checkpoint {to}",
-            expected="one that is completed, on all tables, and retained",
-            help="the list shows which are kept",
+            f"a rollback to checkpoint {to} is not possible",
+            expected="one that is completed, published to all tables, and retained",
+            help="the list shows which are retained",
             reason="NO_TARGET",
         )
     tables = _tables(pipeline, history, target)
@@ -408,17 +422,18 @@ def way_back(pipeline: PipelineRef, to: int) -> Json:
 
 
 def _refuse_deleted_tables(pipeline: PipelineRef, tables: Json, to: int, last: CheckpointView | None) -> None:
-    """Refuse a way back to tables that somebody has deleted: the run would only find that out."""
+    """Refuse a rollback of deleted tables now, instead of letting its run fail."""
     for name, table in sorted(tables.items()):
         uri = table["uri"]
         is_place = bool(table["log_hash"]) and (is_url(uri) or os.path.isabs(uri))
         if is_place and open_table(Location(uri, pipeline.options)) is None:
-            error = deleted_table_error(name, table["uri"], to, table["version"], last.id if last is not None else None)
+            last_id = last.id if last is not None else None
+            error = deleted_table_error(name, table["uri"], to, table["version"], last_id)
             raise Rejected(error.what, expected=error.expected, help=error.help, reason=error.reason)
 
 
 def _tables(pipeline: PipelineRef, history: CheckpointHistory, view: CheckpointView) -> Json:
-    """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
+    """Return a checkpoint's table versions, with the tables' current addresses, as the project may have been moved."""
     tables: Json = typed.document_of(view.details.tables)
     return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
 
@@ -431,18 +446,18 @@ def _document(view: CheckpointView | None) -> Json | None:
 
 
 def read_health(pipeline: PipelineRef, ledger: Ledger) -> tuple[condition.Observations, Json]:
-    """Return what is seen of the pipeline, and its health as the API tells it."""
+    """Return the observations of the pipeline, and its health as the API returns it."""
     observed = observe_pipeline(pipeline, ledger)
     return observed, health_answer(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
 
 
 def observe_pipeline(pipeline: PipelineRef, ledger: Ledger) -> condition.Observations:
-    """Return what is seen of the pipeline from here: the web server cannot tell whether a process elsewhere lives."""
+    """Observe the pipeline. The web server cannot check processes on other machines, so none counts as dead."""
     return condition.observe(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
 
 
 def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> Json:
-    """Return the pipeline's health as the API tells it."""
+    """Return the pipeline's health as the API returns it."""
     health = condition.condition(observed, _api_remedy(pipeline.card.pipeline))
     document = {
         "state": health.state,
@@ -457,7 +472,7 @@ def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> Js
 
 
 def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health: condition.Health) -> Json:
-    """The run and task of Airflow whose log says more, and the gates whose findings matter."""
+    """Return the Airflow run and task whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
         return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
     entry = observed.view.get(health.checkpoint) if health.checkpoint is not None else None
@@ -467,19 +482,20 @@ def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health
     for acked in entry.acks.values():
         gates += [name for name, verdict in acked.ack.gates.items() if verdict.outcome in _ALARMING]
     if health.state == "held":
-        waits = next((holding.gate for holding in unanswered(entry)), "")
-        return {"run_id": _run_id(entry.plan.run), "task": _tasks(pipeline)["gates"].get(waits), "gates": gates}
+        holding_gates = [holding.gate for holding in unanswered(entry)]
+        gate_task = _tasks(pipeline)["gates"].get(holding_gates[0]) if holding_gates else None
+        return {"run_id": _run_id(entry.plan.run), "task": gate_task, "gates": gates}
     if health.state in ("suspended", "stopped", "cancelled") and not health.reason:
-        return {"run_id": None, "task": None, "gates": gates}  # a person has done that, and no log tells of it
-    failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if health.reason else None
-    task = _tasks(pipeline)["jobs"].get(failed, "complete")
+        return {"run_id": None, "task": None, "gates": gates}  # a user did that, so no log explains it
+    without_ack = [job for job in entry.plan.acks if job not in entry.acks] if health.reason else []
+    task = _tasks(pipeline)["jobs"].get(without_ack[0], "complete") if without_ack else "complete"
     return {"run_id": _run_id(entry.plan.run), "task": None if health.needs_nothing else task, "gates": gates}
 
 
 def _api_remedy(pipeline: str) -> condition.Command:
-    """Return the button or page that does here what a command does on the command line."""
+    """Return a function that names, for a command, the button or page that does the same."""
 
-    def say(verb: str, *words: object) -> str:
+    def remedy_text(verb: str, *words: object) -> str:
         text = " ".join(map(str, words))
         quarantining = ", with rows that a gate would hold quarantined" if "--quarantine-all" in text else ""
         buttons = {
@@ -491,40 +507,40 @@ def _api_remedy(pipeline: str) -> condition.Command:
         }
         return buttons.get(verb, f"tidegate {verb} {pipeline} {text}".rstrip())
 
-    return say
+    return remedy_text
 
 
 def short(view: CheckpointView | None) -> Json | None:
-    """A checkpoint in the list of pipelines."""
+    """Return a checkpoint for the list of pipelines."""
     names = ("id", "decided", "seconds", "rows_out", "run")
     return {name: getattr(view, name) for name in names} if view is not None else None
 
 
 def age(text: str | None) -> float | None:
-    """The seconds since a moment."""
+    """Return the seconds since a moment."""
     moment = moment_of(text)
     return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
 
 
-def _savepoint(found: savepoint.Savepoint) -> Json:
-    pin = found.pin
+def _savepoint(named: savepoint.Savepoint) -> Json:
+    pin = named.pin
     return {
-        "name": found.name,
-        "checkpoint": found.entry,
+        "name": named.name,
+        "checkpoint": named.entry,
         "created_by": pin.by,
         "note": pin.note,
         "created_at": pin.created,
-        "retained": found.is_retained,
+        "retained": named.is_retained,
     }
 
 
 def _run_id(run: str) -> str | None:
-    """Airflow's name of the run, if it is one of Airflow's."""
+    """Return Airflow's id of the run, or None if it is not an Airflow run."""
     match = _RUN.fullmatch(run)
     return match[2] if match is not None else None
 
 
 def _tasks(pipeline: PipelineRef) -> Json:
-    """The DAG's task of each part, for links to logs."""
+    """Return the DAG's task of each part, for links to logs."""
     jobs = {name: f"job_{name}" for name in pipeline.card.jobs}
     return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in pipeline.card.gates}, "complete": "complete"}

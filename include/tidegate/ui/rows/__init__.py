@@ -1,1 +1,1 @@
-"""Rows of tables and quarantines, for a look. Values: who may see them is asked by the routes (`ui/access.py`)."""
+"""Samples of rows of tables, streams and quarantines. The routes check who may see them (`ui/access.py`)."""

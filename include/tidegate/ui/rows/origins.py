@@ -1,8 +1,7 @@
-"""Where a value that broke a rule has come from: the file that the checkpoint has read, and the line in it.
+"""Finds the origin of a value that broke a rule: the file that the checkpoint read, and the line in it.
 
-It is looked for in the files that the plan names, as they lie there, for a bounded time: lines of JSON, and CSV with a
-header. A column that a stage has computed, a file of another form or a large one: then it is not known, and is not
-guessed.
+It searches the plan's files for a bounded time: JSON lines, and CSV with a header. For a column that a stage has
+computed, or a large file or one in another format, the origin stays unknown.
 """
 
 from __future__ import annotations
@@ -28,39 +27,41 @@ from tidegate.ui.pipelines import PipelineRef
 __all__ = ["Origin", "origins", "planned_files"]
 
 MAX_SEARCH_S = 0.3
-"""For all rules of a gate together. It is looked for once."""
-_MOST_FILES, _MOST_BYTES = 100, 8 << 20
-_KEPT = 200
+"""The time limit for all rules of a gate together. Results are cached."""
+_MAX_FILES, _MAX_BYTES = 100, 8 << 20
+_MAX_CACHED = 200
 Origin = tuple[str, int]
-"""A file, and the number of the line, from 1."""
+"""A file, and a line number, from 1."""
 
-_found: OrderedDict[Any, dict[str, Origin]] = OrderedDict()
+_cache: OrderedDict[Any, dict[str, Origin]] = OrderedDict()
 _lock = threading.Lock()
 
 
 def planned_files(pipeline: PipelineRef, ledger: Ledger, entry: Entry, gate: str) -> dict[str, tuple[str, list[str]]]:
-    """Return by source before the gate its folder, and the files that the checkpoint reads of it; {}: it reads no
-    files, or its records are gone."""
-    found: dict[str, tuple[str, list[str]]] = {}
-    for name in sorted(_sources_before(pipeline, gate)):
+    """Return, for each source of files upstream of the gate, its folder and the files that the checkpoint reads.
+
+    Empty if the records are gone.
+    """
+    planned: dict[str, tuple[str, list[str]]] = {}
+    for name in sorted(_upstream_sources(pipeline, gate)):
         part = entry.plan.sources.get(name)
         splits = ledger.unpack(part.splits) if part is not None else None
         files = splits.get("files") if isinstance(splits, dict) else None
         if isinstance(splits, dict) and isinstance(splits.get("folder"), str) and isinstance(files, list):
-            found[name] = splits["folder"], [str(file["name"]) for file in files if isinstance(file, dict)]
-    return found
+            planned[name] = splits["folder"], [str(file["name"]) for file in files if isinstance(file, dict)]
+    return planned
 
 
-def _sources_before(pipeline: PipelineRef, gate: str) -> set[str]:
+def _upstream_sources(pipeline: PipelineRef, gate: str) -> set[str]:
     parts = {part.name: part for part in pipeline.card.parts if part.role != "sink"}
-    left, seen = [gate], set[str]()
-    while left:
-        name = left.pop()
-        if name in seen or name not in parts:
+    to_visit, visited = [gate], set[str]()
+    while to_visit:
+        name = to_visit.pop()
+        if name in visited or name not in parts:
             continue
-        seen.add(name)
-        left += parts[name].inputs
-    return {name for name in seen if parts[name].role == "source"}
+        visited.add(name)
+        to_visit += parts[name].inputs
+    return {name for name in visited if parts[name].role == "source"}
 
 
 def origins(
@@ -69,19 +70,19 @@ def origins(
     values: Mapping[str, tuple[str, str]],
     key: object,
 ) -> dict[str, Origin]:
-    """Return for each rule where the first row with its value is, as far as that is found.
+    """Return for each rule the place of the first row with its value, if it can be found.
 
-    values: by rule a column, and one of the values in it. key: what this is about; it is looked for once.
+    values: for each rule a column, and a value in it. key: identifies the search, so that its result is cached.
     """
     with _lock:
-        if key in _found:
-            return _found[key]
-    found = _search(pipeline, files, values, seams.monotonic() + MAX_SEARCH_S)
+        if key in _cache:
+            return _cache[key]
+    places = _search(pipeline, files, values, seams.monotonic() + MAX_SEARCH_S)
     with _lock:
-        _found[key] = found
-        while len(_found) > _KEPT:
-            _found.popitem(last=False)
-    return found
+        _cache[key] = places
+        while len(_cache) > _MAX_CACHED:
+            _cache.popitem(last=False)
+    return places
 
 
 def _search(
@@ -90,36 +91,36 @@ def _search(
     values: Mapping[str, tuple[str, str]],
     until: float,
 ) -> dict[str, Origin]:
-    found: dict[str, Origin] = {}
+    places: dict[str, Origin] = {}
     place = Place(pipeline.data, pipeline.options)
     for path, names in files.values():
         folder = open_folder(place, path)
-        for name in names[:_MOST_FILES]:
-            left = {rule: asked for rule, asked in values.items() if rule not in found}
-            if not left or seams.monotonic() > until:
-                return found
+        for name in names[:_MAX_FILES]:
+            remaining = {rule: value for rule, value in values.items() if rule not in places}
+            if not remaining or seams.monotonic() > until:
+                return places
             try:
-                found |= _in_file(folder, name, left)
+                places |= _search_file(folder, name, remaining)
             except (OSError, ValueError, TidegateError, csv.Error):
-                continue  # it is gone, or of another form: then it is not known
-    return found
+                continue  # the file is gone, or in another format
+    return places
 
 
-def _in_file(folder: Folder, name: str, values: Mapping[str, tuple[str, str]]) -> dict[str, Origin]:
-    found: dict[str, Origin] = {}
+def _search_file(folder: Folder, name: str, values: Mapping[str, tuple[str, str]]) -> dict[str, Origin]:
+    places: dict[str, Origin] = {}
     with folder.open(name) as opened:
-        data = opened.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        return found
+        data = opened.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        return places
     for number, row in _rows(name, data.decode("utf-8")):
         for rule, (column, value) in values.items():
-            if rule not in found and column in row and _is_same_value(row[column], value):
-                found[rule] = folder.full(name), number
-    return found
+            if rule not in places and column in row and _is_same_value(row[column], value):
+                places[rule] = folder.full(name), number
+    return places
 
 
 def _rows(name: str, text: str) -> Iterator[tuple[int, Json]]:
-    """Yield the rows with their lines, numbers as they are written."""
+    """Yield the rows with their line numbers. Numbers in JSON stay as written."""
     if name.lower().endswith((".json", ".jsonl", ".ndjson")):
         yield from _json_rows(text.splitlines())
     elif name.lower().endswith(".csv"):
@@ -133,7 +134,7 @@ def _json_rows(lines: Iterable[str]) -> Iterator[tuple[int, Json]]:
         try:
             row = json.loads(line, parse_float=str, parse_int=str)
         except ValueError:
-            continue  # a line that is malformed is no row
+            continue  # a malformed line is not a row
         if isinstance(row, dict):
             yield number, row
 

@@ -1,4 +1,4 @@
-"""Rows that gates have quarantined: how many wait, which ones, and what is to become of them."""
+"""Rows that gates have quarantined: counts, pages of rows, and requests to release or discard them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tidegate.ui.pipelines import PipelineRef
 __all__ = ["alone", "chosen", "cut", "expected", "of_checkpoint", "request", "rows", "waiting"]
 
 LETTERS = 256
-"""Longer values are cut."""
+"""The maximum length of a value; longer ones are cut."""
 
 
 def waiting(pipeline: PipelineRef) -> Json:
-    """By gate: rows that wait, were released, were given up; by rule; and requests that no checkpoint has taken up.
+    """Return for each gate the rows that wait, were released or discarded, also by rule, and the pending requests.
 
-    Every open overview calls this every few seconds. So it reads only what has come since; of a large backlog it counts
-    a part, and says so. While another request reads rows, it returns what is known.
+    Every open overview calls this every few seconds. So it reads only new rows, counts only a part of a large backlog,
+    and says so. While another request reads rows, it returns the counts so far.
     """
     ledger = pipeline.ledger()
     view = ledger.view()
@@ -37,11 +37,11 @@ def waiting(pipeline: PipelineRef) -> Json:
         pending = pending_requests(ledger, view, gate)
         counts = QuarantineCounts()
         if reader is not None:
-            alone = _reading.acquire(blocking=False)
+            is_reader = _reading.acquire(blocking=False)
             try:
-                counts = reader.counts() if alone else reader.counts(budget=0)
+                counts = reader.counts() if is_reader else reader.counts(budget=0)
             finally:
-                if alone:
+                if is_reader:
                     _reading.release()
         by_gate[gate] = {
             "waiting": counts.waiting,
@@ -63,7 +63,7 @@ def _request_answer(request: Request) -> Json:
 
 
 def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
-    """Rows that wait, a page of them, as they were when they were quarantined."""
+    """Return a page of the rows that wait, as they were when they were quarantined."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     if reader is None:
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
@@ -74,14 +74,14 @@ def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, li
 
 
 def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json:
-    """Some of the rows that a gate has quarantined at a checkpoint, and what has become of each since."""
+    """Return some of the rows that a gate quarantined in a checkpoint, and the current status of each."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
-    found: list[Json] = []
+    quarantined: list[Json] = []
     if reader is not None:
         with alone():
-            found = reader.of_checkpoint(id, limit)
+            quarantined = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
-    documents = [_describe_row(row, columns) | {"status": row[q.SETTLED] or "waiting"} for row in found]
+    documents = [_describe_row(row, columns) | {"status": row[q.SETTLED] or "waiting"} for row in quarantined]
     return {"gate": gate, "checkpoint": id, "columns": columns, "rows": documents}
 
 
@@ -91,16 +91,16 @@ def _describe_row(row: Json, columns: Sequence[str]) -> Json:
 
 
 _reading = threading.Semaphore(1)
-"""Rows are read for one request at a time: this process is Airflow's web server, and has others to answer."""
-_PATIENCE_S = 10.0
+"""Only one request at a time reads rows, because this process is Airflow's web server."""
+_MAX_WAIT_S = 10.0
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Read rows while nobody else does, or say that others do."""
-    if not _reading.acquire(timeout=_PATIENCE_S):
+    """Hold the right to read rows. Raise Unavailable if another request keeps it for too long."""
+    if not _reading.acquire(timeout=_MAX_WAIT_S):
         raise Unavailable(
-            "rows are being read for somebody else",
+            "another request is reading rows",
             expected="one at a time, so that Airflow's pages stay fast",
             help="try again in a moment; `tidegate quarantine show` and `tidegate read` read them elsewhere",
             reason="BUSY",
@@ -112,7 +112,7 @@ def alone() -> Iterator[None]:
 
 
 def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
-    """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
+    """Record a request to release or discard rows. Return it, and the number of rows that it selects."""
     created, count = chosen(pipeline, ledger, gate, **words)
     return ask(ledger, created), count
 
@@ -120,9 +120,9 @@ def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> t
 def chosen(
     pipeline: PipelineRef, ledger: Ledger, gate: str, *, expected_rows: int | None = None, **words: Any
 ) -> tuple[Request, int]:
-    """Return a request that nobody has made yet, and how many rows it is about. Refuse one that cannot be made.
+    """Return a request that is not recorded yet, and the number of rows that it selects. Refuse an invalid one.
 
-    expected_rows: how many the user was shown. Rows may have come since, which nobody has looked at.
+    expected_rows: the number of rows that the user was shown. More may have arrived since.
     """
     reader = open_quarantine(ledger.home, _gate(pipeline, gate), pipeline.options)
     created, count = None, 0
@@ -132,14 +132,14 @@ def chosen(
             count = reader.count(created)
     if created is None or not count:
         raise Rejected(
-            f"no row that waits in quarantine of gate {gate!r} is meant",
+            f"the request selects no waiting row in the quarantine of gate {gate!r}",
             expected="rows that wait",
             help="the page Quarantine shows them",
             reason="NO_ROWS",
         )
     if expected_rows is not None and expected_rows != count:
         raise Rejected(
-            f"{count:,} rows are meant by now, and you were shown {expected_rows:,}: some have come since or left",
+            f"the request now selects {count:,} rows, but you were shown {expected_rows:,}: some have arrived or left",
             expected="the rows that you were shown",
             help="look at them again, then decide",
             reason="MORE_SINCE",
@@ -147,21 +147,21 @@ def chosen(
     return created, count
 
 
-def expected(pipeline: PipelineRef, ledger: Ledger, asked: Request) -> list[str]:
-    """What each operator behind the gate would do with rows that are released, and which ones would stay."""
-    reader = open_quarantine(ledger.home, _gate(pipeline, asked.gate), pipeline.options)
+def expected(pipeline: PipelineRef, ledger: Ledger, request: Request) -> list[str]:
+    """Return what each downstream operator would do with the released rows, and which rows would stay."""
+    reader = open_quarantine(ledger.home, _gate(pipeline, request.gate), pipeline.options)
     if reader is None:
         return []
     with alone():
-        told = expected_effect(ledger, reader, asked)
-        found = in_place(ledger, reader, asked) if told.may_stay else None
-    lines = [f"{line[:1].upper()}{line[1:]}." for line in told.lines()]
-    if found is not None and found.rows:
-        begin = f"checkpoint {found.origin}" if found.origin else "the beginning"
+        effect = expected_effect(ledger, reader, request)
+        replayable = in_place(ledger, reader, request) if effect.may_stay else None
+    lines = [f"{line[:1].upper()}{line[1:]}." for line in effect.lines()]
+    if replayable is not None and replayable.rows:
+        start = f"checkpoint {replayable.origin}" if replayable.origin else "the beginning"
         lines.append(
-            "Rows that stay can be let out where they were held back: tidegate quarantine release "
-            f"{ledger.pipeline} {asked.gate} --all --in-place; then a backfill from {begin} with recorded cuts, as the "
-            "page Backfills makes it."
+            "Rows that stay can be released in place, where they were held back: tidegate quarantine release "
+            f"{ledger.pipeline} {request.gate} --all --in-place; then a backfill from {start} with recorded cuts, on "
+            "the page Backfills."
         )
     return lines
 
@@ -192,17 +192,17 @@ def _request(
 
 
 def _gate(pipeline: PipelineRef, gate: str) -> str:
-    """Its name, if rows of it could be released."""
+    """Return the gate's name if its rows can be released, otherwise raise Invalid."""
     if gate not in pipeline.card.gates or pipeline.card.by_interval:
         raise Invalid(
             f"the pipeline has no gate {gate!r} whose rows could be released",
             expected=" or ".join(pipeline.card.gates) or "a pipeline with gates that quarantine rows",
-            help="in a pipeline that reads by data interval, make the interval again",
+            help="in an interval pipeline, run the interval again",
             reason="NO_SUCH_GATE",
         )
     return gate
 
 
 def cut(value: Any) -> str | None:
-    """A value for people. A null is none, and differs from an empty text."""
+    """Return a value as text, cut if it is long. A null stays None, unlike an empty text."""
     return None if value is None else str(value)[:LETTERS]

@@ -1,4 +1,4 @@
-"""Samples of what stages, gates and operators let through at a checkpoint, as its jobs have kept them."""
+"""Samples of the rows that stages, gates and operators emitted in a checkpoint, as recorded by its jobs."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ __all__ = ["of_part", "sampled_parts"]
 
 
 def of_part(pipeline: PipelineRef, id: int, part: str) -> Json:
-    """Return the samples of what a stage, gate or operator let through: one for each of its streams."""
+    """Return the samples of a stage, gate or operator, one for each of its streams."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)
     if entry is None:
         raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help="samples go with it")
-    found = {name: sample for name, sample in _samples(ledger, entry).items() if _part(name) == part}
-    if not found:
+    samples = {name: sample for name, sample in _samples(ledger, entry).items() if _part(name) == part}
+    if not samples:
         raise Rejected(
-            f"checkpoint {id} has kept no sample of what {part!r} let through",
+            f"checkpoint {id} has no sample of the rows of {part!r}",
             expected="a checkpoint made with the setting sample_rows",
-            help="set sample_rows, such as 20: from then on each keeps so many rows of every stage, gate and operator",
+            help="set sample_rows, such as 20: later checkpoints keep that many rows of every stage, gate and operator",
             reason="NO_SAMPLE",
         )
     return {
         "checkpoint": id,
         "part": part,
-        "streams": [_describe_stream(name, sample) for name, sample in found.items()],
+        "streams": [_describe_stream(name, sample) for name, sample in samples.items()],
     }
 
 
 def sampled_parts(ledger: Ledger, entry: Entry | None) -> list[str]:
     """Return the stages, gates and operators of which a checkpoint has samples."""
-    return sorted({_part(name) for name in _samples(ledger, entry)}) if entry is not None else []
+    if entry is None:
+        return []
+    return sorted({_part(name) for name in _samples(ledger, entry)})
 
 
 def _samples(ledger: Ledger, entry: Entry) -> dict[str, SampledRows]:
-    """Return all samples of a checkpoint, by stream. Only plans that ask for samples have some."""
+    """Return all samples of a checkpoint, by stream, or none if its plan does not ask for samples."""
     if not entry.plan.config.get("sample_rows"):
         return {}
-    found: dict[str, SampledRows] = {}
+    by_stream: dict[str, SampledRows] = {}
     for job, acked in sorted(entry.acks.items()):
         samples = ledger.samples(entry.id, job)
         if samples is not None and samples.attempt == acked.ack.attempt:
-            found |= samples.streams
-    return found
+            by_stream |= samples.streams
+    return by_stream
 
 
 def _part(stream: str) -> str:
-    """Return the part that gives a stream. Names that users give have no dot."""
+    """Return the part that emits a stream. Names of parts contain no dot."""
     return stream.partition(".")[0]
 
 

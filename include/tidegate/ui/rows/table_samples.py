@@ -1,4 +1,4 @@
-"""Rows of a sink's table, for a look: some as of a checkpoint, or those that differ between two. Bounded."""
+"""Samples of a sink's table: some rows as of a checkpoint, or the rows that differ between two checkpoints."""
 
 from __future__ import annotations
 
@@ -20,26 +20,29 @@ from tidegate.ui.rows.quarantined import alone, cut
 __all__ = ["changes", "rows"]
 
 _MAX_FILES = 5_000
-"""Of a table with more, the list of its files alone takes too long here."""
+"""Listing the files of a table with more takes too long here."""
 _MAX_READ_S = 0.5
-"""When this is over, what has been read is shown."""
+"""The time after which no further file is read."""
 
 
 def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> Json:
-    """The first rows of the table exactly as it stood after checkpoint `id`, in no particular order."""
+    """Return some rows of the table exactly as of checkpoint `id`, in no particular order."""
     table = _table(pipeline, id, sink)
     with alone():
         snapshot = offline.open_as_of(table, pipeline.options)
-        found = _first(snapshot, sink, limit)
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    documents = [{name: cut(row.get(name)) for name in columns} for row in found]
+        first_rows = _first(snapshot, sink, limit)
+    names: dict[str, None] = {}
+    for row in first_rows:
+        names |= dict.fromkeys(row)
+    columns = list(names)
+    documents = [{name: cut(row.get(name)) for name in columns} for row in first_rows]
     answer = {"checkpoint": id, "sink": sink, "table": table.uri, "version": table.version}
     return answer | {"columns": columns, "rows": documents}
 
 
 def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -> Json:
-    """How the table differs after checkpoint `id` from what it was after checkpoint `since`, by key if it has one."""
-    old, new = (_table(pipeline, each, sink) for each in (since, id))
+    """Return how the table differs between checkpoint `since` and checkpoint `id`, by key if it has one."""
+    old, new = _table(pipeline, since, sink), _table(pipeline, id, sink)
     if old.uri != new.uri:
         raise Invalid(
             f"sink {sink!r} wrote to {old.uri} at checkpoint {since}, and to {new.uri} at checkpoint {id}",
@@ -48,12 +51,21 @@ def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -
             reason="OTHER_TABLE",
         )
     with alone():
-        before, after = (offline.open_as_of(each, pipeline.options) for each in (old, new))
-        found = row_changes(before, after, pipeline.card.keys.get(sink, []), limit)
-    counts = {"added": found.added, "removed": found.removed, "changed": found.changed}
-    told = [{"before": _cut(each.before), "after": _cut(each.after)} for each in found.rows]
-    answer = {"checkpoint": id, "since": since, "sink": sink, "table": new.uri}
-    return answer | {"keys": found.keys, "columns": found.columns} | counts | {"rows": told}
+        before = offline.open_as_of(old, pipeline.options)
+        after = offline.open_as_of(new, pipeline.options)
+        changes = row_changes(before, after, pipeline.card.keys.get(sink, []), limit)
+    return {
+        "checkpoint": id,
+        "since": since,
+        "sink": sink,
+        "table": new.uri,
+        "keys": changes.keys,
+        "columns": changes.columns,
+        "added": changes.added,
+        "removed": changes.removed,
+        "changed": changes.changed,
+        "rows": [{"before": _cut(row.before), "after": _cut(row.after)} for row in changes.rows],
+    }
 
 
 def _cut(row: Json | None) -> Json | None:
@@ -61,7 +73,7 @@ def _cut(row: Json | None) -> Json | None:
 
 
 def _table(pipeline: PipelineRef, id: int, sink: str) -> PublishedTable:
-    """A sink's table as of a checkpoint, if it has versions."""
+    """Return a sink's table as of a checkpoint. Raise an error if it has no versions."""
     ledger = pipeline.ledger()
     published = offline.published_as_of(ledger, Place(pipeline.data, pipeline.options), id)
     table = published.tables.get(sink)
@@ -80,19 +92,19 @@ def _first(snapshot: Snapshot, sink: str, limit: int) -> list[dict[str, Any]]:
     data = dataset(snapshot)
     if len(data.files) > _MAX_FILES:
         raise Invalid(
-            f"the table of sink {sink!r} has {len(data.files):,} files: too many to be looked at here",
+            f"the table of sink {sink!r} has {len(data.files):,} files: too many to read here",
             expected=f"at most {_MAX_FILES:,}",
             help="`tidegate read` reads it elsewhere",
             reason="TOO_MANY_FILES",
         )
-    found: list[dict[str, Any]] = []
+    first_rows: list[dict[str, Any]] = []
     for file in data.get_fragments():
-        if len(found) >= limit or (found and seams.monotonic() > until):
+        if len(first_rows) >= limit or (first_rows and seams.monotonic() > until):
             break
         partition = ds.get_partition_keys(file.partition_expression)
         with open_parquet(snapshot.location, file.path) as parquet:
-            for batch in parquet.iter_batches(batch_size=limit - len(found)):
-                found += [row | partition for row in python_rows(batch)]
-                if len(found) >= limit:
+            for batch in parquet.iter_batches(batch_size=limit - len(first_rows)):
+                first_rows += [row | partition for row in python_rows(batch)]
+                if len(first_rows) >= limit:
                     break
-    return found[:limit]
+    return first_rows[:limit]

@@ -13,7 +13,7 @@ export function toast(text) {
   setTimeout(() => message.remove(), 6000);
 }
 
-// fields: [{name, label, kind, required, pattern}]. make: turns the fields' values into the request's body.
+// fields: [{name, label, kind, required, pattern}]. make: returns the request's body for the fields' values.
 export function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make }) {
   if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
@@ -26,10 +26,10 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
   const refused = (error) => {
     problem.textContent = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
   };
-  // What it would do, or why it would be refused: asked for at once, and again when a field has changed.
+  // Previews what the action would do, or why it would be refused: at once, and again when a field has changed.
   let turn = 0;
   let sending = false;
-  // Another value may be accepted: a button that stays closed until the server has answered would swallow a click.
+  // Another value may be accepted: a button that stays disabled until the server has answered would swallow a click.
   const allow = () => {
     send.disabled = sending;
     problem.textContent = "";
@@ -200,7 +200,7 @@ export function buttons(dag, about) {
           body: h(
             "p",
             {},
-            "Runs plan no checkpoint until somebody resumes. Planned checkpoints are finished, and input waits: nothing is lost.",
+            "Runs plan no checkpoint until you resume the pipeline. Planned checkpoints are finished, and input waits: nothing is lost.",
           ),
           fields: [NOTE],
           make: (values) => values,
@@ -215,7 +215,7 @@ export function buttons(dag, about) {
             title: "Make a checkpoint now?",
             verb: "Trigger",
             path: path(dag, "trigger"),
-            body: h("p", {}, "A run of the DAG takes all new input."),
+            body: h("p", {}, "A run of the DAG reads all new input."),
             fields: [{ name: "savepoint", label: "Savepoint name (optional)", pattern: NAME }, NOTE],
             make: named,
           }),
@@ -235,7 +235,7 @@ export function buttons(dag, about) {
           body: h(
             "p",
             {},
-            "A run of the DAG takes all new input. Then event time ends: windows close, timers fire, rows without a partner are emitted. The pipeline is finished, and later runs are skipped.",
+            "A run of the DAG reads all new input. Then event time ends: windows close, timers fire, rows without a partner are emitted. The pipeline is finished, and later runs are skipped.",
           ),
           fields: [{ name: "savepoint", label: "Savepoint name (optional)", pattern: NAME }, NOTE],
           make: named,
@@ -270,7 +270,7 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
     ),
     fields: [...(discard ? [] : correction), NOTE],
     make: ({ column, value, note, null: isNull }) => {
-      if (!column && (value || isNull)) throw new Error("Choose the column that is to get the new value.");
+      if (!column && (value || isNull)) throw new Error("Choose the column that gets the new value.");
       return {
         gate: page.gate,
         ids,
@@ -298,7 +298,7 @@ export function disposeOf(dag, name, about) {
             verb: "Dispose",
             danger: true,
             path: path(dag, "dispose"),
-            body: h("p", {}, "Retention may then delete its checkpoint, and you cannot roll back to it any more."),
+            body: h("p", {}, "Retention may then delete its checkpoint, and a rollback to it is no longer possible."),
             fields: [NOTE],
             make: ({ note }) => ({ name, note }),
           }),
@@ -335,10 +335,10 @@ export function goBack(dag, row, about) {
   return about.permissions.rollback && possible ? goBackTo(dag, row.id, "act-rollback", "Roll back to here") : null;
 }
 
-// The checkpoint before a swap has a name, so it is there as long as nobody disposes of that.
+// The checkpoint before a swap has a name, so it exists until that savepoint is disposed of.
 export function takeBack(dag, row, about) {
   const possible = row.state === "swap" && row.base && row.published;
-  return about.permissions.rollback && possible ? goBackTo(dag, row.base, "act-take-back", "Take the swap back") : null;
+  return about.permissions.rollback && possible ? goBackTo(dag, row.base, "act-take-back", "Undo the swap") : null;
 }
 
 function goBackTo(dag, to, id, text) {
@@ -363,7 +363,7 @@ function goBackTo(dag, to, id, text) {
           path: path(dag, "rollback"),
           body: [
             facts([
-              ["Taken back", preview.undone_swaps.map((each) => `backfill ${each.backfill} (#${each.id})`).join(", ")],
+              ["Undone", preview.undone_swaps.map((each) => `backfill ${each.backfill} (#${each.id})`).join(", ")],
               ["No longer count", preview.undone.map((id) => `#${id}`).join(", ") || "none"],
               ["Aborted", preview.aborted.map((id) => `#${id}`).join(", ")],
               ["Read again", `${preview.sources.join(", ")}, from where #${to} ended`],
@@ -385,12 +385,12 @@ function goBackTo(dag, to, id, text) {
               Object.entries(preview.tables),
             ),
             ...staying.map(([name, at]) =>
-              h("p", {}, `${name}: ${at.rows_stay_because}. What is read again is written to it once more.`),
+              h("p", {}, `${name}: ${at.rows_stay_because}. Input that is read again is written to it again.`),
             ),
             h(
               "p",
               { class: "quiet" },
-              "A run of the DAG does it, by one more commit on each table. If others have written to a table since, it refuses and nothing changes. No file is removed.",
+              "A run of the DAG does it, with one more commit on each table. If another writer has changed a table since, it refuses, and nothing changes. No file is removed.",
             ),
           ],
           fields: [

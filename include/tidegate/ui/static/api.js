@@ -15,7 +15,7 @@ export class Refused extends Error {
   }
 }
 
-// The server is away, or a proxy answers in its place: it may be back in a moment.
+// The server is down, or a proxy answers for it: it may be back in a moment.
 export class Unreachable extends Error {
   constructor() {
     super("Airflow's web server does not answer.");
@@ -29,7 +29,7 @@ async function answer(asked) {
   });
   const body = await response.json().catch(() => null);
   if (response.ok && body !== null) {
-    // An answer that the browser has kept is as new as the server says that it is.
+    // The server revalidates answers that the browser has cached.
     const date = response.headers.get("Date");
     return date && body.now ? { ...body, now: new Date(date).toISOString() } : body;
   }
@@ -50,10 +50,10 @@ export const post = (path, body) =>
     }),
   );
 
-// Airflow's own page around a frame; null: there is none.
+// Airflow's own page around a frame, or null.
 export const outer = window.parent === window ? null : window.parent;
 
-// To Airflow's login, and from there back to what is shown now. A login that is not accepted is not tried for ever.
+// Goes to Airflow's login, and back to the current view afterwards. A login that is not accepted is not tried forever.
 const TRIED = "tidegate: at the login since";
 const LOGIN_PAUSE_MS = 10_000;
 let leaving = null;
@@ -72,7 +72,7 @@ function login() {
 
 export const dagPath = (dag) => `/dags/${encodeURIComponent(dag)}`;
 
-// A frame must not navigate the page around it. So the link is added to that page, and clicked there.
+// A frame must not navigate its parent page. So the link is added to that page, and clicked there.
 export function toAirflow(path) {
   const page = (outer ?? window).document;
   const link = page.createElement("a");

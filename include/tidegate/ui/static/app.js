@@ -6,7 +6,7 @@ import { buttons } from "./actions.js";
 import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
 
-// Scripts of the other pages are loaded after the first page is shown, so that it need not wait for them.
+// Scripts of the other pages are loaded after the first paint, so that it does not wait for them.
 const LATER = {
   pipelines: "pipelines",
   checkpoint: "checkpoint",
@@ -66,7 +66,7 @@ function wrong(error) {
   );
 }
 
-// Another page is drawn anew; the same one is made like its new data, so that nothing moves that has not changed.
+// Draws another page from scratch. Updates the same page in place, so that unchanged parts do not move.
 function draw(page, ...children) {
   if (page === drawnPage) {
     patch(main, ...children);
@@ -82,10 +82,10 @@ const LONGEST_PAUSE_MS = 30_000;
 let lostSince = null;
 let pause = SHORTEST_PAUSE_MS;
 
-// A small notice that leaves the page as it is, and goes by itself. Returns when to try again.
+// Shows a small notice above the page, which disappears on its own. Returns when to try again.
 function lost() {
   lostSince ??= new Date().toISOString();
-  const text = `No connection to Airflow since ${clock(lostSince)} UTC. What is shown is of before; trying again …`;
+  const text = `No connection to Airflow since ${clock(lostSince)} UTC. Showing older data. Retrying …`;
   if (!document.getElementById("connection"))
     document.body.append(h("div", { id: "connection", class: "toast lost", role: "status" }, text));
   pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
@@ -154,7 +154,7 @@ async function ofDag(dag) {
   };
 }
 
-// A run that has made no checkpoint: if something is wrong, show the cause and the remedy.
+// For a run without a checkpoint: if something is wrong, shows the cause and the remedy.
 async function withoutCheckpoint(dag, run) {
   const { health } = await get(`${dagPath(dag)}/overview`);
   const notice = health.needs_nothing ? h("p", {}, health.summary) : banner(dag, health);
@@ -166,7 +166,7 @@ async function withoutCheckpoint(dag, run) {
       h(
         "p",
         { class: isCause ? "" : "quiet" },
-        `This run has made no checkpoint${isCause ? "" : " (yet)"}. `,
+        `This run made no checkpoint${isCause ? "" : " (yet)"}. `,
         h("a", { href: "#/overview" }, "The pipeline's overview"),
       ),
       notice,
@@ -205,7 +205,7 @@ function frame(dag, at, about) {
   ];
 }
 
-// Airflow's page around a frame shows the view's address as its own: it can be copied, and survives a reload.
+// The page around a frame shows the view's address as its own, so that it can be copied, and survives a reload.
 function tellAddress() {
   if (!outer || outer.location.hash === location.hash) return;
   const { pathname, search } = outer.location;
@@ -240,7 +240,7 @@ document.addEventListener("keydown", (event) => {
     else element.click();
   }
 });
-// A reload comes back to where somebody has read.
+// Restores the scroll position after a reload.
 const PLACE = "tidegate: the place before a reload";
 window.addEventListener("pagehide", () => sessionStorage.setItem(PLACE, `${window.scrollY} ${location.href}`));
 function scrollBack() {

@@ -1,4 +1,4 @@
-// Backfills: how far each has come, what a swap would change, and the actions.
+// Backfills: the progress of each, what a swap would change, and the actions.
 import { outside, dagRunsPath } from "./api.js";
 import { NAME, NOTE, confirmAndPost, path } from "./actions.js";
 import { badge, card, facts, h, placeOf, table } from "./dom.js";
@@ -6,13 +6,14 @@ import { count, seconds, time } from "./format.js";
 
 const FROM = {
   name: "begin_after",
-  label: "Begin after: a checkpoint's number, a savepoint, the last one before a time (UTC), or beginning",
+  label:
+    "Begin after: a checkpoint's number, a savepoint, a time (UTC) for the last checkpoint before it, or beginning",
   required: true,
 };
-const named = () => ({ name: "name", label: "Name (optional)", pattern: NAME }); // actions.js may be read after this file
+const named = () => ({ name: "name", label: "Name (optional)", pattern: NAME }); // actions.js may be loaded after this file
 const PAUSE = {
   name: "pause_seconds",
-  label: "Pause between two of its checkpoints, in seconds",
+  label: "Pause between its checkpoints, in seconds",
   kind: "number",
   value: "0",
   min: "0",
@@ -24,7 +25,7 @@ const STOP_AFTER = {
 };
 const BATCH_FACTOR = {
   name: "batch_factor",
-  label: "Read N times as much in a checkpoint as the sources' bounds allow",
+  label: "Read N times the sources' bounds in each checkpoint",
   kind: "number",
   value: "1",
   min: "1",
@@ -32,13 +33,12 @@ const BATCH_FACTOR = {
 };
 const CUTS = {
   name: "cuts",
-  label:
-    "One checkpoint for each that the pipeline has made, with exactly its input: the same code gives the same rows",
+  label: "One checkpoint for each of the pipeline's, with exactly its input: the same code returns the same rows",
   kind: "checkbox",
 };
 const DROP_MANUAL_EDITS = {
   name: "drop_manual_edits",
-  label: "Lose what somebody has changed in states by hand since then",
+  label: "Discard manual changes of state since then",
   kind: "checkbox",
 };
 
@@ -50,14 +50,14 @@ export function backfillButton(dag, about) {
       id: "act-backfill",
       onclick: () =>
         confirmAndPost({
-          title: "Compute again what the pipeline has made?",
+          title: "Recompute the pipeline's results?",
           verb: "Begin",
           path: path(dag, "backfill"),
           body: h(
             "p",
             {},
-            "A run reads the same input again through today's code, beside the pipeline, into tables that nobody sees. " +
-              "Nothing changes until somebody swaps it in. Until then retention removes nothing from its beginning on.",
+            "A run reads the same input again with today's code, into hidden tables, while the pipeline runs. " +
+              "Nothing changes until the backfill is swapped in. Until then, retention keeps everything since its beginning.",
           ),
           fields: [
             FROM,
@@ -67,7 +67,7 @@ export function backfillButton(dag, about) {
             DROP_MANUAL_EDITS,
             named(),
             PAUSE,
-            { name: "dry_run", label: "Dry run: only tell what it would read and change", kind: "checkbox" },
+            { name: "dry_run", label: "Dry run: only report what it would read and change", kind: "checkbox" },
             NOTE,
           ],
           make: ({
@@ -133,7 +133,7 @@ export function backfills(dag, about) {
   );
 }
 
-// The line's own: the pipeline's button would answer a checkpoint of the pipeline.
+// The backfill's own button: the pipeline's would answer a checkpoint of the pipeline.
 function heldBy(dag, { name, held_checkpoint: held }, about) {
   const button = (action, title, text) =>
     h(
@@ -164,16 +164,15 @@ function heldBy(dag, { name, held_checkpoint: held }, about) {
         "div",
         { class: "bar" },
         button("approve", "Approve", "The backfill continues with exactly the judged rows."),
-        button("reject", "Reject", "The backfill ends there. The pipeline never notices."),
+        button("reject", "Reject", "The backfill stops there. The pipeline is not affected."),
       ),
   );
 }
 
-// What a swap would change, as of the last time that somebody compared.
+// What a swap would change, as of the last comparison.
 function change({ last_comparison: compared, swap }) {
   if (swap) return null;
-  if (!compared)
-    return h("p", { class: "quiet" }, "Nobody has compared its tables yet: that is done once it has caught up.");
+  if (!compared) return h("p", { class: "quiet" }, "Its tables are compared once it has caught up.");
   return [
     h(
       "h3",
@@ -191,7 +190,7 @@ function change({ last_comparison: compared, swap }) {
       Object.entries(compared.tables),
       { label: "", empty: "No table." },
     ),
-    compared.unchanged_sinks.map((name) => h("p", {}, `${name} stays as it is: rows cannot be taken out there again.`)),
+    compared.unchanged_sinks.map((name) => h("p", {}, `${name} stays as it is: rows cannot be removed from it.`)),
     compared.problems.map((problem) => h("p", { class: "said" }, problem)),
   ];
 }
@@ -214,7 +213,7 @@ function actions(dag, line, about) {
               title: `Continue backfill ${name}?`,
               verb: "Continue",
               path: path(dag, "backfill"),
-              body: h("p", {}, "A run reads what it has not read yet, and compares its tables."),
+              body: h("p", {}, "A run reads the rest of its input, and compares its tables."),
               fields: [STOP_AFTER, BATCH_FACTOR, DROP_MANUAL_EDITS, PAUSE, NOTE],
               make: ({ stop_after, batch_factor, drop_manual_edits, pause_seconds, note }) => ({
                 name,
@@ -244,8 +243,8 @@ function actions(dag, line, about) {
                 "p",
                 {},
                 line.swap
-                  ? "What it has computed is in the tables, and stays there. Its other files are removed."
-                  : "What it has computed is removed. The pipeline and its tables stay as they are.",
+                  ? "Its result is in the tables, and stays there. Its other files are removed."
+                  : "Its result is removed. The pipeline and its tables stay as they are.",
               ),
               fields: [NOTE],
               make: ({ note }) => ({ name, note }),
@@ -264,7 +263,7 @@ const WAYS = {
 };
 const othersHave = (shared) => ({
   name: "others",
-  label: `Others have written to ${shared.join(", ")} since. What becomes of that?`,
+  label: `Other writers have changed ${shared.join(", ")} since. What should happen to their rows?`,
   options: Object.keys(WAYS),
 });
 
@@ -287,8 +286,8 @@ function swapIn(dag, line) {
             h(
               "p",
               {},
-              "A run reads what is left, while the pipeline waits. Then each table gets the result by one commit, and state, quarantine and positions with it. " +
-                "The checkpoint before it gets a name: a rollback to it takes the swap back, here, by command, or by the API.",
+              "A run reads the rest, while the pipeline waits. Then each table gets the result in one commit, together with state, quarantine and positions. " +
+                "The checkpoint before it becomes a savepoint: a rollback to it undoes the swap, here, by command, or by the API.",
             ),
           ],
           fields: [...(shared.length ? [othersHave(shared)] : []), DROP_MANUAL_EDITS, NOTE],

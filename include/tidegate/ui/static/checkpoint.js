@@ -21,7 +21,7 @@ export async function checkpoint({ dag, at }) {
   };
 }
 
-// Why it has this state. If it is what blocks the pipeline, also the remedy.
+// Why it has this state. If it blocks the pipeline, also the remedy.
 function why(dag, row, about, brokenRules) {
   if (row.state === "held") return answers(dag, row, about, brokenRules);
   const { health } = about;
@@ -89,7 +89,7 @@ function drawn(dag, row, about, brokenRules) {
           ["Back to", row.backfill || row.back_to === null ? null : placeOf(row.back_to)],
           ["Backfill", row.backfill],
           ["It began after", row.backfill && placeOf(row.back_to)],
-          ["Taken back by a rollback to", row.backfill && row.base && wayBack(row, about)],
+          ["Undone by a rollback to", row.backfill && row.base && wayBack(row, about)],
           ["By", row.by],
           ["Interval", row.interval],
           ["Records", row.records_retained ? "in the ledger" : "deleted by retention: this is from the history"],
@@ -187,13 +187,13 @@ function drawn(dag, row, about, brokenRules) {
       Object.keys(d.tables).some((name) => OWN.test(name)) && folded("Tables of its own", ownTables(d)),
     ),
     section(
-      "What went through",
+      "Emitted rows",
       row.sampled_parts.length > 0
         ? row.sampled_parts.map((part) => partSamples(dag, row.id, part, row.sampled_parts))
         : h(
             "p",
             { class: "quiet" },
-            row.records_retained ? NO_SAMPLES : "Samples are kept as long as the checkpoint is.",
+            row.records_retained ? NO_SAMPLES : "Samples are deleted together with the checkpoint's records.",
           ),
     ),
     section(
@@ -231,7 +231,7 @@ function positions(d) {
   );
 }
 
-// What lay at a source when the checkpoint was planned, beyond what it took.
+// A source's backlog when the checkpoint was planned, without the input that it read.
 function waiting({ lag, has_more: more }) {
   const texts = [
     lag?.files && `${count(lag.files)} ${lag.files === 1 ? "file" : "files"}`,
@@ -242,7 +242,7 @@ function waiting({ lag, has_more: more }) {
   return texts.filter(Boolean).join(", ") || (more ? "more" : "nothing");
 }
 
-// State and quarantine lie in tables, too, and are nobody's sink.
+// State and quarantine are stored in tables, too, which are no sink's.
 const OWN = /^(state|quarantine)\./;
 function ownTables(d) {
   return table(
@@ -303,7 +303,7 @@ function jobs(d, row, log) {
       { head: "Rows out", right: true, cell: ([, ack]) => count(ack && sum(ack.rows)) },
       { head: "Bytes out", right: true, cell: ([, ack]) => bytes(ack && sum(ack.bytes)) },
       ...(Object.keys(d.overtaken_jobs ?? {}).length
-        ? [{ head: "In flight", title: "the checkpoints whose rows it has yet to take", cell: inFlight }]
+        ? [{ head: "In flight", title: "the checkpoints whose rows it has not taken yet", cell: inFlight }]
         : []),
       { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
       { head: "Attempt", cell: ([, ack]) => (ack?.attempt ? h("code", {}, ack.attempt) : none) },
@@ -316,7 +316,7 @@ function jobs(d, row, log) {
 
 const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
 
-// Whether it is known of a step what Spark did: not of old checkpoints, nor of every way in which Spark is reached.
+// Whether a step has Spark's figures. Old checkpoints have none, and neither do some Spark modes.
 const isMeasured = (figure) => (work) => (work?.[figure] ?? null) !== null;
 
 const sparkColumns = [
@@ -331,7 +331,7 @@ const sparkColumns = [
   .concat([
     {
       head: "Slowest task",
-      title: "and how many times the average task that is: many times means that rows are unevenly spread",
+      title: "and its ratio to the average task: a high ratio means that rows are skewed",
       right: true,
       cell: (row) => skewed(row.works),
     },

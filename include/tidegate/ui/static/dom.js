@@ -3,7 +3,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const HANDLERS = Symbol("handlers");
 const GIVEN = Symbol("the value that it was drawn with");
 
-// One listener per kind, which calls the newest handler: so a redraw can exchange it on an element that stays.
+// One listener per kind, which calls the newest handler, so that a redraw can replace it on an element that stays.
 function listen(element, kind, handler) {
   element[HANDLERS] ??= {};
   if (!(kind in element[HANDLERS])) element.addEventListener(kind, (event) => element[HANDLERS][kind]?.(event));
@@ -43,8 +43,8 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
-// Makes an element's children like these, and leaves alone what is like them already. So a redraw closes nothing that
-// a reader has opened, and moves neither the focus, nor a selection, nor what has been scrolled.
+// Updates an element's children to these, and leaves equal ones untouched. So a redraw closes nothing that a reader has
+// opened, and keeps the focus, the selection and the scroll positions.
 export function patch(element, ...children) {
   const wanted = document.createElement(element.nodeName);
   append(wanted, children);
@@ -93,7 +93,7 @@ function patchAttributes(shown, wanted) {
   if (shown.style.cssText !== wanted.style.cssText) shown.style.cssText = wanted.style.cssText;
 }
 
-// What somebody is typing or choosing stays.
+// Keeps what the user is typing or choosing.
 function patchValue(shown, wanted, value) {
   if (!/^(INPUT|SELECT|TEXTAREA)$/.test(shown.nodeName) || shown === document.activeElement) return;
   if (shown.type === "checkbox") shown.checked = wanted.checked;
@@ -104,7 +104,7 @@ function patchValue(shown, wanted, value) {
 
 // A table. columns: [{head, cell(row), right, sort, title, wide}]; stack: on a phone each row is a card, not a line. A
 // column that is wide is left out there. name: what a card calls a column whose head is not a text.
-// key(row): tells a row from the others, so that one that is new moves none that a reader looks at.
+// key(row): identifies a row, so that new rows do not move those that a reader looks at.
 export function table(columns, rows, options = {}) {
   const { empty = "Nothing here.", sorted = null, label = "", stack = false, key = () => null } = options;
   if (!rows.length) return h("p", { class: "quiet" }, empty);
@@ -172,7 +172,7 @@ export const card = (title, ...children) =>
     ...children,
   );
 
-// What is folded until a reader opens it, and stays as the reader has it through redraws.
+// A part that is folded until a reader opens it. Redraws keep it open or closed.
 export const folded = (title, ...children) =>
   h("details", { "data-key": `folded ${cardKey(title)}` }, h("summary", {}, title), ...children);
 
@@ -196,7 +196,7 @@ export function facts(pairs) {
   );
 }
 
-// An error as it is recorded: what happened, then perhaps what was expected, and what to do about it.
+// A recorded error: what happened, and perhaps what was expected and what to do.
 export function errorText(text) {
   const parts = text.split(/\n\s*(?=Expected: |Help: )/);
   const told = (part) => {
@@ -241,14 +241,14 @@ const TONES = {
   orphaned: "warn",
   paused: "warn",
 };
-// A checkpoint's state, and what has undone it: a rollback, or the swap of a backfill, each with a link to it.
+// A checkpoint's state, with a link to the rollback or swap that has undone it.
 export function stateOf(row) {
   const by = row.undone_by && h("a", { href: `#/checkpoint/${row.undone_by}` }, `#${row.undone_by}`);
   const words = row.replaced_by ? ` by backfill ${row.replaced_by}, ` : " by ";
   return [badge(row.state), by && h("span", { class: "quiet small" }, words, by)];
 }
 
-// Where a rollback goes, or a backfill begins. 0: the beginning.
+// The checkpoint to which a rollback returns, or after which a backfill begins. 0: the beginning.
 export const placeOf = (id) => (id ? h("a", { href: `#/checkpoint/${id}` }, `#${id}`) : "the beginning");
 
 export const badge = (state, tone = TONES[state] ?? "plain") =>

@@ -38,13 +38,13 @@ export const clock = (text) => (text ? time(text).slice(11) : none);
 
 export const ago = (value) => (isKnown(value) ? `${seconds(value)} ago` : none);
 
-// By name: label, how a value is shown, what it is. Declared in history/row.py.
+// By name: label, format, description. Declared in history/row.py.
 const shown = { s: seconds, bytes };
 export const MEASURES = Object.fromEntries(
   Object.entries(DECLARED).map(([name, [label, unit, help]]) => [name, [label, shown[unit] ?? count, help]]),
 );
 
-// The durations of a checkpoint, as facts: all measures in seconds but those that tell how old something is.
+// A checkpoint's durations, as facts: all measures in seconds except ages.
 const ages = ["lag_seconds", "waiting_seconds"];
 export const durations = (row) =>
   Object.entries(DECLARED)

@@ -1,6 +1,6 @@
-// The declared pipeline, left to right, each part with its figures of the last completed checkpoint: what it did and
-// remembers in its box, what it gave and how far event time has come on the line behind it, what waits for it before it.
-// It can be made larger and smaller, and a part can be looked at; the address has both.
+// The declared pipeline, left to right, with each part's figures of the last completed checkpoint: its work and state
+// in its box, its output rows and event time on its outgoing line, its backlog on the left. The address has the zoom
+// and the selected part.
 import { get, dagPath } from "./api.js";
 import { badge, card, facts, h, s } from "./dom.js";
 import { bytes, count, rows as rowsText, seconds, time } from "./format.js";
@@ -46,13 +46,13 @@ export async function graph({ dag, at, go }) {
         h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, element),
         chosen
           ? closeUp(dag, data, chosen, () => go("graph", where({ part: "" })))
-          : h("p", { class: "quiet" }, "Select a part to see its figures, and rows that went through it."),
+          : h("p", { class: "quiet" }, "Select a part to see its figures, and a sample of its rows."),
       ];
     },
   };
 }
 
-// A sink may be called as its operator is.
+// A sink may have the same name as its operator.
 const keyOf = (part) => `${part.role === "sink" ? "sink " : ""}${part.name}`;
 
 // One part: all its figures, and some rows of the checkpoint.
@@ -69,14 +69,14 @@ function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close
         ["Read", part.summary],
         ["Rows", part.role === "operator" ? null : part.rows !== null && count(part.rows)],
         ["Quarantined", part.quarantined && count(part.quarantined)],
-        ["Gave", gives !== null && part.role !== "sink" && rowsText(gives)],
+        ["Emitted", gives !== null && part.role !== "sink" && rowsText(gives)],
         ["Bytes", part.role === "operator" ? null : part.bytes !== null && bytes(part.bytes)],
         ["State", stateOf(part)],
         ["Late rows", part.late && count(part.late)],
         ["Duration", part.seconds !== null && seconds(part.seconds)],
         ["Rows per second", part.rate !== null && count(part.rate)],
         ["Event time", part.event_time && upTo(part.event_time)],
-        ["Waits still", part.role === "source" && (backlog(part).join(", ") || "nothing")],
+        ["Still waiting", part.role === "source" && (backlog(part).join(", ") || "nothing")],
       ].filter(([, value]) => value !== false),
     ),
     checkpoint && [
@@ -88,9 +88,8 @@ function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close
   );
 }
 
-// How many rows a part has given, as far as somebody has counted them: a source what it has read, a gate what it has
-// let through, another one what its sink, the gate behind it, or another job was given. (An operator's rows are those
-// of its state.)
+// The number of rows that a part emitted, if it was counted: rows read by a source, passed by a gate, or received by a
+// sink, a downstream gate or another job. (An operator's `rows` are those of its state.)
 function given(part, parts) {
   if (part.role === "source" || part.role === "sink") return part.rows;
   if (part.role === "gate")
@@ -115,7 +114,7 @@ const stateOf = (part) =>
     .filter(Boolean)
     .join(", ");
 
-// What waits at a source behind what it has read; empty: nothing, or it cannot tell.
+// A source's backlog. Empty: nothing waits, or the source cannot measure it.
 function backlog(part) {
   const files = part.waiting_files && `${count(part.waiting_files)} ${part.waiting_files === 1 ? "file" : "files"}`;
   const amount = [files, part.waiting && rowsText(part.waiting), part.waiting_bytes && bytes(part.waiting_bytes)];
@@ -132,7 +131,7 @@ function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
     return depth.get(part);
   };
   parts.forEach(deep);
-  // A source stands right before the first part that takes its rows, so that lines are short.
+  // A source is placed right before the first part that reads it, so that lines are short.
   for (const part of parts.filter((other) => !other.inputs.length)) {
     const users = parts.filter((reader) => reader.inputs.includes(part.name)).map((reader) => depth.get(reader));
     if (users.length) depth.set(part, Math.min(...users) - 1);
@@ -159,7 +158,7 @@ function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
       ];
     }),
   );
-  // On the line behind a part: above it what the part gave, below it how far event time has come.
+  // On a part's outgoing line: its output rows above, its event time below.
   const labels = parts
     .filter((part) => part.role !== "sink" && parts.some((other) => other.inputs.includes(part.name)))
     .map((part) => {
@@ -170,7 +169,7 @@ function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
         part.event_time && s("text", { x, y: y + 16, class: "sub event-time" }, upTo(part.event_time)),
       ];
     });
-  // Before a source: what waits there.
+  // Left of a source: its backlog.
   const queues = parts.map((part) => {
     const waits = backlog(part);
     if (!waits.length) return null;
@@ -227,8 +226,8 @@ function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
   return { element: s("svg", about, arrow, lines, queues, labels, boxes), width };
 }
 
-// Row and column of each part. What follows from a source stands beside it, before the next source begins, so that lines
-// are short; a part that takes from several stands with the first of them.
+// Row and column of each part. A source's downstream parts are in its row, before the next source begins, so that lines
+// are short. A part with several inputs is in the row of the first.
 function placed(parts, byName, depth) {
   const place = new Map();
   const filled = new Map();
@@ -242,7 +241,7 @@ function placed(parts, byName, depth) {
     place.set(part, { column, row });
     readers.get(part).forEach((reader) => put(reader, row));
   };
-  // A source that is only looked up in, such as a table of rates, stands below what it is joined to.
+  // A lookup table, such as one of rates, is placed below the part that joins it.
   const first = parts.filter((part) => !part.inputs.length).sort((a, b) => depth.get(a) - depth.get(b));
   for (const source of first) put(source, Math.max(0, ...filled.values()));
   return place;
@@ -251,7 +250,7 @@ function placed(parts, byName, depth) {
 const [LONGEST, JOB] = [27, 10];
 const cut = (text, longest = LONGEST) => (text.length > longest ? `${text.slice(0, longest - 1)}…` : text);
 
-// Three lines at most: what it took or holds, how fast, and its own watermark.
+// At most three lines: its rows or state, its speed, and its own watermark.
 function figures(part) {
   const isOperator = part.role === "operator";
   const lines = [

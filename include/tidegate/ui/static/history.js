@@ -23,7 +23,7 @@ export async function history({ dag, at, go }) {
   return { key: page, wait: filters.offset === "0" ? 2500 : 15000, draw: () => drawn(page, filters, change, go) };
 }
 
-// On a phone without the year.
+// Without the year on a phone.
 const whenShort = (text) => [h("span", { class: "wide" }, time(text).slice(0, 5)), time(text).slice(5)];
 
 function drawn(page, filters, change, go) {
@@ -84,7 +84,11 @@ function drawn(page, filters, change, go) {
       h("span", { class: "quiet" }, `${count(page.total)} in all`),
     ),
     page.problem &&
-      h("div", { class: "banner wait" }, `The history cannot be read; what the ledger has is shown. ${page.problem}`),
+      h(
+        "div",
+        { class: "banner wait" },
+        `The history cannot be read, so only the ledger's checkpoints are shown. ${page.problem}`,
+      ),
     table(
       [
         { head: "", narrow: true, cell: tick },

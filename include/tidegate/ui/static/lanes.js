@@ -1,11 +1,11 @@
-// The timeline of a checkpoint: how long each job waited, computed and staged. Of an open one: what its jobs do now.
+// The timeline of a checkpoint: how long each job waited, computed and staged. For an open one: what its jobs do now.
 import { h } from "./dom.js";
 import { bytes, clock, count, seconds } from "./format.js";
 
 const moment = (text) => (text ? new Date(text).getTime() / 1000 : null);
 const WRITES = /^(stage|send) /;
 
-// usual: how many seconds the last completed one took, so that an open one does not look as if it were done.
+// usual: the seconds that the last completed one took, so that an open one does not look finished.
 export function lanes(row, now, usual = null) {
   const begin = moment(row.planned);
   const open = row.decided === null;
@@ -80,7 +80,7 @@ export function lanes(row, now, usual = null) {
   );
 }
 
-// What a job was doing when it last said so.
+// A job's last reported progress.
 function doing(note, now) {
   const heard = moment(now) - moment(note.reported_at);
   const sizes = Object.values(note.read);

@@ -127,7 +127,7 @@ function drawn(dag, about, quarantine, brokenRules) {
       h(
         "div",
         { class: "banner wait" },
-        `The history cannot be read; what the ledger has is shown. ${about.history_problem}`,
+        `The history cannot be read, so only the ledger's checkpoints are shown. ${about.history_problem}`,
       ),
     h(
       "div",

@@ -3,7 +3,7 @@ import { outside } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { ago, count, none, seconds } from "./format.js";
 
-// What a person has to look at first. A failure that is tolerated, and what somebody has meant, come behind it.
+// The states that need attention come first, then tolerated failures and states that users have set.
 const TROUBLE = [
   "damaged",
   "disk full",
@@ -71,7 +71,7 @@ export function pipelines(data, { query, go }) {
   ];
 }
 
-// Something that this Airflow lacks.
+// A set-up problem of this Airflow.
 function notice({ problem, help, is_blocking }) {
   return h(
     "div",
@@ -112,7 +112,7 @@ function listed(rows) {
       {
         head: "Lag",
         right: true,
-        title: "how far event time lagged the clock",
+        title: "how far event time trailed the clock",
         cell: (row) => seconds(row.lag_seconds),
       },
       { head: "In progress", right: true, cell: (row) => count(row.in_progress) },
@@ -121,7 +121,7 @@ function listed(rows) {
     ],
     rows,
     {
-      empty: "No pipeline that you may see is like that. Airflow may not have parsed it yet.",
+      empty: "No pipeline that you may see matches. Airflow may not have parsed it yet.",
       stack: true,
       label: "Pipelines",
       key: (row) => row.dag,

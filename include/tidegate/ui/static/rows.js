@@ -1,4 +1,4 @@
-// Rows of tables, for a look: some as of a checkpoint, or those that differ between two. Loaded when a reader asks.
+// Samples of rows: some of a table as of a checkpoint, or those that differ between two. Loaded on request.
 import { get, dagPath } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { count, rows as rowsText } from "./format.js";
@@ -7,7 +7,7 @@ const SHOWN = 20;
 
 export const valueOf = (value) => value ?? h("span", { class: "quiet" }, "null");
 
-// Some rows of a table as it stood after the checkpoint.
+// Some rows of a table as of the checkpoint.
 export const tableRows = (dag, row, sink) =>
   later(`rows ${row.id} ${sink}`, "Show some rows", async () => {
     const { columns, rows } = await get(`${tablePath(dag, row.id, sink)}?limit=${SHOWN}`);
@@ -18,10 +18,10 @@ export const tableRows = (dag, row, sink) =>
     );
   });
 
-// Some of the rows that a stage, a gate or an operator let through at a checkpoint.
+// Some of the rows that a stage, a gate or an operator emitted in a checkpoint.
 export const partSamples = (dag, id, part, sampled) =>
   sampled.includes(part)
-    ? later(`sample ${id} ${part}`, `Show rows that ${part} let through`, async () => {
+    ? later(`sample ${id} ${part}`, `Show rows that ${part} emitted`, async () => {
         const path = `${dagPath(dag)}/checkpoints/${id}/samples/${encodeURIComponent(part)}`;
         const { streams } = await get(path);
         return h(
@@ -33,10 +33,10 @@ export const partSamples = (dag, id, part, sampled) =>
     : h("p", { class: "quiet" }, NO_SAMPLES);
 
 export const NO_SAMPLES =
-  "No samples were kept of what stages, gates and operators let through. The setting sample_rows keeps some rows of each from then on.";
+  "This checkpoint has no samples. With the setting sample_rows, later checkpoints keep some rows of each stage, gate and operator.";
 
 function shown({ stream, columns, rows, hidden, left_out: more, problem }) {
-  if (problem) return h("p", { class: "said" }, `No sample was taken: ${problem}`);
+  if (problem) return h("p", { class: "said" }, `The sample is missing: ${problem}`);
   const without = [
     hidden.length > 0 && `without ${hidden.join(", ")}, as the settings say`,
     more > 0 && `${count(more)} further columns are left out`,
@@ -45,7 +45,7 @@ function shown({ stream, columns, rows, hidden, left_out: more, problem }) {
     table(
       columns.map((name) => ({ head: name, cell: (each) => valueOf(each[name]) })),
       rows,
-      { empty: "No rows came through.", label: `Rows that ${stream} let through` },
+      { empty: "It emitted no rows.", label: `Rows that ${stream} emitted` },
     ),
     h(
       "p",
@@ -55,7 +55,7 @@ function shown({ stream, columns, rows, hidden, left_out: more, problem }) {
   ];
 }
 
-// The rows of a table that differ after the checkpoint from those after another one.
+// The rows of a table that differ between the checkpoint and an earlier one.
 export const tableChanges = (dag, since, row, sink) =>
   later(`changes ${since} ${row.id} ${sink}`, `Show what differs from #${since}`, async () => {
     const told = await get(`${tablePath(dag, row.id, sink)}/changes?since=${since}&limit=${SHOWN}`);
@@ -97,7 +97,7 @@ function changed(told) {
   );
 }
 
-// What is loaded when a reader asks for it, and then stays: it does not change any more.
+// A part that is loaded when a reader asks for it, and then stays, because it no longer changes.
 export function later(key, title, make) {
   const onclick = async ({ currentTarget: button }) => {
     const holder = button.parentElement;
@@ -113,7 +113,7 @@ export function later(key, title, make) {
   return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
 }
 
-// Some of the rows that a gate has quarantined at a checkpoint.
+// Some of the rows that a gate quarantined in a checkpoint.
 export const quarantinedRows = (dag, id, gate) =>
   later(`quarantined ${id} ${gate}`, "Show rows that it quarantined", async () => {
     const { columns, rows } = await get(

@@ -62,7 +62,7 @@ export async function summary({ dag, at, go }) {
   };
 }
 
-// A sentence, with what stands between backticks as code.
+// A sentence with its parts between backticks as code.
 const withCode = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
 
 export async function configuration({ dag }) {
@@ -202,7 +202,7 @@ function compared(dag, data) {
         { label: title, stack: true },
       ),
     );
-  // Tables of sinks whose versions differ, if both checkpoints are kept: those of state and quarantine have a dot.
+  // Tables of sinks whose versions differ, if both checkpoints are retained. Names of state and quarantine have a dot.
   const sinks = Object.entries(data.tables)
     .filter(([name, { before, after }]) => !name.includes(".") && before?.log_hash && after?.log_hash)
     .filter((entry) => changed(entry) && data.before.records_retained && data.after.records_retained)
@@ -241,11 +241,7 @@ function compared(dag, data) {
       verdict ? `${verdict.outcome}: ${verdict.rows} rows, ${verdict.quarantined} quarantined` : none,
     ),
     pairs("Settings", Object.entries(data.settings), text),
-    h(
-      "p",
-      {},
-      data.code_changed ? "The pipeline's code has changed between them." : "Both were made with the same code.",
-    ),
+    h("p", {}, data.code_changed ? "The pipeline's code has changed between them." : "Both ran the same code."),
   ];
 }
 
