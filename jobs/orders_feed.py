@@ -1,13 +1,13 @@
 """Writes files of orders and payments into landing/, for `jobs/orders.py` to read: the same files on every machine.
 
-    python -m jobs.orders_feed --live 12                   the last 12, then each new one when its time is over
+    python -m jobs.orders_feed --live 12                   the last 12, then each new one when its time has passed
     python -m jobs.orders_feed --files 10 --rows 1000      the next 10, regardless of the clock
     python -m jobs.orders_feed --files 4 --every 30        four now, then one more each 30 s
 
-The content of file *k* depends only on *k* and the number of rows, so the files determine what must be in the tables.
-A file holds 30 seconds of orders, or of payments; the first starts with the year 2026. One order in 20 comes a file or
-two late; one in 30 comes twice; one in 40 is bad, in one of four ways. Nine orders in ten are paid, within 40 seconds;
-one payment in 20 comes a file late.
+The content of file *k* depends only on *k* and the number of rows, so the files determine what must be in the tables. A
+file has 30 seconds of orders, or of payments; the first starts with the year 2026. One order in 20 is one or two files
+late; one in 30 is sent twice; one in 40 is bad, in one of four ways. Nine orders in ten are paid, within 40 seconds;
+one payment in 20 is one file late.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ FILE = timedelta(seconds=30)
 def feed(data: Path, files: int, rows: int) -> list[Path]:
     """Write the next `files` files of `rows` orders, and of payments, below `data`; return their paths."""
     first = last_file(data) + 1
-    return [path for number in range(first, first + files) for path in write_both(data, number, rows)]
+    paths: list[Path] = []
+    for number in range(first, first + files):
+        paths += write_both(data, number, rows)
+    return paths
 
 
 def feed_live(data: Path, files: int, rows: int) -> list[Path]:
-    """Write each missing file whose time is over, but at most the last `files` of them."""
+    """Write each missing file whose time has passed, but at most the last `files` of them."""
     now = (seams.now() - START) // FILE
-    return [
-        path
-        for number in range(max(last_file(data), now - files) + 1, now + 1)
-        for path in write_both(data, number, rows)
-    ]
+    paths: list[Path] = []
+    for number in range(max(last_file(data), now - files) + 1, now + 1):
+        paths += write_both(data, number, rows)
+    return paths
 
 
 def last_file(data: Path) -> int:
-    """Return the number of the last file that has been written; 0 if there is none."""
+    """Return the number of the last file that has been written, or 0."""
     names = (path.name for path in (data / "landing/payments").glob("*"))
     matches = (re.fullmatch(r"payments-(\d+)\.json", name) for name in names)
     return max((int(match[1]) for match in matches if match), default=0)
@@ -65,7 +67,7 @@ def write_both(data: Path, number: int, rows: int) -> list[Path]:
 
 
 def write(path: Path, content: Iterable[str]) -> Path:
-    """Write a file, whole or not at all: readers ignore names that end in .tmp."""
+    """Write a file atomically: readers ignore names that end in .tmp."""
     temporary = path.with_suffix(".json.tmp")
     temporary.write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
     temporary.rename(path)
@@ -73,7 +75,7 @@ def write(path: Path, content: Iterable[str]) -> Path:
 
 
 def lines(number: int, rows: int) -> Iterator[str]:
-    """Yield the lines of orders file `number`: its own orders, and late ones of the two files before it."""
+    """Yield the lines of orders file `number`: its own orders, and late ones of the two previous files."""
     for order_id in range(max(number - 3, 0) * rows, number * rows):
         if order_id // rows + 1 + delay(order_id) != number:
             continue
@@ -84,7 +86,7 @@ def lines(number: int, rows: int) -> Iterator[str]:
 
 
 def payments(number: int, rows: int) -> Iterator[str]:
-    """Yield the lines of payments file `number`: those made in its time, and late ones of the file before it."""
+    """Yield the lines of payments file `number`: its own payments, and late ones of the previous file."""
     for order_id in range(max(number - 4, 0) * rows, number * rows):
         payment = payment_of(order_id, rows)
         if payment is None:
@@ -95,7 +97,7 @@ def payments(number: int, rows: int) -> Iterator[str]:
 
 
 def delay(order_id: int) -> int:
-    """Return how many files late the order comes."""
+    """Return by how many files the order is late."""
     return 1 + number_of(order_id, "delay") % 2 if picked(order_id, "late", 20) else 0
 
 
@@ -111,7 +113,7 @@ def order_of(order_id: int, rows: int) -> dict[str, Any]:
 
 
 def payment_of(order_id: int, rows: int) -> dict[str, Any] | None:
-    """Return the order's payment; None if it is not paid."""
+    """Return the order's payment, or None if it is not paid."""
     if picked(order_id, "unpaid", 10):
         return None
     wait = timedelta(seconds=number_of(order_id, "wait") % 40)
@@ -145,7 +147,7 @@ def number_of(id: int, purpose: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the next files of orders and payments into landing/.")
     parser.add_argument(
-        "--live", type=int, metavar="N", help="the last N by the clock, then each when its time is over"
+        "--live", type=int, metavar="N", help="the last N by the clock, then each new one when its time has passed"
     )
     parser.add_argument("--files", type=int, default=10, metavar="N", help="number of files of each (10)")
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="orders per file (1000)")

@@ -1,19 +1,18 @@
-"""Writes the events of Nexmark, an auction house on the web, as Parquet files: for `jobs/nexmark`, and for any rival.
+"""Writes the events of Nexmark, an online auction house, as Parquet files, for `jobs/nexmark` and for other engines.
 
     python -m jobs.nexmark.generator --events 1000000 --cuts 10
 
-Of 50 events one is a new person, three are new auctions and 46 are bids. Half of the bids are for one auction in a
-hundred, three in four are by one bidder in a hundred, and three auctions in four are by one seller in a hundred. Prices
-are spread evenly over six powers of ten. Persons and auctions may be named up to ten places before they come. All of
-that is as in the public specification, whose own generator draws other numbers; strings are as long as there, on
-average.
+Of 50 events, one is a new person, three are new auctions and 46 are bids. Half of the bids are for 1 % of the auctions,
+three in four are by 1 % of the bidders, and three auctions in four are by 1 % of the sellers. Prices are spread evenly
+over six powers of ten. An event may refer to one of the ten persons or auctions that follow it. All of that is as in
+the public specification, whose own generator draws other numbers; the average length of strings is the same.
 
-Event n happens at START + n / 10,000 s (`rate`). One in ten comes later than that, by up to 3 s: so with a watermark of
-4 s no row is late. `late` delays that share of the bids by 40 to 50 s instead: they are. No auction is open for more
-than 10 s. What comes is cut into files of the same number of events, for each of the three kinds one:
-landing/bid/0003.parquet is the fourth cut. What is in all files together does not depend on the number of cuts.
+Event n happens at START + n / 10,000 s (`rate`). One in ten arrives later, by up to 3 s, so that no row is late with a
+watermark of 4 s. `late` delays that share of the bids by 40 to 50 s instead, so that they are late. No auction is open
+for more than 10 s. The events are cut into files with the same number of events, one for each of the three kinds:
+landing/bid/0003.parquet is the fourth cut. The content of all files together does not depend on the number of cuts.
 
-Beside `landing` comes the table that q13 looks up, tables/side_input.
+It also writes the table that q13 looks up, tables/side_input, next to `landing`.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ __all__ = ["KINDS", "Events", "side_input"]
 
 KINDS = ("person", "auction", "bid")
 START = 1_767_225_600_000_000
-"""The begin of 2026, in microseconds since 1970."""
+"""The beginning of 2026, in microseconds since 1970."""
 PERSONS, AUCTIONS, ROUND = 1, 3, 50
-"""Of a round of 50 events, the first is a person, the next three are auctions, and the others are bids."""
+"""A round of 50 events begins with a person and three auctions; the rest are bids."""
 FIRST_ID, FIRST_CATEGORY, CATEGORIES = 1000, 10, 5
 ACTIVE_PERSONS, OPEN_AUCTIONS, AHEAD, HOT = 1000, 100, 10, 100
 DELAYED, DELAY_S = 0.1, 3
-"""The share of events that come later than they happen, and by how much at most."""
+"""The share of events that arrive later than they happen, and the maximum delay."""
 LATE_S = 40, 50
-"""By how much those come later that are to be late: more than any window of the queries lasts, and the watermark."""
+"""The range of delays of late events, longer than any window of the queries and the watermark together."""
 CHUNK = 50_000
-"""Events that are drawn at a time: each chunk from a seed of its own."""
+"""The number of events that are drawn at a time, with a seed per chunk."""
 LONGEST_MS = 10_000
-"""The longest time that an auction is open: twice that in which OPEN_AUCTIONS come, but not more than this."""
+"""The limit of an auction's duration, which is at most twice the time in which OPEN_AUCTIONS arrive."""
 
 STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
 CITIES = ["Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent"]
@@ -67,17 +66,17 @@ TIME = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Events:
-    """A stream of events: the same for the same seed, wherever and whenever it is made."""
+    """A stream of events, which only depends on its seed and parameters."""
 
     count: int
     seed: int = 1
     rate: int = 10_000
-    """How many happen in a second."""
+    """The number of events per second."""
     late: float = 0.0
 
     def write(self, landing: Path, cuts: int = 1, parts: int = 1) -> None:
-        """Write files for each of the cuts: landing/person/0000.parquet, and so on. parts: into how many files a cut's
-        rows are split, in the order in which they come; then they are called 0000-0.parquet."""
+        """Write files for each of the cuts: landing/person/0000.parquet, and so on. parts: the number of files into
+        which a cut's rows are split, in order of arrival; they are then named 0000-0.parquet."""
         for kind in KINDS:
             (landing / kind).mkdir(parents=True, exist_ok=True)
         for number, tables in enumerate(self.cut(cuts)):
@@ -88,7 +87,7 @@ class Events:
                     pq.write_table(table.slice(begin, end - begin), landing / kind / f"{name}.parquet")
 
     def cut(self, cuts: int) -> Iterator[dict[str, pa.Table]]:
-        """Return the events of each cut, by kind, in the order in which they come."""
+        """Yield the events of each cut, by kind, in order of arrival."""
         web = _web_addresses(np.random.default_rng(self.seed))
         waiting: dict[str, list[pa.Table]] = {kind: [] for kind in KINDS}
         drawn = 0
@@ -214,15 +213,14 @@ def _last_person(number: Numbers) -> Numbers:
 
 
 def _last_auction(number: Numbers) -> Numbers:
-    """Return the newest auction when an event happens, counted from 0; of a person's event, that of the round before.
-
-    In the first round that is none, -1, which no auction and no bid asks for.
+    """Return the newest auction when an event happens, counted from 0. For a person's event, that of the previous
+    round: in the first round -1, which no auction or bid uses.
     """
     return number // ROUND * AUCTIONS + np.minimum(number % ROUND - PERSONS, AUCTIONS - 1)
 
 
 def _active_person(random: np.random.Generator, last: Numbers) -> Numbers:
-    """Return one of the newest persons, or of those that are about to come."""
+    """Return one of the newest persons, or of those that follow soon."""
     active = np.minimum(last + 1, ACTIVE_PERSONS)
     drawn = random.random(len(last)) * (active + AHEAD)
     return last + 1 - active + drawn.astype(np.int64)
@@ -237,7 +235,7 @@ def _one_of(random: np.random.Generator, words: Sequence[str], count: int) -> pa
 
 
 def _words(random: np.random.Generator, count: int, least: int, most: int, special: str = "") -> pa.Array:
-    """Return texts of `least` up to `most` letters. special: a letter of which there is one in 13."""
+    """Return texts of `least` up to `most` letters. special: a letter that makes up one in 13."""
     ends = np.concatenate([[0], np.cumsum(random.integers(least, most + 1, count))]).astype(np.int32)
     letters = random.integers(97, 123, ends[-1], dtype=np.uint8)
     if special:
@@ -251,7 +249,7 @@ def _joined(texts: Sequence[Any], between: str) -> Any:
 
 
 def _web_addresses(random: np.random.Generator) -> tuple[pa.Array, pa.Array]:
-    """Return the names of all channels, and the address that bids of each come from; the hot ones are first."""
+    """Return the names of all channels, and the URL of each one's bids, hot channels first."""
     names = [*HOT_CHANNELS, *(f"channel-{n}" for n in range(CHANNELS))]
     folders = [_words(random, len(names), 3, 5, special="_").to_pylist() for _ in range(3)]
     has_id = random.integers(0, 10, len(names)) > 0
@@ -271,17 +269,20 @@ def side_input() -> pa.Table:
 
 
 def main() -> None:
-    """Write the events that the command line asks for, and the table that q13 looks up."""
+    """Write the requested events, and the table that q13 looks up."""
     from deltalake import write_deltalake
 
     parser = argparse.ArgumentParser(prog="python -m jobs.nexmark.generator", description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000, help="how many; 1000000")
     parser.add_argument("--cuts", type=int, default=10, help="files of each kind; 10")
-    parser.add_argument("--seed", type=int, default=1, help="other events for another one; 1")
-    parser.add_argument("--rate", type=int, default=10_000, help="how many happen in a second; 10000")
-    parser.add_argument("--late", type=float, default=0.0, help="the share of bids that come 40 s late or more; 0")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the random numbers; 1")
+    parser.add_argument("--rate", type=int, default=10_000, help="events per second; 10000")
+    parser.add_argument("--late", type=float, default=0.0, help="the share of bids that arrive at least 40 s late; 0")
     parser.add_argument(
-        "--out", type=Path, default=Path("data/landing"), help="the folder, beside which q13's table goes; data/landing"
+        "--out",
+        type=Path,
+        default=Path("data/landing"),
+        help="where to write, with q13's table next to it; data/landing",
     )
     given = parser.parse_args()
     Events(given.events, given.seed, given.rate, given.late).write(given.out, given.cuts)

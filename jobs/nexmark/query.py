@@ -1,4 +1,4 @@
-"""A query of Nexmark is a function of its streams; around it there is the same pipeline for all."""
+"""Turns a query of Nexmark, a function of its streams, into a pipeline."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SCHEMAS: Final = {
     "bid": "auction long, bidder long, price long, channel string, url string, date_time timestamp, extra string",
 }
 SIDE_INPUT: Final = "tables/side_input"
-"""A Delta table for q13, with a value for each key from 0 to 9999; the generator writes it, too."""
+"""A Delta table for q13, with a value for each key from 0 to 9999. The generator writes it."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query, and how its rows are told apart if it replaces some."""
+    """A query, with the keys of its rows if it replaces rows."""
 
     name: str
     declare: Callable[..., Stream]
@@ -37,19 +37,19 @@ class Query:
 
     @property
     def reads(self) -> list[str]:
-        """The kinds of event that it reads: its function's parameters."""
+        """Return the kinds of events that it reads: its function's parameters."""
         return list(inspect.signature(self.declare).parameters)
 
     @property
     def table(self) -> Sink:
-        """Where its rows go."""
+        """Return the sink of its rows."""
         path = f"tables/{self.name}"
         if self.keys:
             return DeltaUpsert(path, keys=self.keys)
         return DeltaAppend(path, partition_by=self.partition_by)
 
     def pipeline(self, sink: Sink | None = None, max_files: int = 1) -> Pipeline:
-        """Declare it. max_files: how many cuts of the events a checkpoint reads."""
+        """Declare the pipeline. max_files: the number of cuts that a checkpoint reads."""
         pipeline = Pipeline(f"nexmark-{self.name}")
         events = []
         for kind in self.reads:
@@ -60,13 +60,13 @@ class Query:
 
 
 QUERIES: dict[str, Query] = {}
-"""All that have been declared so far, by name."""
+"""All queries declared so far, by name."""
 
 
 def query(keys: Sequence[str] = (), partition_by: Sequence[str] = ()) -> Callable[[Callable[..., Stream]], Pipeline]:
-    """Make a pipeline of a function of the streams that it reads: `person`, `auction`, `bid`.
+    """Turn a function of the streams `person`, `auction` and `bid`, or some of these, into a pipeline.
 
-    keys: those of its rows, if it replaces rows. partition_by: columns of its table.
+    keys: the keys of its rows, if it replaces rows. partition_by: columns of its table.
     """
 
     def declare(function: Callable[..., Stream]) -> Pipeline:

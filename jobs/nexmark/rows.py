@@ -1,4 +1,4 @@
-"""Queries of Nexmark that look at each bid for itself."""
+"""Nexmark's stateless queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @query()
 def q0(bid: Stream) -> Stream:
-    """All bids as they are: what the machinery costs."""
+    """All bids unchanged, to measure the overhead."""
     return bid.select("auction", "bidder", "price", "date_time", "extra")
 
 
@@ -38,14 +38,14 @@ def q10(bid: Stream) -> Stream:
 
 @query()
 def q13(bid: Stream) -> Stream:
-    """Each bid with what a table says of it."""
+    """Each bid with a value that is looked up in a table."""
     keyed = bid.select("auction", "bidder", "price", "date_time", "auction % 10000 AS key")
     return keyed.join(table=SIDE_INPUT, on="key", uid="joined")
 
 
 @query()
 def q14(bid: Stream) -> Stream:
-    """Bids in a range of prices, with what can be computed of each."""
+    """Bids in a range of prices, with computed columns."""
     chosen = "0.908 * price > 1000000 AND 0.908 * price < 50000000"
     price = "CAST(0.908 * price AS DECIMAL(23, 3)) AS price"
     other = "WHEN hour(date_time) <= 6 OR hour(date_time) >= 20 THEN 'nightTime' ELSE 'otherTime' END AS time"
@@ -56,7 +56,7 @@ def q14(bid: Stream) -> Stream:
 
 @query()
 def q21(bid: Stream) -> Stream:
-    """The number of each bid's channel: of those that have one."""
+    """The number of each bid's channel, for channels that have one."""
     known = "CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' "
     told = "nullif(regexp_extract(url, '(&|^)channel_id=([^&]*)', 2), '')"
     channel_id = f"{known} WHEN 'baidu' THEN '3' ELSE {told} END AS channel_id"

@@ -1,4 +1,4 @@
-"""Queries of Nexmark that keep totals, or a few rows, of each key permanently."""
+"""Nexmark's queries that keep totals or a few rows per key."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ AUCTIONS = {f"{rank}_auctions": f"count(distinct auction){which}" for rank, whic
 
 @query(keys=["day"])
 def q15(bid: Stream) -> Stream:
-    """Bids, bidders and auctions of each day, in all and by price."""
+    """The number of bids, bidders and auctions per day, in total and by price."""
     return bid.select("*", DAY).aggregate(by="day", **BIDS, **BIDDERS, **AUCTIONS, uid="totals")
 
 
 @query(keys=["channel", "day"])
 def q16(bid: Stream) -> Stream:
-    """The same of each channel, with the minute of its last bid."""
+    """The same per channel, with the minute of its last bid."""
     found = {"minute": "max(date_format(date_time, 'HH:mm'))", **BIDS, **BIDDERS, **AUCTIONS}
     return bid.select("*", DAY).aggregate(by=["channel", "day"], **found, uid="totals")
 
 
 @query(keys=["auction", "day"])
 def q17(bid: Stream) -> Stream:
-    """How many bids there are for each auction on each day, and their prices."""
+    """The number of bids per auction and day, and their prices."""
     prices = {f"{name}_price": f"{name}(price)" for name in ("min", "max", "avg", "sum")}
     return bid.select("*", DAY).aggregate(by=["auction", "day"], **BIDS, **prices, uid="totals")
 
 
 @query(keys=["bidder", "auction"])
 def q18(bid: Stream) -> Stream:
-    """The last bid of each bidder for each auction."""
+    """The last bid of each bidder in each auction."""
     return bid.latest(by=["bidder", "auction"], order_by=["date_time", "price", "extra"], uid="last")
 
 

@@ -1,4 +1,4 @@
-"""Queries of Nexmark over windows of time. Each window comes once, when it is complete; in q12 with each checkpoint."""
+"""Nexmark's queries over windows of time. Each window is emitted once, when it is complete; in q12 per checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @query()
 def q5(bid: Stream) -> Stream:
-    """Every two seconds, the auctions with the most bids of the last ten."""
+    """Every two seconds, the auctions with the most bids in the last ten seconds."""
     counts = bid.window(hopping=("10 s", "2 s"), by="auction", num="count(*)", uid="counts")
     hottest = counts.top_n(1, by=["window_start", "window_end"], order_by="num desc", rank="rank", uid="hottest")
     return hottest.select("* EXCEPT (rank)")
@@ -30,7 +30,7 @@ def q7(bid: Stream) -> Stream:
 
 @query()
 def q8(person: Stream, auction: Stream) -> Stream:
-    """Who came and sold something within the same ten seconds."""
+    """Persons who registered and sold something within the same ten seconds."""
     came = person.window(tumbling="10 s", by=["id", "name"], persons="count(*)", uid="came")
     sold = auction.window(tumbling="10 s", by="seller", auctions="count(*)", uid="sold")
     on = {"id": "seller", "window_start": "window_start", "window_end": "window_end"}
@@ -40,13 +40,13 @@ def q8(person: Stream, auction: Stream) -> Stream:
 
 @query()
 def q11(bid: Stream) -> Stream:
-    """How many bids there are of each bidder without a break of more than ten seconds."""
+    """The number of each bidder's bids in sessions with a gap of ten seconds."""
     return bid.window(session="10 s", by="bidder", bid_count="count(*)", uid="sessions")
 
 
 @query(keys=["bidder", "window_start"])
 def q12(bid: Stream) -> Stream:
-    """How many bids there are of each bidder in ten seconds of the clock: when checkpoints are planned."""
+    """The number of each bidder's bids in ten seconds of processing time: when checkpoints are planned."""
     return bid.window(
         tumbling="10 s", time="processing", emit="update", by="bidder", bid_count="count(*)", uid="counts"
     )

@@ -65,12 +65,12 @@ def test_every_error_is_found_at_once_and_nothing_is_written(tmp_path: Path, spa
         texts = [str(error) for error in found(running, spark)]
         assert files_below(tmp_path) == before
     wanted = [
-        "source 'rows' goes by event time in 'sent'",
+        "source 'rows' uses event-time column 'sent'",
         "operator 'totals'",
         "sink by_amount",
         "sink by_nothing",
         "`gone`",
-        "gate 'fresh' goes by event time in 'came'",
+        "gate 'fresh' uses event-time column 'came'",
         "stage 'priced'",
         "sink doubled",
     ]

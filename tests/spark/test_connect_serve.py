@@ -72,7 +72,7 @@ def test_a_file_that_holds_no_token_is_refused(text, tmp_path, monkeypatch, caps
     (tmp_path / "token").write_text(text)
     assert main(["spark", "serve", "--token-file", "token"]) == 2
     said = capsys.readouterr().err
-    assert "holds no token" in said
+    assert "contains no token" in said
     assert not text or text not in said
 
 

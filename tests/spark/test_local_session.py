@@ -111,7 +111,7 @@ def test_jobs_have_a_session_of_their_own_if_their_settings_differ(spark, settin
 
 
 def test_another_spark_in_the_same_process_is_refused(spark, settings):
-    with pytest.raises(Invalid, match="runs in this process already"), session(replace(settings, memory="1g")):
+    with pytest.raises(Invalid, match="already running in this process"), session(replace(settings, memory="1g")):
         pass
 
 

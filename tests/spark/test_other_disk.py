@@ -105,7 +105,7 @@ def test_a_folder_that_is_not_there_after_a_write_is_an_error(
 ) -> None:
     elsewhere = lambda frame, *_: _Elsewhere(frame, tmp_path / "elsewhere")  # noqa: E731
     monkeypatch.setattr(writing, "with_plain_partition_text", elsewhere)
-    with pytest.raises(Unavailable, match="there is no such folder here"):
+    with pytest.raises(Unavailable, match="that folder does not exist here"):
         writing.write_files(spark.range(5), {"type": "struct", "fields": []}, Location(str(tmp_path)), "here", ())
 
 

@@ -310,9 +310,11 @@ def test_rows_without_the_time_that_was_promised_are_refused(tmp_path: Path, spa
         return build
 
     refused = {
-        "source 'rows' goes by event time in 'at', which its rows do not have": of("k string"),
-        "source 'rows' goes by event time in 'at', which is of type bigint": of("at long"),
-        "window 'hours' goes by event time in 'then', which its rows do not have": of("at date", event_time="then"),
+        "source 'rows' uses event-time column 'at', but its input has no such column": of("k string"),
+        "source 'rows' uses event-time column 'at', which is of type bigint": of("at long"),
+        "window 'hours' uses event-time column 'then', but its input has no such column": of(
+            "at date", event_time="then"
+        ),
         "operator 'hours': by names 'c', which its input does not have": of("at timestamp", by="c"),
     }
     for number, (message, build) in enumerate(refused.items()):

@@ -191,7 +191,7 @@ def test_jars_are_fetched_once(registry, jar_list, tmp_path):
 @pytest.mark.parametrize("body", [b"X" + JAR[1:], JAR[:-1], JAR + b"more", b"", b"<html>log in first</html>"])
 def test_a_jar_with_another_hash_is_refused_and_not_kept(body, registry, jar_list, tmp_path):
     registry.body = body
-    with pytest.raises(setup.Problem, match="is not the file that was expected: sha256") as problem:
+    with pytest.raises(setup.Problem, match="is not the expected file: sha256") as problem:
         setup.fetch_jars(jar_list, tmp_path / "jars")
     assert hashlib.sha256(JAR).hexdigest() in str(problem.value)
     assert files(tmp_path / "jars") == {}

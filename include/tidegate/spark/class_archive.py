@@ -1,8 +1,8 @@
-"""Java's class archive: the classes of Spark as a file that a JVM maps at its start, instead of loading each of them.
+"""Java's class archive: Spark's classes as a file that a JVM maps at its start, instead of loading each of them.
 
-With it Spark starts in half the time. It is an optimization only: a JVM that cannot use it, because its Java or its
-class path differs, loads the classes as before. The archive lies in `classes`, beside the folder of the Delta jars.
-`tidegate spark prepare` makes it, which `make setup` runs.
+With it Spark starts in half the time. It is only an optimization: a JVM that cannot use it, because its Java or its
+class path differs, loads the classes as usual. The archive is in `classes`, next to the folder of the Delta jars.
+`tidegate spark prepare` creates it, which `make setup` runs.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from tidegate.spark.jars import jars_folder
 __all__ = ["archive_key", "archive_name", "archive_options", "archives_folder", "find_archive"]
 
 _OWN_ARCHIVE = re.compile(r"-Xshare:|-XX:(SharedArchiveFile|ArchiveClassesAtExit|SharedClassListFile)\b")
-# Without these a JVM that cannot use the archive prints why.
+# Without these options, a JVM that cannot use the archive prints why.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 # Java options are split at spaces, and quotes are taken out.
 _PLAIN = re.compile(r"[\w./+@%:,=-]+")
 
 
 def archives_folder() -> Path:
-    """Return where archives belong."""
+    """Return the folder of archives."""
     return jars_folder().parent / "classes"
 
 
 def archive_key() -> str:
     """Return the name of the archive for this Java and this pyspark: `spark-<hash>`."""
-    made_of = [file_identity(find_java()), spark_identity(), file_identity(spark_home() / "jars")]
-    return "spark-" + hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]
+    identities = [file_identity(find_java()), spark_identity(), file_identity(spark_home() / "jars")]
+    return "spark-" + hashlib.sha256(json.dumps(identities).encode()).hexdigest()[:12]
 
 
 def archive_name(key: str, size: int) -> str:
-    """Return the name of an archive's file, which tells its size: a JVM that is given a part of one crashes."""
+    """Return the name of an archive's file. It contains the size, because a JVM crashes with an incomplete archive."""
     return f"{key}-{size}.jsa"
 
 
 def find_archive() -> Path | None:
-    """Return the archive for this Java and this pyspark; None if there is none, or only a part of it."""
+    """Return the complete archive for this Java and this pyspark, or None."""
     key = archive_key()
     for file in sorted(archives_folder().glob(f"{key}-*.jsa")):
         with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def find_archive() -> Path | None:
 
 
 def archive_options(user_options: Iterable[str]) -> str:
-    """Return the Java options to use the archive; none if there is no archive, or the user has named one."""
+    """Return the Java options that use the archive; empty without an archive, or if the user has chosen one."""
     if any(map(_OWN_ARCHIVE.search, user_options)):
         return ""
     file = find_archive()

@@ -1,8 +1,8 @@
 """The configuration of tidegate's Spark sessions: our defaults, the user's settings, and what safety requires.
 
-Two kinds of keys. *Session* keys may differ between sessions of one server, so they are set on each session and
-two pipelines with different ones share a server. All others make a server what it is: changing one of them
-means another server.
+Keys are of two kinds. *Session* keys may differ between sessions of one server, so they are set on each session, and
+two pipelines with different ones share a server. All other keys define a server: changing one of them starts another
+server.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _PATIENT_COMPILER = (
     " -XX:Tier4InvocationThreshold=150000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=300000"
     " -XX:Tier3DelayOn=0"
 )
-"""About thirty times Java's own thresholds, from which its slow compiler takes up a method. It cannot get done with
-Spark's planner in fewer than twenty small checkpoints, and takes a third of two cores for that long, which the first
-ones under Airflow need for themselves. What is called for each row reaches these thresholds all the same, and loops
-over rows have others, which are as they were: a large checkpoint takes as much time as before."""
+"""About thirty times the number of calls after which Java's optimizing compiler compiles a method. By default it
+compiles Spark's planner during the first twenty small checkpoints, and takes a third of two cores, which these
+checkpoints need. Methods that run per row still reach these thresholds, and loops have separate ones, so that a large
+checkpoint is as fast as before."""
 _TIERS = re.compile(r"-XX:Tier\d")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
 """With a larger heap, the pauses of a stop-the-world collector cost more than it saves."""
 
-# Right for a Spark on this machine; a cluster has its own.
+# Values for a Spark on this machine; a cluster has its own.
 _EMBEDDED = (
     "spark.authenticate",
     "spark.driver.bindAddress",
@@ -67,34 +67,34 @@ _DEFAULTS = {
     "spark.app.name": "tidegate",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
-    # A checkpoint of a few operators takes about 250 classes of generated code. With Spark's limit of 100 each is
-    # compiled anew in each checkpoint, and never gets warm.
+    # A checkpoint of a few operators generates about 250 classes. With Spark's limit of 100, each is compiled again in
+    # each checkpoint, and the JVM never optimizes it.
     "spark.sql.codegen.cache.maxEntries": "2000",
     # Hadoop's own class starts `chmod` for every file and folder: 3 to 5 ms each, a dozen times per write.
     LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
-    # Otherwise each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
+    # Otherwise sessions do not share Python workers (ConnectServer.java). tidegate adds no artifacts to sessions.
     "spark.sql.artifact.isolation.enabled": "false",
-    # By default 10,000. Longer ones still save a little, but with 65,536 a worker of a small checkpoint gets all of its
-    # rows at the end, in place of working while Spark makes the next batch.
+    # By default 10,000. Larger batches still save a little, but with 65,536 a worker of a small checkpoint gets all of
+    # its rows at the end, instead of working while Spark computes the next batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    # With it, Spark 4.2.0 waits forever, or its workers crash, where a Python function follows right on Parquet files.
+    # With it, Spark 4.2.0 hangs, or its workers crash, if a Python function directly follows a scan of Parquet files.
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
-    # Spark's own pattern, and the key of an account of Azure, which it would write into an event log.
+    # Spark's own pattern, and the key of an Azure account, which Spark would write into an event log.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|account[.]key",
     # Users see errors through errors.py: the first line only. The whole trace is in the log.
     "spark.sql.connect.serverStacktrace.enabled": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
-    # A server keeps the last plans of each session, and with them the cached rows: by default 16 plans, so those of
-    # five checkpoints. A frame is hardly ever used twice here.
+    # By default a server keeps each session's last 16 plans with their cached rows, which are those of five
+    # checkpoints. tidegate hardly ever uses a frame twice.
     "spark.connect.session.planCache.maxSize": "0",
-    # The text of a plan that each query passes to listeners: written out by operator it costs a twentieth of a
-    # checkpoint of many small queries, and there is no web UI that shows it.
+    # The plan's text that each query passes to listeners. The default, per operator, takes 5 % of a checkpoint with
+    # many small queries, and no web UI is running to show it.
     "spark.sql.ui.explainMode": "simple",
-    # The job of a client that was killed must not keep the cores busy for the default seven minutes: the server notices
-    # that a client is gone when it has to ask for more, and then gives it some time to come back.
+    # A killed client's job must not keep the cores busy for the default seven minutes. The server notices that a client
+    # is gone when it stops asking for more, and then waits for it to reconnect.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
     "spark.connect.execute.manager.detachedTimeout": "30s",
     "spark.connect.execute.manager.maintenanceInterval": "10s",
@@ -102,27 +102,27 @@ _DEFAULTS = {
 
 
 STARTS = 5
-"""An embedded server may take this many times `start_timeout` to start: as many attempts wait for it, or more."""
+"""An embedded server may take this many times `start_timeout` to start, so that several attempts wait for it."""
 
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """The place where Spark runs, and its configuration.
+    """Where Spark runs, and its configuration.
 
-    mode: `connect` (a server, embedded or remote), `local` (inside this process, for tests) or `submit` (an application
-        of its own for each job, on any cluster: spark/submit.py).
-    remote: the sc:// URL of a server that somebody else runs; None is the embedded one.
-    conf: Spark's own keys; they override our defaults, except what FIXED fixes.
-    idle_timeout: after so many seconds without a client the embedded server goes away.
-    answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
-    start_timeout: so many seconds a try waits for an embedded server to come up. The next one continues to wait for the
-        same server; after STARTS times as long it has failed.
-    spare: whether the embedded server has another one beside it, which takes over when it dies.
-    home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
+    mode: `connect` (a server, embedded or remote), `local` (inside this process, for tests) or `submit` (a separate
+        application for each job, on any cluster: spark/submit.py).
+    remote: the sc:// URL of a server that the user runs; None for the embedded one.
+    conf: Spark's own keys; they override our defaults, except the keys in FIXED.
+    idle_timeout: the seconds without a client after which the embedded server ends.
+    answer_timeout: the seconds after which a server that does not answer is replaced.
+    start_timeout: the seconds for which a try waits for an embedded server to start. The next try continues to wait for
+        the same server; after STARTS times as long its start has failed.
+    spare: whether the embedded server has a spare, which takes over when it dies.
+    home: the folder of the embedded server's token, lock, log and state, readable only by this user. By default inside
         the working folder, so one server per user and checkout: two checkouts may have different versions of
-        everything, and people who look for the log find it. Give an absolute path where the working folder varies.
-    python_path: folders that Python workers import your modules from.
-    login: keys of object stores that are on no disk: Spark's process gets them through its environment.
+        everything, and users find the log there. Pass an absolute path if the working folder varies.
+    python_path: folders from which Python workers import the user's modules.
+    login: keys of object stores that must not be on a disk: Spark's process gets them through its environment.
     """
 
     mode: Literal["connect", "local", "submit"] = "connect"
@@ -166,7 +166,7 @@ class SparkSettings:
 
     @property
     def on_cluster(self) -> bool:
-        """Whether Spark's tasks run wherever a cluster has machines."""
+        """Whether Spark's tasks run on a cluster."""
         return _CLUSTER.fullmatch(self.master) is not None
 
 
@@ -176,56 +176,60 @@ def on_loopback(master: str) -> bool:
 
 
 def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
-    """Return what defines a server: everything but the user's session keys. scratch: for Spark's temporary files."""
+    """Return the keys that define a server: all but the user's session keys. scratch: for Spark's temporary files."""
     # Delta's jars and extension come first; the user's own are added.
     jars = [str(path) for path in jar_paths()]
-    ours = {
+    defaults = {
         **_DEFAULTS,
         "spark.master": settings.master,
         "spark.driver.memory": settings.memory,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": str(_cores(settings.master)),
-        # Above 32 paths Spark lists them in a job; by default with a task for each, which costs 4 ms a file.
+        # Above 32 paths Spark lists them in a job, by default with a task for each, which costs 4 ms per file.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _cores(settings.master)),
-        # Half-dead after running out of memory is worse than dead: a dead server is noticed and replaced.
+        # A JVM that continues after running out of memory is worse than a dead one, which is noticed and replaced.
         "spark.driver.defaultJavaOptions": _java_options(settings),
     }
     if not settings.master.startswith("local-cluster"):
-        # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
-        ours["spark.authenticate"] = "true"
-        # What is shuffled stays on it, and mostly in its memory: packing it takes more time than it saves, a twentieth
-        # of a checkpoint with operators. What is spilled from memory is still compressed.
-        ours["spark.shuffle.compress"] = "false"
+        # Keeps other users of this machine out of Spark's own ports. In local mode Spark generates the secret.
+        defaults["spark.authenticate"] = "true"
+        # Shuffled rows stay on this machine, mostly in its memory: compressing them costs more than it saves, 5 % of a
+        # checkpoint with operators. Rows spilled to disk are still compressed.
+        defaults["spark.shuffle.compress"] = "false"
     fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
     if settings.on_cluster:
-        here = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
-        ours, fixed = ({k: v for k, v in each.items() if k not in _EMBEDDED or k in here} for each in (ours, fixed))
-        ours["spark.executorEnv.TZ"] = "UTC"
-    wished = {key: value for key, value in settings.conf.items() if not is_session_key(key)}
-    merged = ours | fixed | wished
-    merged["spark.jars"] = _joined(jars, wished.get("spark.jars", ""))
-    merged["spark.sql.extensions"] = _joined([_DELTA_EXTENSION], wished.get("spark.sql.extensions", ""))
+        dropped = set(_EMBEDDED)
+        if on_loopback(settings.master):
+            dropped -= {"spark.driver.bindAddress", "spark.driver.host"}
+        for key in dropped:
+            defaults.pop(key, None)
+            fixed.pop(key, None)
+        defaults["spark.executorEnv.TZ"] = "UTC"
+    user_conf = {key: value for key, value in settings.conf.items() if not is_session_key(key)}
+    merged = defaults | fixed | user_conf
+    merged["spark.jars"] = _joined(jars, user_conf.get("spark.jars", ""))
+    merged["spark.sql.extensions"] = _joined([_DELTA_EXTENSION], user_conf.get("spark.sql.extensions", ""))
     return merged
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """Return the settings of each session. A remote server has its own configuration, so it gets ours here."""
-    wished = {key: value for key, value in settings.conf.items() if is_session_key(key)}
+    """Return the settings of each session. A remote server has its own configuration, so sessions get ours."""
+    user_conf = {key: value for key, value in settings.conf.items() if is_session_key(key)}
     if settings.remote is None:
-        return wished
-    if unknown := sorted(settings.conf.keys() - wished.keys()):
+        return user_conf
+    if unknown := sorted(settings.conf.keys() - user_conf.keys()):
         raise Invalid(
-            f"A remote Spark server takes {', '.join(unknown)} only at its own start.",
+            f"A remote Spark server only reads {', '.join(unknown)} when it starts.",
             expected="session keys only (spark.sql.…, spark.databricks.…)",
             help="Set it where the server is started, or leave out `remote` to use the embedded server.",
         )
     fixed = {key: values[0] for key, (values, _) in FIXED.items() if is_session_key(key) or key.startswith("mapreduce")}
-    return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | wished
+    return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | user_conf
 
 
 def properties(conf: Mapping[str, str]) -> str:
-    """Return a Java properties file. Spark reads its configuration from it, so that no `ps` shows a password."""
+    """Return the text of a Java properties file. Spark reads it, so that `ps` does not show passwords."""
     lines = []
     for key, value in sorted(conf.items()):
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
@@ -237,8 +241,10 @@ def _hadoop(key: str) -> str:
     return key if key.startswith("spark.") else f"spark.hadoop.{key}"
 
 
-def _joined(ours: list[str], theirs: str) -> str:
-    return ",".join(dict.fromkeys([*ours, *(part.strip() for part in theirs.split(",") if part.strip())]))
+def _joined(defaults: list[str], user_list: str) -> str:
+    """Return the comma-separated list of both, without duplicates."""
+    user_parts = [part.strip() for part in user_list.split(",")]
+    return ",".join(dict.fromkeys(part for part in [*defaults, *user_parts] if part))
 
 
 def _cores(master: str) -> int:
@@ -252,10 +258,12 @@ def _cores(master: str) -> int:
 
 
 def _java_options(settings: SparkSettings) -> str:
-    """Return the options of the driver's JVM. A collector that the user names anywhere wins: a JVM refuses two.
+    """Return the options of the driver's JVM. If the user chooses a garbage collector anywhere, we choose none, because
+    a JVM refuses two.
 
-    Java's default works beside the program, to make pauses short. Nobody waits for a pause here, and on few cores it
-    takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
+    Java's default collector runs concurrently, to keep pauses short. Pauses do not matter here, and on few cores it
+    takes time from the tasks: with the parallel collector a checkpoint of 1 M rows is faster by a sixth, in the same
+    memory.
     """
     options = "-XX:+ExitOnOutOfMemoryError"
     variables = (os.environ.get(name, "") for name in _JVM_VARIABLES)

@@ -1,8 +1,8 @@
 """Translates Spark's errors into tidegate's five kinds, without Java, and without values of rows.
 
 Unavailable: the server, the connection or the session is lost, or something that Spark needs did not answer.
-Invalid: the data, the plan or the user's own code is wrong; the same input fails again.
-Anything else that Spark may say is Unavailable as well: a retry is bounded, a job that is never retried is lost.
+Invalid: the data, the plan or the user's own code is wrong; the same input would fail again.
+Any other error is Unavailable as well, because retries are bounded, but a job that is never retried is lost.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["code_of_error", "full_disk", "silence_pyspark", "translate", "transl
 _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _LIMIT = 400
-# Checked in this order, on everything that the error and its causes say.
+# Checked in this order, on the messages of the error and its causes.
 _LOST = re.compile(
     r"INVALID_HANDLE\.|NO_ACTIVE_SESSION|RESPONSE_ALREADY_RECEIVED|server side session identifier"
     r"|SparkContext was shut down|stopped SparkContext|JAVA_GATEWAY_EXITED|Answer from Java side is empty"
     r"|Connection refused|Connection reset by peer|Broken pipe|Socket closed|RST_STREAM|Stream removed"
     r"|Error while sending or receiving|An error occurred while trying to connect to the Java server"
-    r"|\AAn error occurred while calling [\w.]+\Z"  # and not what Java said about it
+    r"|\AAn error occurred while calling [\w.]+\Z"  # without Java's message
 )
 _CANCELLED = re.compile(r"OPERATION_CANCELED|SPARK_JOB_CANCELLED|Job \d+ cancelled|SQLSTATE: HY008")
 _TLS = re.compile(r"[Ss]sl handshake failed|SSL_ERROR|WRONG_VERSION_NUMBER|CERTIFICATE_VERIFY_FAILED")
@@ -52,14 +52,14 @@ _MISSING_CLASS = re.compile(r"ClassNotFoundException|NoClassDefFoundError|No Fil
 _OUR_ERROR = re.compile(r"tidegate\.errors\.(Corrupt|Fenced|Invalid|Rejected|Unavailable): (.+)")
 _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
 _OF_CODE = re.compile(r"(?:\w+\.)*(?:ImportError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError)\b")
-"""What Python raises of code alone. The message of any other exception may quote a row."""
+"""Python exceptions that are about code alone. The message of any other exception may quote a row."""
 _OF_SYSTEM = re.compile(
     r"IOException|File|Socket|Connect|Timeout|Host|Route|Ssl|SSL|Access|Class|Path|RpcEnv|RpcTimeout"
 )
 _ABOUT_CODE = ("Analysis", "InvalidPlan", "Parse", "Pickle", "PySpark", "Session", "TempTable", "Unsupported")
-"""Exceptions of pyspark about code; others are about data."""
+"""Exceptions of pyspark about code. The rest are about data."""
 _OWN = "tidegate: "
-"""How messages of tidegate's own begin in which SQL fails."""
+"""The prefix of tidegate's own messages, with which its SQL fails."""
 _GRPC = re.compile(r"<_\w*Rpc\w* of RPC|\s*(?:status|debug_error_string|details) = |>\s*$")
 _DETAILS = re.compile(r'\A\s*<_\w*Rpc\w* of RPC [^\n]*\n(?:[^\n]*\n)?\s*details = "([^"]+)"')
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*\b(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
@@ -73,7 +73,7 @@ _RETRY = (
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Raise errors of Spark in the block as tidegate's. All other errors pass unchanged."""
+    """Raise Spark's errors in the block as tidegate's. Other errors pass unchanged."""
     silence_pyspark()
     try:
         yield
@@ -85,13 +85,13 @@ def translated() -> Iterator[None]:
 
 
 def silence_pyspark() -> None:
-    """Keep pyspark from writing each error of a query to standard error, and so to logs of tasks: it quotes rows."""
+    """Keep pyspark from writing errors of queries to standard error and thus to task logs, because they quote rows."""
     for name in _QUOTING_LOGGERS:
         logging.getLogger(name).disabled = True
 
 
 def translate(error: BaseException) -> TidegateError | None:
-    """Return tidegate's error for an error of Spark; None for any other error, such as one in the user's own code."""
+    """Return tidegate's error for a Spark error, or None for any other error, such as one in the user's own code."""
     if isinstance(error, TidegateError):
         return error
     code = _grpc_code(error)
@@ -103,7 +103,7 @@ def translate(error: BaseException) -> TidegateError | None:
 
 
 def full_disk(text: str) -> TidegateError | None:
-    """Translate what a full disk leads to. It is the cause of lost connections and workers that are named with it."""
+    """Translate errors of a full disk. It is also the cause of lost connections and workers in the same text."""
     if not _DISK_FULL.search(text):
         return None
     return Unavailable(
@@ -112,7 +112,7 @@ def full_disk(text: str) -> TidegateError | None:
 
 
 def code_of_error(error: BaseException) -> tuple[list[tuple[str, int]], list[str]]:
-    """Return where Spark says that a failing expression was written: files with lines of Python, and SQL."""
+    """Return the places of a failing expression, according to Spark: files with line numbers, and SQL texts."""
     text = _everything(error)
     lines = [(file, int(line)) for file, line in _CALLED_FROM.findall(text)]
     return list(dict.fromkeys(lines)), list(dict.fromkeys(part.strip() for part in _SQL_PART.findall(text)))
@@ -123,13 +123,13 @@ def _lost(text: str, code: str) -> TidegateError | None:
     if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return Invalid(
             "The Spark server refuses the token.",
-            help="Correct the token in spark.remote. The embedded server makes its own: try again.",
+            help="Correct the token in spark.remote. If the server is the embedded one, try again.",
             reason="SPARK_TOKEN",
         )
     if _TOO_LARGE.search(text):
         return Invalid(
             f"A result or plan is too large for the driver: {_pick_safe_message(text)}",
-            help="Do not collect large results, or raise the limit that is named.",
+            help="Do not collect large results, or raise the limit in the message.",
             reason="SPARK_LIMIT",
         )
     if _TLS.search(text):
@@ -137,7 +137,7 @@ def _lost(text: str, code: str) -> TidegateError | None:
             f"The Spark server and this process do not agree on TLS: {_pick_safe_message(text)}",
             expected="a server with a certificate that this machine trusts, where the URL has a token or use_ssl=true",
             help="Put a proxy with TLS before the server, or run it on this machine (`tidegate spark serve`) and write "
-            "sc://localhost:port/;token=…: only to this machine is a token sent without TLS.",
+            "sc://localhost:port/;token=…: without TLS, a token is only sent to this machine.",
             reason="SPARK_TLS",
         )
     if code == "DEADLINE_EXCEEDED":
@@ -156,7 +156,7 @@ def _lost(text: str, code: str) -> TidegateError | None:
 
 
 def _short_of(text: str) -> TidegateError | None:
-    """Translate errors that mean that Spark lacks something that may be available at the next attempt."""
+    """Translate errors that mean that Spark lacks a resource, which the next attempt may have."""
     if _NO_ROOM.search(text):
         return Unavailable("Spark ran out of memory.", help="Raise spark.memory.", reason="SPARK_MEMORY")
     if worker := _WORKER_LOST.search(text):
@@ -180,57 +180,60 @@ def _users_code(error: BaseException, text: str) -> TidegateError | None:
     traces = _PYTHON_TRACE.findall(text)
     trace, last = traces[-1] if traces else ("", _first(text))
     last = _short(last)
-    ours = _OUR_ERROR.fullmatch(last)
-    if ours:  # a function of tidegate's, or one that raises our errors on purpose
-        return _KINDS[ours[1]](ours[2], reason="USER_CODE")
+    tidegate_error = _OUR_ERROR.fullmatch(last)
+    if tidegate_error:  # raised by tidegate's function, or by one that raises our errors on purpose
+        return _KINDS[tidegate_error[1]](tidegate_error[2], reason="USER_CODE")
     message = last if _OF_CODE.match(last) else last.partition(":")[0]
-    frames = [f for f in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in f[0]]
-    frames = [f for f in frames if "/tidegate/" not in f[0]] or frames  # the user's own line
-    location = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
+    frames = [frame for frame in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in frame[0]]
+    frames = [frame for frame in frames if "/tidegate/" not in frame[0]] or frames  # prefer the user's own line
+    location = ""
+    if frames:
+        file, line, function = frames[-1]
+        location = f" ({file}, line {line}, in {function})"
     return Invalid(
         f"A Python function that ran in Spark failed: {message}{location}",
-        help="Correct the function or the data that it cannot take.",
+        help="Correct the function, or the data that it cannot handle.",
         reason="USER_CODE",
         quoted=last,
     )
 
 
 def _users(error: BaseException, text: str) -> TidegateError | None:
-    """Translate errors in data, plan or settings, which would fail again."""
+    """Translate errors in data, plan or settings: a retry would fail again."""
     from pyspark.errors import PySparkException
 
     file = _FILE.search(text)
-    which = f" (file {file[1]})" if file else ""
+    of_file = f" (file {file[1]})" if file else ""
     condition = _condition(text)
     if condition and not condition[0].startswith(_SPARK_FAULT):
         quoted = _short(f"[{condition[0]}] {condition[1]}")
         refusal = _short(f"[{condition[0]}] {_message(*condition, text)}")
+        if file and file[1] in refusal:
+            of_file = ""
         return Invalid(
-            f"Spark refuses: {refusal}" + ("" if file and file[1] in refusal else which),
+            f"Spark refuses: {refusal}{of_file}",
             help="Correct the data, or the stage that reads it.",
             reason=condition[0].replace(".", "_"),
             quoted=quoted if quoted != refusal else "",
         )
     vague = type(error).__name__ in ("UnknownException", "SparkException", "SparkConnectGrpcException")
     if isinstance(error, PySparkException) and not vague:
-        of_code = type(error).__name__.startswith(_ABOUT_CODE)
-        return Invalid(
-            f"Spark refuses: {_first(text) if of_code else type(error).__name__}",
-            help="Correct the stage or the setting that is named." if of_code else "Correct the data, or the stage.",
-            quoted="" if of_code else _first(text),
-        )
+        name, message = type(error).__name__, _first(text)
+        if name.startswith(_ABOUT_CODE):
+            return Invalid(f"Spark refuses: {message}", help="Correct the stage or the setting in the message.")
+        return Invalid(f"Spark refuses: {name}", help="Correct the data, or the stage.", quoted=message)
     if "S3AFileSystem not found" in text:
         return Invalid(
             "Spark cannot read s3:// URLs: it lacks Hadoop's file system for them",
-            expected="the jars of tidegate/spark/jars-s3.toml beside the others",
-            help="Run `tidegate spark jars --s3`, or add hadoop-aws and what it needs as `spark.jars` to spark.conf.",
+            expected="the jars of tidegate/spark/jars-s3.toml in addition",
+            help="Run `tidegate spark jars --s3`, or add hadoop-aws and its dependencies to spark.jars in spark.conf.",
             reason="S3_JARS",
         )
     if _MISSING_CLASS.search(text):
         return Invalid(f"Spark lacks a jar: {_deepest(text)}", help="Add it to spark.conf as `spark.jars`.")
     if "FAILED_READ_FILE" in text:
         return Invalid(
-            f"Spark cannot read a file: {_deepest(text)}{which}",
+            f"Spark cannot read a file: {_deepest(text)}{of_file}",
             help="Restore the file, or leave it out.",
             reason="FAILED_READ_FILE",
             quoted=_quoted(text),
@@ -243,8 +246,8 @@ def _unknown(text: str) -> Unavailable:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Decide by name, so that the error's own libraries need not be imported."""
-    if isinstance(error, OSError):  # a broken connection to the JVM comes as Python made it
+    """Return whether an error is Spark's, by its type's name, so that pyspark need not be imported."""
+    if isinstance(error, OSError):  # py4j raises Python's own error for a broken connection to the JVM
         frames = list(traceback.walk_tb(error.__traceback__))
         return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("py4j.")
     return any(base.__module__.split(".")[0] in ("pyspark", "py4j") for base in type(error).__mro__)
@@ -260,7 +263,7 @@ def _grpc_code(error: BaseException) -> str:
 
 
 def _everything(error: BaseException) -> str:
-    """Return the error's message, followed by those of its causes, as far as Spark passes them on."""
+    """Return the error's message, followed by those of its causes that Spark passes on."""
     details = getattr(error, "details", None)
     parts = [str(details() or "") if callable(details) else "", str(error)]
     stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
@@ -269,30 +272,32 @@ def _everything(error: BaseException) -> str:
 
 
 def _condition(text: str) -> tuple[str, str] | None:
-    """Return the innermost of Spark's named conditions that says what failed, not only where; and its text."""
+    """Return the innermost of Spark's named conditions that says what failed, not only where, with its text."""
     conditions = [match for match in _CONDITION.findall(text) if match[0] not in _WRAPPERS]
     return conditions[-1] if conditions else None
 
 
 def _first(text: str) -> str:
-    """Return the first message. gRPC's errors have it in a line of their own: "details = …"."""
+    """Return the first message. In gRPC's errors it is on a separate line: "details = …"."""
     if detail := _DETAILS.search(text):
         return _short(detail[1])
-    lines = [line.strip() for line in text.splitlines() if not _GRPC.match(line)]
-    return _short(next((line for line in lines if line), "no message"))
+    for line in text.splitlines():
+        if line.strip() and not _GRPC.match(line):
+            return _short(line.strip())
+    return _short("no message")
 
 
 def _message(condition: str, first_line: str, text: str) -> str:
     """Return a condition's message without values of rows."""
     start = text.rfind(f"[{condition}]") + len(condition) + 2
-    whole = text[start:].strip()
-    if first_line.startswith(_OWN) or not is_about_data(condition, whole):
+    full_message = text[start:].strip()
+    if first_line.startswith(_OWN) or not is_about_data(condition, full_message):
         return first_line
-    return without_values(condition, whole)
+    return without_values(condition, full_message)
 
 
 def _pick_safe_message(text: str) -> str:
-    """Return the first message, if it is not one about data, which may quote a row."""
+    """Return the first message. If it is about data, and so may quote a row, leave out its values."""
     condition = _condition(text)
     if condition and is_about_data(*condition):
         return f"[{condition[0]}] {_message(*condition, text)}"
@@ -300,7 +305,8 @@ def _pick_safe_message(text: str) -> str:
 
 
 def _deepest(text: str) -> str:
-    """Return the innermost exception: of those of storage and systems with its message, which names no row."""
+    """Return the innermost exception, with its message only if it is about storage or the system: that quotes no
+    row."""
     causes = _CAUSE.findall(text)
     if not causes:
         return _pick_safe_message(text)

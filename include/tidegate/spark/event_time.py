@@ -1,4 +1,4 @@
-"""Event time in Spark: as microseconds since 1970 in UTC, so that no session's time zone has a say in it."""
+"""Event time in Spark: microseconds since 1970 in UTC, so that it does not depend on the session's time zone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_micro
 
 
 def micros_in(duration: object) -> int:
-    """Return the microseconds in "10 min"."""
+    """Return the microseconds of a duration such as "10 min"."""
     return round(seconds_in(duration) * 1_000_000)
 
 
@@ -32,8 +32,9 @@ def duration_problem(name: str, value: object, minimum: int = 1) -> str | None:
 def moment(micros: int, column: str) -> str:
     """Return SQL for a moment that changes with every checkpoint, to compare a column with.
 
-    A plain number would be a part of the code that Spark generates: compiled anew each time, and never warm. An array
-    lies beside the code; and as the place in it depends on the row, Spark does not look into it beforehand.
+    A plain number would become part of the code that Spark generates, which would be compiled again each time and never
+    get warm. An array is passed to the code; and as its index depends on the row, Spark does not evaluate it
+    beforehand.
     """
     return f"get(array({micros}L, {micros}L), CAST({column} IS NULL AS INT))"
 
@@ -50,30 +51,30 @@ def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") ->
 
 
 def time_micros(frame: DataFrame, column: str, subject: str) -> Column:
-    """Return the frame's event time in microseconds. Raise Invalid if it has no such column, or that is no time."""
+    """Return the frame's event time in microseconds. Raise Invalid if the column is missing or is not a time."""
     from pyspark.sql import functions as F
 
     return F.expr(time_micros_sql(frame, column, subject))
 
 
 def time_micros_sql(frame: DataFrame, column: str, subject: str) -> str:
-    """Return the same as SQL. A date is its first moment in UTC, a timestamp without zone is taken as UTC."""
+    """Return the same as SQL. A date means its first moment in UTC; a timestamp without time zone is read as UTC."""
     from pyspark.sql import types as T
 
     fields = {field.name.lower(): field for field in frame.schema.fields}
     field = fields.get(column.lower())
     if field is None:
         raise Invalid(
-            f"{subject} goes by event time in {column!r}, which its rows do not have",
+            f"{subject} uses event-time column {column!r}, but its input has no such column",
             expected=f"one of {', '.join(frame.columns)}",
             help='name the column that holds the time, event_time="…"',
             reason="NO_EVENT_TIME",
         )
     if not isinstance(field.dataType, T.TimestampType | T.TimestampNTZType | T.DateType):
         raise Invalid(
-            f"{subject} goes by event time in {column!r}, which is of type {field.dataType.simpleString()}",
+            f"{subject} uses event-time column {column!r}, which is of type {field.dataType.simpleString()}",
             expected="a timestamp or a date",
-            help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
+            help=f"read it as one, or convert it in a stage, as in withColumn({column!r}, to_timestamp(…))",
             reason="NO_EVENT_TIME",
         )
     return f"unix_micros(CAST({quoted(field.name)} AS TIMESTAMP))"

@@ -1,7 +1,7 @@
-"""Fetches jars from Maven Central, or the mirror that $MAVEN_MIRROR_URL names. Each is checked by sha256 before it gets
-its name, so a folder never holds half a jar, and two that fetch at once do no harm.
+"""Fetches jars from Maven Central, or from the mirror in $MAVEN_MIRROR_URL. Each gets its name only after its sha256 is
+checked, so that a folder never has an incomplete jar, and two processes can fetch at once.
 
-Standard library only, and nothing of tidegate: tools/setup.py runs this file before anything is installed.
+This file only uses the standard library, because tools/setup.py runs it before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MIRROR_VARIABLE", "FetchFailed", "fetch", "sha256_of", "storage_prob
 
 MIRROR_VARIABLE = "MAVEN_MIRROR_URL"
 MAVEN_URL = "https://repo1.maven.org/maven2"
-"""The one registry host in this repository; uv.lock names its own."""
+"""The only registry host in this repository, apart from those in uv.lock."""
 TIMEOUT_SECONDS = 30
 TRIES = 3
 
@@ -38,7 +38,7 @@ class FetchFailed(Exception):
 
 
 def fetch(jars: Iterable[Mapping[str, Any]], folder: Path, *, say: Callable[[str], None], again: str) -> list[Path]:
-    """Fetch the jars that the folder lacks, or has in another content. Returns those that were fetched.
+    """Fetch the jars that are missing in the folder, or have other content. Return the fetched ones.
 
     jars: group, name, version, size and sha256 of each. again: how the reader continues, for the help of errors.
     """
@@ -64,12 +64,12 @@ def _fetch_one(url: str, path: Path, *, size: int, sha256: str, again: str) -> N
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         write(part, _download(url, at_most=size + 1, again=again))
-        if (found := sha256_of(part)) != sha256:
+        if (actual := sha256_of(part)) != sha256:
             raise FetchFailed(
-                f"{url} is not the file that was expected: sha256 {found}, {part.stat().st_size} bytes.",
+                f"{url} is not the expected file: sha256 {actual}, {part.stat().st_size} bytes.",
                 expected=f"sha256 {sha256}, {size} bytes",
-                help="Nothing was kept. A proxy or mirror may have answered in its place: check "
-                f"{MIRROR_VARIABLE} and the proxy settings, {again}. If it stays so, report it.",
+                help="The file was not kept. A proxy or mirror may have answered instead: check "
+                f"{MIRROR_VARIABLE} and the proxy settings, {again}. If it keeps failing, report it.",
             )
         os.replace(part, path)
     except OSError as error:
@@ -80,7 +80,7 @@ def _fetch_one(url: str, path: Path, *, size: int, sha256: str, again: str) -> N
 
 
 def _download(url: str, *, at_most: int, again: str) -> bytes:
-    """The body of the URL, cut off at a size that cannot be right. Tries again when the line breaks."""
+    """Return the body of the URL, cut at a size that is too large. Retries if the connection breaks."""
     for attempt in range(1, TRIES + 1):
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
@@ -116,10 +116,10 @@ def sha256_of(path: Path) -> str:
 
 def _no_download(url: str, why: str, again: str) -> FetchFailed:
     proxies = sorted(name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy"))
-    through = f" (by the proxy of {', '.join(proxies)})" if proxies else ""
+    through = f" (through the proxy of {', '.join(proxies)})" if proxies else ""
     return FetchFailed(
         f"Cannot download {url}{through}: {why}.",
-        expected=f"Maven Central, or the mirror of it that {MIRROR_VARIABLE} names, in reach",
+        expected=f"access to Maven Central, or to the mirror in {MIRROR_VARIABLE}",
         help=f"Check the network and proxy, or set {MIRROR_VARIABLE} to a mirror, {again}.",
     )
 
@@ -127,9 +127,9 @@ def _no_download(url: str, why: str, again: str) -> FetchFailed:
 def storage_problem(error: OSError, where: str, again: str) -> FetchFailed:
     """Return the error for a file that cannot be read or written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FetchFailed(f"The disk is full: cannot write {where}.", expected="room", help=f"Make room, {again}.")
+        return FetchFailed(f"The disk is full: cannot write {where}.", expected="space", help=f"Free space, {again}.")
     return FetchFailed(
         f"Cannot use {where}: {error.strerror or error}.",
         expected="files that this user may read and write",
-        help=f"Check owner and rights (or whether the file is missing), {again}.",
+        help=f"Check the owner and the permissions, and whether the file exists, {again}.",
     )

@@ -1,7 +1,7 @@
-"""What this process knows of a session and its frames, so that pyspark need not ask the server: a round trip each.
+"""Facts about a session and its frames, so that pyspark need not ask the server: each question is a round trip.
 
-Frames that are known to be empty are judged, computed and written without calling Spark at all. What is known is noted
-on the object. What is made of a frame is another one, of which nothing is known unless it is noted, too.
+Frames that are known to be empty are judged, computed and written without calling Spark at all. Facts are attributes of
+the frame object. A frame derived from it is another object, without these facts unless they are added to it, too.
 """
 
 from __future__ import annotations
@@ -47,24 +47,25 @@ _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <e
 _ANSWERS: Final = "_tidegate_settings"
 _SHAPES: Final = "_tidegate_shapes"
 _CACHED: Final = "_cached_schema"
-"""Where a frame of Spark Connect keeps its schema once it has asked."""
+"""The attribute in which a frame of Spark Connect caches its schema."""
 _SCHEMA: Final = "schema"
-"""Where any other frame does."""
+"""The attribute in which any other frame does."""
 _FIELDS: Final = "_tidegate_fields"
 _SPLITS: Final = "_tidegate_splits"
 _SEPARATOR: Final = "\x01"
-"""What stands between texts that go to Java as one."""
+"""The separator of texts that are passed to Java as one."""
 
 
 def empty_like(like: DataFrame) -> DataFrame:
     """Return an empty frame with the columns of this one."""
-    none = like.limit(0)
-    vars(none)[_NOTHING] = True
-    return none
+    empty = like.limit(0)
+    vars(empty)[_NOTHING] = True
+    return empty
 
 
 def no_rows_like(frame: DataFrame) -> DataFrame:
-    """Do the same with nothing of the frame but its schema: then Spark's planner knows, too, that it is empty."""
+    """Return an empty frame with the same schema, but without the frame's plan, so that Spark knows that it is
+    empty."""
     return no_rows(frame.sparkSession, frame.schema)
 
 
@@ -73,55 +74,55 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     return empty_like(spark.createDataFrame([], schema))
 
 
-def empty_if(origin: DataFrame, made: DataFrame) -> DataFrame:
-    """Return `made`; if `origin` is known to be empty, as a frame without rows. For what has no rows of its own."""
-    return empty_like(made) if is_known_empty(origin) else made
+def empty_if(origin: DataFrame, derived: DataFrame) -> DataFrame:
+    """Return `derived`, or an empty frame like it if `origin` is known to be empty. `derived` must not add rows."""
+    return empty_like(derived) if is_known_empty(origin) else derived
 
 
 def mark_empty_by_plan(frame: DataFrame) -> DataFrame:
-    """Return the frame, marked as empty if Spark finds so while planning it: without a query."""
-    plan = getattr(frame, "_explain_string", None)  # pyspark's own way to print a plan; without it nothing is known
+    """Return the frame, marked as empty if Spark's optimized plan says so. This runs no query."""
+    plan = getattr(frame, "_explain_string", None)  # private to pyspark; without it nothing is known
     if plan is not None and _OPTIMIZED.search(plan(extended=True)):
         vars(frame)[_NOTHING] = True
     return frame
 
 
 def not_streaming(frame: DataFrame) -> DataFrame:
-    """Return the frame, which is known to be no streaming one: pyspark asks before it observes it."""
+    """Return the frame, marked as not streaming, which pyspark would ask the server before it observes the frame."""
     if _CACHED in vars(frame):
         vars(frame).setdefault("isStreaming", False)
     return frame
 
 
 def select_sql(frame: DataFrame, texts: Iterable[str]) -> DataFrame:
-    """Return `frame.selectExpr(*texts)`: with a Spark in this process, in two round trips instead of one for each."""
+    """Return `frame.selectExpr(*texts)`. With a Spark in this process, it takes two round trips instead of one each."""
     texts = list(texts)
     array = _java_array(frame, texts)
     return frame.selectExpr(*texts) if array is None else _wrap_java_frame(frame, frame._jdf.selectExpr(array))
 
 
 def renamed(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Return `frame.toDF(*names)`, likewise."""
+    """Return `frame.toDF(*names)`, with as few round trips as `select_sql`."""
     names = list(names)
     array = _java_array(frame, names)
     return frame.toDF(*names) if array is None else _wrap_java_frame(frame, frame._jdf.toDF(array))
 
 
 def _wrap_java_frame(frame: Any, java: Any) -> DataFrame:
-    """Return the frame of pyspark's for one of Java's."""
-    made: DataFrame = type(frame)(java, frame.sparkSession)
-    return made
+    """Return pyspark's frame for a Java frame."""
+    wrapped: DataFrame = type(frame)(java, frame.sparkSession)
+    return wrapped
 
 
 def _java_array(frame: DataFrame, texts: Sequence[str]) -> Any:
-    """Return the texts as an array of Java's. None: there is no Java in this process, or they cannot be one text."""
+    """Return the texts as a Java array, or None without a JVM in this process, or if a text has the separator."""
     if not hasattr(frame, "_jdf") or not texts or any(_SEPARATOR in text for text in texts):
         return None
-    held: Any = vars(frame.sparkSession)
-    if _SPLITS not in held:
+    attributes: Any = vars(frame.sparkSession)
+    if _SPLITS not in attributes:
         jvm: Any = frame.sparkSession._jvm
-        held[_SPLITS] = jvm.java.util.regex.Pattern.compile(_SEPARATOR)
-    return held[_SPLITS].split(_SEPARATOR.join(texts), -1)
+        attributes[_SPLITS] = jvm.java.util.regex.Pattern.compile(_SEPARATOR)
+    return attributes[_SPLITS].split(_SEPARATOR.join(texts), -1)
 
 
 def is_known_empty(frame: DataFrame) -> bool:
@@ -130,10 +131,11 @@ def is_known_empty(frame: DataFrame) -> bool:
 
 
 def name_callers_quickly() -> None:
-    """Let pyspark note the line that makes an expression, for its errors, without trying to import IPython each time.
+    """Make pyspark record the line that creates an expression, for its errors, without trying to import IPython each
+    time.
 
-    Python looks through all folders for what is not there: a twentieth of a small checkpoint. Where there is an
-    IPython, pyspark's own way stays.
+    A failing import searches all folders, which takes 5 % of a small checkpoint. If IPython is installed, pyspark's own
+    function stays.
     """
     from pyspark.errors import utils
 
@@ -142,7 +144,7 @@ def name_callers_quickly() -> None:
 
 
 def _call_site(depth: int) -> str:
-    """Return the innermost lines that are not pyspark's, so many of them."""
+    """Return the innermost `depth` lines of code outside of pyspark."""
     lines: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(lines) < depth:
@@ -153,7 +155,7 @@ def _call_site(depth: int) -> str:
 
 
 def constant_setting(spark: SparkSession, key: str) -> str:
-    """Return the value of a setting that does not change while the session lives; empty: it has none."""
+    """Return the value of a setting that does not change during the session, or an empty text if it is not set."""
     answers: dict[str, str] = vars(spark).setdefault(_ANSWERS, {})
     if key not in answers:
         answers[key] = str(spark.conf.get(key, None) or "")
@@ -161,10 +163,9 @@ def constant_setting(spark: SparkSession, key: str) -> str:
 
 
 def like_before(frame: DataFrame, shape: str) -> DataFrame:
-    """Return the frame. If this session has had another one of this shape, and somebody asked for its columns, they are
-    known.
+    """Return the frame, with the columns of an earlier frame of the same shape if that has been asked for them.
 
-    shape: says everything that the columns depend on.
+    shape: a text with everything that the columns depend on.
     """
     frames: dict[str, DataFrame] = vars(frame.sparkSession).setdefault(_SHAPES, {})
     before = _cached_schema(frames[shape]) if shape in frames else None
@@ -174,19 +175,19 @@ def like_before(frame: DataFrame, shape: str) -> DataFrame:
     return with_fields(frame, before.fields)
 
 
-def fields_before(spark: SparkSession, shape: str, made: Callable[[], DataFrame]) -> Sequence[StructField]:
-    """Return the columns of the frame that `made` would return: this session is asked once for each shape.
+def fields_before(spark: SparkSession, shape: str, make: Callable[[], DataFrame]) -> Sequence[StructField]:
+    """Return the columns of the frame that `make` returns. It is only called once per session for each shape.
 
-    shape: says everything that the columns depend on.
+    shape: a text with everything that the columns depend on.
     """
-    known: dict[str, Sequence[StructField]] = vars(spark).setdefault(_FIELDS, {})
-    if shape not in known:
-        known[shape] = made().schema.fields
-    return known[shape]
+    fields: dict[str, Sequence[StructField]] = vars(spark).setdefault(_FIELDS, {})
+    if shape not in fields:
+        fields[shape] = make().schema.fields
+    return fields[shape]
 
 
 def with_fields(frame: DataFrame, fields: Sequence[StructField]) -> DataFrame:
-    """Return the frame, which is known to have these columns."""
+    """Return the frame, with these columns as its cached schema."""
     from pyspark.sql.types import StructType
 
     if _cached_schema(frame) is None:
@@ -199,12 +200,12 @@ def _cached_schema(frame: DataFrame) -> StructType | None:
 
 
 _OWN: Final = contextvars.ContextVar("_OWN", default=False)
-"""Whether what makes expressions now is our own code."""
+"""Whether tidegate's own code creates expressions now."""
 
 
 @contextlib.contextmanager
 def without_callers() -> Iterator[None]:
-    """Let pyspark not note which line makes an expression: our own say nothing to users, and each costs round trips."""
+    """Keep pyspark from recording which line creates an expression: ours do not help users, and cost round trips."""
     _patch_call_sites()
     token = _OWN.set(True)
     try:
@@ -215,7 +216,7 @@ def without_callers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_callers() -> Iterator[None]:
-    """Let pyspark note which line makes an expression, as its settings say: what users write."""
+    """Let pyspark record which line creates an expression, as its settings say. For calls of users' code."""
     token = _OWN.set(False)
     try:
         yield
@@ -224,7 +225,7 @@ def with_callers() -> Iterator[None]:
 
 
 def _patch_call_sites() -> None:
-    """See to it that pyspark asks whose code it is before it notes a line."""
+    """Make pyspark check `_OWN` before it records a line."""
     from pyspark.errors import utils
 
     before = getattr(utils, _IS_NOTING, None)

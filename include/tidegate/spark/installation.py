@@ -1,4 +1,4 @@
-"""Where pyspark and Java are on this machine, found without starting them."""
+"""Finds pyspark and Java on this machine, without starting them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tidegate.versions.ranges import JAVA, RANGES_BY_PACKAGE, installed_version
 __all__ = ["file_identity", "find_java", "spark_home", "spark_identity"]
 
 _WANTED_JAVA = f"Java {JAVA} or newer"
-_GET_JAVA = "Install it (Debian: apt-get install default-jre-headless), or let JAVA_HOME name it."
+_GET_JAVA = "Install it (Debian: apt-get install default-jre-headless), or set JAVA_HOME to it."
 
 
 def spark_home() -> Path:
-    """Return where pyspark is, without importing it. Raises Invalid if it is none that tidegate runs with."""
+    """Return pyspark's folder, without importing it. Raise Invalid if tidegate does not support its version."""
     spec = importlib.util.find_spec("pyspark")
-    known, version = RANGES_BY_PACKAGE["pyspark"], installed_version("pyspark")
-    if spec is None or spec.origin is None or (version is not None and version not in known):
+    supported, version = RANGES_BY_PACKAGE["pyspark"], installed_version("pyspark")
+    if spec is None or spec.origin is None or (version is not None and version not in supported):
         raise Invalid(
             f"pyspark {version} is installed." if spec is not None and version else "pyspark is not installed.",
-            expected=f"pyspark {known.text}",
-            help=known.command,
+            expected=f"pyspark {supported.text}",
+            help=supported.command,
             reason="PYSPARK_MISSING",
         )
     return Path(spec.origin).parent
@@ -39,7 +39,7 @@ def spark_identity() -> list[str]:
 
 
 def find_java() -> Path:
-    """Return the Java that spark-submit will use. Raises Invalid if there is none that Spark runs on."""
+    """Return the Java that spark-submit will use. Raise Invalid if it is missing, or too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
     if not java.is_file():
@@ -57,7 +57,7 @@ def find_java() -> Path:
 
 
 def _java_version(java: Path) -> int | None:
-    """Return a Java's version by the file that comes with it, without starting it; None if there is no such file."""
+    """Return a Java's version from its `release` file, without starting it, or None if that is missing."""
     for folder in java.parents[1:3]:  # Java 8 may be in jre/bin
         with contextlib.suppress(OSError):
             found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text("utf-8"), re.MULTILINE)
@@ -66,12 +66,12 @@ def _java_version(java: Path) -> int | None:
 
 
 def file_identity(path: Path) -> list[object]:
-    """Return values that change when a file is replaced by another, without reading it."""
+    """Return values that change when a file is replaced, without reading it."""
     try:
         status = path.stat()
     except OSError as error:
         raise Invalid(
-            f"Spark needs {path}, which cannot be read: {error.strerror}.",
+            f"Spark cannot read {path}, which it needs: {error.strerror}.",
             help="Correct spark.jars, or run `tidegate spark jars`.",
             reason="JARS_MISSING",
         ) from None

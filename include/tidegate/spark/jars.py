@@ -1,5 +1,5 @@
-"""Finds the Delta jars, and fetches them if they are wanted and missing. Spark gets them by path: it resolves nothing
-itself, and no task of a pipeline fetches anything."""
+"""Finds the Delta jars, and fetches missing ones on request. Spark gets their paths, so that it does not resolve jars
+itself, and a pipeline's tasks fetch nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LIST = Path(__file__).with_name("jars.toml")
 _S3_LIST = Path(__file__).with_name("jars-s3.toml")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _S3_SPARK = "4.2"
-"""The jars for s3:// belong to one version of Hadoop, and so to one of Spark."""
+"""The jars for s3:// fit one version of Hadoop, and therefore one of Spark."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Jar:
     size: int
     sha256: str
     spark: str = ""
-    """The version of Spark that it is for; empty: any."""
+    """The version of Spark that it is for, or empty for any."""
     optional: bool = False
-    """True: some connector needs it, and Spark starts without it."""
+    """Whether only some connector needs it, so that Spark starts without it."""
 
     @property
     def file_name(self) -> str:
@@ -54,8 +54,8 @@ def s3_jar_list() -> list[Jar]:
 
 
 def jar_paths() -> list[Path]:
-    """Return the jars, in the list's order. Checks that each exists and has its size; who fetched it checked the hash.
-    An optional one may be missing, and so may all for object stores."""
+    """Return the paths of the jars, in the list's order. Each must exist and have its size; its hash was checked when
+    it was fetched. Optional jars and those for object stores may be missing."""
     folder = jars_folder()
     for_stores = _s3_folder(folder)
     return _paths(jar_list(), folder) + (
@@ -64,7 +64,7 @@ def jar_paths() -> list[Path]:
 
 
 def fetch_jars(*, s3: bool = False, say: Callable[[str], None]) -> list[Path]:
-    """Fetch what is missing, and what is damaged. Returns what was fetched: nothing if all was there."""
+    """Fetch missing and damaged jars. Return the fetched ones."""
     if s3 and spark.minor() != _S3_SPARK:
         raise Invalid(
             f"The jars for s3:// are for Spark {_S3_SPARK}, and Spark {spark.minor()} is installed.",
@@ -73,13 +73,14 @@ def fetch_jars(*, s3: bool = False, say: Callable[[str], None]) -> list[Path]:
             reason="JARS_MISSING",
         )
     folder = jars_folder(create=True)
-    wanted = [(folder, jar_list()), *([(_s3_folder(folder), s3_jar_list())] if s3 else [])]
+    lists = [(folder, jar_list())]
+    if s3:
+        lists.append((_s3_folder(folder), s3_jar_list()))
+    fetched: list[Path] = []
     try:
-        return [
-            path
-            for place, jars in wanted
-            for path in fetching.fetch(map(asdict, jars), place, say=say, again=f"then `{_command(s3)}` again")
-        ]
+        for target, jars in lists:
+            fetched += fetching.fetch(map(asdict, jars), target, say=say, again=f"then `{_command(s3)}` again")
+        return fetched
     except fetching.FetchFailed as error:
         raise Unavailable(error.what, expected=error.expected, help=error.help, reason="JARS_MISSING") from error
 
@@ -98,7 +99,7 @@ def _paths(jars: list[Jar], folder: Path) -> list[Path]:
                 continue
             raise Invalid(
                 f"The jar {jar.file_name} is not in {folder}.",
-                help=f"Run `{command}`, or let {JARS_FOLDER_VARIABLE} name the folder that holds the jars.",
+                help=f"Run `{command}`, or set {JARS_FOLDER_VARIABLE} to the folder with the jars.",
                 reason="JARS_MISSING",
             )
         if (size := path.stat().st_size) != jar.size:
@@ -139,7 +140,7 @@ def _in_checkout() -> bool:
 
 
 def _command(s3: bool) -> str:
-    """The command that fetches them."""
+    """Return the command that fetches the jars."""
     if _in_checkout() and not os.environ.get(JARS_FOLDER_VARIABLE):
         return "make setup S3=1" if s3 else "make setup"
     return "tidegate spark jars --s3" if s3 else "tidegate spark jars"

@@ -1,12 +1,12 @@
-"""What a function does to the columns of a frame: read from the plan that Spark analyses for what it returns.
+"""Finds which columns a function on frames passes on unchanged, from Spark's analysed plan of its result.
 
-The function is called with a probe, of which nothing can be computed, and which stands in plans under a name of its
-own. What it returns must be a chain of projections and filters above that probe, so that each row is one of the rows
-that came in. Then a column is still itself, maybe under another name, where the projections only pass its id on.
+The function is called with a probe: a frame whose rows cannot be computed, with a unique name in plans. Its result must
+be a chain of projections and filters on that probe, so that each row is one of the input rows. Then a column is
+unchanged, perhaps renamed, if the projections only pass its id on.
 
-A function that looks at rows, such as one that returns something else if there are none, fails on a probe: nobody knows
-what it does to others. Spark prints plans alike with and without Spark Connect; what is not understood in the text
-counts as another column.
+A function that inspects rows, such as one that handles empty input differently, fails on a probe, and its columns stay
+unknown. Spark prints plans alike with and without Spark Connect. Anything in the text that is not understood counts as
+another column.
 """
 
 from __future__ import annotations
@@ -28,34 +28,37 @@ _ALL_FIELDS: Final = "100000"
 _ANALYSED: Final = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)(?:\n\n== |\Z)", re.DOTALL)
 _PROBE: Final = "_tidegate_probe"
 _PROBE_LINE: Final = f"SubqueryAlias {_PROBE}"
-_REFUSED: Final = "tidegate asks what a stage does to the columns of its input: its rows cannot be computed here."
+_REFUSED: Final = "tidegate checks which columns a stage passes on: it must not compute rows here."
 _PROJECT: Final = re.compile(r"Project \[(.*)\]")
 _PASSING: Final = re.compile(r"(?:Filter|SubqueryAlias) .*")
 _COLUMN: Final = re.compile(r"\w+#(\d+)L?(?: AS .+#(\d+)L?)?")
-_MADE: Final = re.compile(r".+ AS .+#(\d+)L?")
-"""A column in the topmost projection of a probe itself."""
+_PROBE_COLUMN: Final = re.compile(r".+ AS .+#(\d+)L?")
+"""A column in the topmost projection of the probe itself."""
 
 
 def make_probe(like: DataFrame) -> DataFrame:
-    """Return a frame with the columns of this one, of which every query fails that would depend on its rows."""
+    """Return a frame with the columns of this one. Every query fails that depends on its rows."""
     from pyspark.sql import functions as F
 
     fields = like.schema
     refused = F.raise_error(F.lit(_REFUSED))
-    # The values fail, too: else Spark finds a condition on a constant false without computing the row.
+    # The values fail, too, otherwise Spark could evaluate a condition on a constant without computing the row.
     row = like.sparkSession.range(1).where(refused.cast("boolean")).select(refused.cast(fields).alias("row"))
     return with_fields(row.select("row.*").alias(_PROBE), fields.fields)
 
 
 def find_kept_columns(result: DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names that the columns of a probe have in a frame that a function has made of it. Empty: the frame may
-    have other rows."""
+    """Return the names that the columns of a probe have in a function's result. Empty if it may have other rows."""
     lines = [line.lstrip(" +-") for line in _analysed_plan(result).rstrip().split("\n")]
     if lines.count(_PROBE_LINE) != 1 or any(":-" in line for line in lines):
         return {}
     above, below = lines[: lines.index(_PROBE_LINE)], lines[lines.index(_PROBE_LINE) + 1 :]
-    made = _PROJECT.fullmatch(below[0])
-    ids = [match[1] if (match := _MADE.fullmatch(item)) else "" for item in _items(made[1])] if made is not None else []
+    ids: list[str] = []
+    probe_projection = _PROJECT.fullmatch(below[0])
+    if probe_projection is not None:
+        for item in _items(probe_projection[1]):
+            column = _PROBE_COLUMN.fullmatch(item)
+            ids.append(column[1] if column is not None else "")
     if len(ids) != len(columns):
         return {}
     origins: list[tuple[str, str]] = list(zip(ids, columns, strict=True))
@@ -67,15 +70,15 @@ def find_kept_columns(result: DataFrame, columns: Sequence[str]) -> dict[str, li
             return {}
     if len(origins) != len(result.columns):
         return {}
-    kept: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for (_, origin), name in zip(origins, result.columns, strict=True):
         if origin:
-            kept.setdefault(origin, []).append(name)
-    return kept
+            names.setdefault(origin, []).append(name)
+    return names
 
 
 def _projected(items: Sequence[str], origins: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the id of each column of a projection, and the column of the input that it is; empty: it is none."""
+    """Return the id of each column of a projection, and the input column that it passes on, or empty texts."""
     columns = []
     for item in items:
         match = _COLUMN.fullmatch(item)
@@ -84,7 +87,7 @@ def _projected(items: Sequence[str], origins: Mapping[str, str]) -> list[tuple[s
 
 
 def _items(text: str) -> list[str]:
-    """Return the parts between commas that are in no brackets."""
+    """Split at the commas that are outside of brackets."""
     parts, depth, begin = [], 0, 0
     for place, letter in enumerate(text):
         depth += (letter in "([{<") - (letter in ")]}>")
@@ -95,12 +98,11 @@ def _items(text: str) -> list[str]:
 
 
 _printing: Final = threading.Lock()
-"""Held while plans are printed with all columns: whoever changes a setting of the session back must have found it as it
-was."""
+"""Held while the session's setting is changed, so that a concurrent call does not restore a changed value."""
 
 
 def _analysed_plan(frame: DataFrame) -> str:
-    """Return the plan as text, with all columns, however many there are. Empty: this pyspark does not tell."""
+    """Return the plan as text, with all columns, or an empty text if this pyspark cannot print it."""
     spark = frame.sparkSession
     with _printing:
         before = spark.conf.get(_FIELDS, None)
@@ -109,8 +111,10 @@ def _analysed_plan(frame: DataFrame) -> str:
             if hasattr(frame, "_jdf"):
                 return str(frame._jdf.queryExecution().analyzed().toString())
             explain: Callable[..., str] | None = getattr(frame, "_explain_string", None)
-            found = _ANALYSED.search(explain(extended=True)) if explain is not None else None
-            return found[1] if found is not None else ""
+            if explain is None:
+                return ""
+            plan = _ANALYSED.search(explain(extended=True))
+            return plan[1] if plan is not None else ""
         finally:
             if before is None:
                 spark.conf.unset(_FIELDS)

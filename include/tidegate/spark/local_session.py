@@ -36,7 +36,7 @@ _ASKED_FOR: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.execution.python.UserDefinedPythonFunction": (),
     "org.apache.spark.sql.functions": ("col", "count", "expr", "lit"),
 }
-"""Java classes, and their static methods, that pyspark asks for by name with every frame."""
+"""Java classes, with their static methods, that pyspark looks up by name for every frame."""
 
 _lock = threading.RLock()
 _root: SparkSession | None = None
@@ -46,14 +46,14 @@ _users = 0
 
 @contextlib.contextmanager
 def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSession]:
-    """Open a session with its own configuration and temporary views; all share one Spark, which the last one stops."""
+    """Open a session with its own configuration and temporary views. All share one Spark, which the last one stops."""
     global _root, _root_settings, _users
     with _lock, translated():
         if _root is None:
             _root, _root_settings = _start(settings), settings
         elif _root_settings is not None and _static(_root_settings) != _static(settings):
             raise Invalid(
-                "Spark runs in this process already, with other settings.",
+                "Spark is already running in this process, with other settings.",
                 expected="the same master, memory and server keys for all local sessions of a process",
                 help="Use mode connect, or one process for each configuration.",
             )
@@ -73,8 +73,8 @@ def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSessi
 
 
 def use_in_thread(spark: SparkSession) -> None:
-    """Let parts of pyspark that look for the session of their thread find this one. One on a server is passed on by
-    whoever has it."""
+    """Make this session the thread's active one, for parts of pyspark that look it up. Not needed for a session on a
+    server, which is passed explicitly."""
     if hasattr(spark, "_jsparkSession"):
         spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
@@ -99,13 +99,13 @@ def _static(settings: SparkSettings) -> dict[str, str]:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
-    """Start Spark, and its JVM if this is the first time in this process; later starts reuse the JVM and its memory."""
+    """Start Spark, and on the first call its JVM. Later starts reuse the JVM and its memory."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is not None:
         raise Invalid(
-            "Spark runs in this process already, and it was not tidegate that started it.",
+            "Spark is already running in this process, and tidegate did not start it.",
             help="Stop it first, or use mode connect.",
         )
     sockets = {} if settings.on_cluster else socket_settings(_scratch())
@@ -114,14 +114,14 @@ def _start(settings: SparkSettings) -> SparkSession:
     if SparkContext._gateway is None:
         _start_jvm(settings, conf)
     context = SparkContext.getOrCreate(SparkConf().setAll([*conf.items(), *settings.login.items()]))
-    context.pythonExec = sys.executable  # it asks PYSPARK_PYTHON of the environment, and takes any `python3` without
+    context.pythonExec = sys.executable  # it would use PYSPARK_PYTHON, or else any `python3`
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself; tidegate has its own use for it
+        signal.signal(signal.SIGINT, interrupt)  # Spark replaces the handler of Ctrl-C, which tidegate needs
     return SparkSession(context)
 
 
 def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
-    """Start the JVM as pyspark would, but with the configuration in a file: `ps` would show it on the command line."""
+    """Start the JVM as pyspark would, but with the configuration in a file, because `ps` shows the command line."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -133,7 +133,7 @@ def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
     before = dict(os.environ)
     with open(_scratch() / "jvm.log", "ab") as log:
         try:
-            os.environ.clear()  # pyspark hands its own environment to the JVM
+            os.environ.clear()  # pyspark passes its own environment to the JVM
             os.environ.update(variables)
             SparkContext._gateway = cast(Any, launch_gateway)(popen_kwargs={"stdout": log, "stderr": log})
             SparkContext._jvm = _with_classes(SparkContext._gateway.jvm)
@@ -144,10 +144,10 @@ def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
 
 
 def _with_classes(jvm: Any) -> Any:
-    """Return this door to Java, which knows some classes now. For each name that it does not know, it asks Java, which
-    looks through its packages and jars: a twentieth of a small checkpoint."""
+    """Return py4j's view of the JVM, with some classes cached. For each other name it asks Java, which searches its
+    packages and jars: that takes 5 % of a small checkpoint."""
     for name, methods in _ASKED_FOR.items():
-        with contextlib.suppress(Exception):  # Java's own; another Spark may not have it
+        with contextlib.suppress(Exception):  # another version of Spark may not have it
             found = getattr(jvm, name)
             for method in methods:
                 setattr(found, method, getattr(found, method))

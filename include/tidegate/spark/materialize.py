@@ -1,11 +1,11 @@
-"""Frames that are computed once, however often they are used.
+"""Frames that are computed only once, even if they are used several times.
 
-By a local checkpoint, not by `persist`: what is behind a frame is then no part of later plans. A checkpoint of a few
-operators has dozens of plans, each on top of those before; with cached frames in them Spark spends its time (measured:
-nine tenths of it) with comparing, renaming and printing plans. It is also what the promise needs: rows that were
-judged, counted or looked up are never computed again, not even if memory runs out.
+They use Spark's local checkpoints, not `persist`, so that later plans do not contain the frame's plan. A checkpoint of
+a few operators has dozens of plans, each built on earlier ones; with cached frames, Spark spends 90 % of its time on
+comparing, renaming and printing plans. Correctness needs it, too: rows that were judged, counted or looked up are never
+computed again, not even if memory runs out.
 
-If the executor that holds rows is lost, the attempt fails and is made again, as for any other loss.
+If an executor with such rows is lost, the attempt fails and is repeated, as after any other loss.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["StoredRows", "mark_stored", "materialize", "materialized", "release"
 
 _STORED = "_tidegate_stored"
 _PATIENCE_S = 2.0
-"""How long to wait for a server to forget rows."""
+"""The time limit for asking a server to release rows."""
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Files of this attempt that hold the rows of a frame, with its columns and no others."""
+    """Files of this attempt with exactly a frame's rows and columns."""
 
     location: Location
     paths: Sequence[str]
@@ -38,22 +38,23 @@ class StoredRows:
 
 
 def materialize(frame: DataFrame) -> DataFrame:
-    """Return the same rows, computed at their first use, and cached until they are released. Rows in files of the
-    attempt's own are read from there."""
+    """Return the same rows, computed on first use and cached until they are released. Rows in the attempt's own files
+    are read from there instead."""
     return frame if is_known_empty(frame) or _is_stored(frame) else frame.localCheckpoint(eager=False)
 
 
 def mark_stored(frame: DataFrame, rows: StoredRows | None = None) -> DataFrame:
-    """Mark a frame that only reads files of this attempt: it costs little to read again, and is not cached.
+    """Mark a frame that only reads files of this attempt: it is cheap to read again, and so is not cached.
 
-    rows: the files, if whoever wants to write the frame may take them as they are. The mark is on the object. What is
-    made of a frame is another one, which is computed."""
+    rows: the files, if they may be staged as they are. The mark is on the object: frames derived from it do not have
+    it.
+    """
     vars(frame)[_STORED] = rows
     return frame
 
 
 def stored_rows(frame: DataFrame) -> StoredRows | None:
-    """Return the files that hold exactly this frame, if there are any."""
+    """Return the files with exactly this frame's rows, or None."""
     stored: StoredRows | None = vars(frame).get(_STORED)
     return stored
 
@@ -63,11 +64,11 @@ def _is_stored(frame: DataFrame) -> bool:
 
 
 def release(frame: DataFrame) -> None:
-    """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
+    """Release the rows. A server frees them with its next large garbage collection."""
     with contextlib.suppress(Exception):
         if _is_stored(frame):
             return
-        plan: Any = vars(frame).get("_plan")  # a server's frame has one
+        plan: Any = vars(frame).get("_plan")  # only a frame of Spark Connect has one
         if plan is None:
             frame._jdf.queryExecution().logical().rdd().unpersist(False)
         elif plan._relation_id is not None:
@@ -79,7 +80,7 @@ def _forget(plan: Any) -> None:
     """Send RemoveRemoteCachedRelation now instead of waiting for Python's garbage collector.
 
     pyspark sends it when a plan is collected, but plans and frames refer to each other in cycles, so that may be much
-    later. Tried once, with a short timeout: the server forgets everything with the session anyway.
+    later. Tried once, with a short timeout: the server releases everything with the session anyway.
     """
     from pyspark.sql.connect.plan import RemoveRemoteCachedRelation
 
@@ -93,7 +94,7 @@ def _forget(plan: Any) -> None:
 
 @contextlib.contextmanager
 def materialized(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cache the frame for the block, so that it is computed once, however often it is used."""
+    """Cache the frame for the block, so that it is computed only once."""
     once = materialize(frame)
     try:
         yield once

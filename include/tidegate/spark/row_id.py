@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["HALVES", "half_fields", "row_halves", "row_id", "rows_hash", "with_row_ids"]
 
 HALVES: Final = ("_tidegate_high", "_tidegate_low")
-"""The columns with both halves of an id, before workers make its text of them: Spark takes longer for that than for
-the hashes."""
+"""The columns with both halves of an id. Workers format them as text, which takes Spark longer than the hashes."""
 
 
 def row_id(frame: DataFrame) -> Column:
-    """Return 128 bits that identify a row by all of its content, as text: the same in every attempt and checkpoint.
+    """Return 128 bits that identify a row by all of its content, as text, equal in every attempt and checkpoint.
 
-    It stays the same if columns are added that are null, change places, or become wider.
+    The id does not change if null columns are added, columns are reordered, or their types become wider.
     """
     from pyspark.sql import functions as F
 
@@ -33,19 +32,19 @@ def row_id(frame: DataFrame) -> Column:
 
 
 def row_halves(frame: DataFrame) -> list[str]:
-    """Return SQL for the same as two numbers, for workers."""
+    """Return SQL for both halves of the id as numbers, for workers."""
     return [f"{half} AS {name}" for half, name in zip(_halves(frame), HALVES, strict=True)]
 
 
 def half_fields() -> list[StructField]:
-    """Return their columns."""
+    """Return the columns of the halves."""
     from pyspark.sql.types import LongType, StructField
 
     return [StructField(name, LongType()) for name in HALVES]
 
 
 def with_row_ids(rows: pa.Table) -> pa.Table:
-    """Return a worker's rows with ids in place of their halves, if they have any."""
+    """Return a worker's rows with ids instead of their halves, if they have any."""
     import numpy as np
     import pyarrow as pa
 
@@ -63,14 +62,14 @@ def _halves(frame: DataFrame) -> tuple[str, str]:
     columns = []
     for field in sorted(frame.schema.fields, key=lambda field: field.name):
         column = quoted(field.name)
-        # Null leaves a hash as it was: so a column with a value adds its name, too.
+        # A null does not change a hash, so a column with a value adds its name, too.
         columns += [f"IF({column} IS NOT NULL, {quoted_text(field.name)}, NULL)", _hashed(column, field.dataType)]
     return f"xxhash64({', '.join(columns)})", f"xxhash64({', '.join(['1', *columns])})"
 
 
 def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
-    """Return SQL for a value in a form whose hashes differ for different values: covers nulls, lengths and the order of
-    maps. depth: the number of functions of an item that it is in."""
+    """Return SQL for a value in a form whose hash differs for different values, which covers nulls, lengths and the
+    order of maps. depth: the number of enclosing functions of an item."""
     from pyspark.sql import types as T
 
     def entry(value: str, inner: DataType, depth: int) -> list[str]:
@@ -92,7 +91,9 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
         entries = f"transform(map_entries({column}), {item} -> struct({content}))"
         return f"struct(size({column}), array_sort({entries}))"
     if isinstance(kind, T.StructType):
-        fields = [part for f in kind.fields for part in entry(field_of(column, f.name), f.dataType, depth)]
+        fields: list[str] = []
+        for field in kind.fields:
+            fields += entry(field_of(column, field.name), field.dataType, depth)
         return f"struct({', '.join(fields)})" if fields else "0"
     return f"to_json({column})" if isinstance(kind, T.VariantType) else column
 

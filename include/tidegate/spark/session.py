@@ -5,9 +5,9 @@
             with translated():
                 run(spark, checkpoint)
 
-Hold a session over many checkpoints: Python workers are warm per session. When a block raised Unavailable, leave
-it and open another: the server may be a new one. Nothing is opened at import, and nothing survives a fork: a child
-opens its own.
+Use one session for many checkpoints, because Python workers are warm per session. After a block raised Unavailable,
+open another session: the server may be a new one. Nothing is opened at import, and nothing survives a fork: a child
+process opens its own session.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ __all__ = [
 ]
 
 
-_LOOPBACK_PATIENCE = 3  # retries within a second: what was on this machine and has gone does not come back
-_REMOTE_PATIENCE = 8  # about half a minute: a connection may break without the server's doing
+_LOOPBACK_PATIENCE = 3  # retries within a second: a server on this machine that is gone does not come back
+_REMOTE_PATIENCE = 8  # retries within about half a minute: a connection may break while the server is fine
 
 
 @contextlib.contextmanager
 def session(settings: SparkSettings) -> Iterator[SparkSession]:
     """Open a session for the block, and release it at its end.
 
-    connect: several at once in one process are fine. While one is open, `pyspark.sql.functions` works for Connect
-    only, so do not mix both modes in a process at the same time.
-    local: the first one starts Spark in this process and the last one stops it.
+    connect: a process may have several at once. While one is open, `pyspark.sql.functions` only works for Connect, so
+    do not mix both modes in a process at the same time.
+    local: the first one starts Spark in this process, and the last one stops it.
     """
     if settings.mode == "submit":
         raise Invalid(
-            "With spark.mode = submit there is no Spark session here: each job is an application of its own.",
+            "With spark.mode = submit no Spark session can be opened here: each job is a separate application.",
             expected="mode connect or local",
             help="Run the pipeline under Airflow, or choose a mode: -D spark.mode=connect -D spark.master='local[*]'.",
             reason="SPARK_SUBMIT_ONLY",
@@ -88,12 +88,11 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
         except Unavailable as error:
             if error.reason != "SPARK_LOST":
                 raise
+            help = error.help
+            if settings.remote is not None:
+                help = "It is tried again. If it keeps failing: is the server running that spark.remote names?"
             raise Unavailable(
-                f"The Spark server cannot be reached: {error.what}",
-                help="It is tried again. If it stays so: does the server run that spark.remote names?"
-                if settings.remote is not None
-                else error.help,
-                reason="SPARK_UNREACHABLE",
+                f"The Spark server cannot be reached: {error.what}", help=help, reason="SPARK_UNREACHABLE"
             ) from error
         if not (on_one_machine(opened) and started_by_tidegate(opened)):
             with translated(), tempfile.TemporaryDirectory(prefix="tidegate-code-") as folder:
@@ -102,37 +101,36 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 class ReusedSession:
-    """Call it for the session; `drop` one that failed. Released at the end of the `with` block.
+    """Call it to get the session, and `drop` it after a failure. It is released at the end of the `with` block.
 
-    of_jobs: the settings of jobs that have some of their own. Each of them gets a session of its own.
+    of_jobs: the settings of jobs with their own settings. Each of them gets a separate session.
     """
 
     def __init__(self, settings: SparkSettings, of_jobs: Mapping[str, SparkSettings] = MappingProxyType({})) -> None:
         self.settings = settings
         self.opened: Callable[[], None] = lambda: None
-        """Called each time a session has been opened."""
+        """Called after a session has been opened."""
         self._of_jobs = of_jobs
-        self._held = contextlib.ExitStack()
+        self._resources = contextlib.ExitStack()
         self._sessions: dict[str | None, SparkSession] = {}
 
     def __call__(self, job: str | None = None) -> SparkSession:
-        """Return the session, opened now if there is none. job: the job that is to run in it."""
-        own = job if job in self._of_jobs else None
-        if own not in self._sessions:
-            settings = self.settings if own is None else self._of_jobs[own]
-            self._sessions[own] = self._held.enter_context(session(settings))
+        """Return the session for a job, opened on the first call."""
+        key = job if job in self._of_jobs else None
+        if key not in self._sessions:
+            settings = self.settings if key is None else self._of_jobs[key]
+            self._sessions[key] = self._resources.enter_context(session(settings))
             self.opened()
-        return self._sessions[own]
+        return self._sessions[key]
 
     def drop(self) -> None:
-        """Release sessions of which one failed, or may have: the next call opens another, on a new server if need
-        be."""
-        resources, self._held, self._sessions = self._held, contextlib.ExitStack(), {}
+        """Release the sessions after a failure. The next call opens another, on a new server if necessary."""
+        resources, self._resources, self._sessions = self._resources, contextlib.ExitStack(), {}
         with contextlib.suppress(Exception):
             resources.close()
 
     def cancel(self) -> None:
-        """Cancel what runs in the sessions now. May be called from another thread."""
+        """Cancel all work in the sessions. May be called from any thread."""
         for opened in list(self._sessions.values()):
             cancel_in(opened)
 
@@ -144,7 +142,7 @@ class ReusedSession:
 
 
 def cancel_in(spark: SparkSession) -> None:
-    """Cancel what runs in a session. May be called from any thread; that it fails is no error."""
+    """Cancel all work in a session. May be called from any thread. Never raises."""
     from pyspark.sql import SparkSession as InThisProcess
 
     with contextlib.suppress(Exception):
@@ -155,20 +153,20 @@ def cancel_in(spark: SparkSession) -> None:
 
 
 def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
-    """Return the runtime's view of the settings: the embedded server belongs to the project folder.
+    """Return the Spark settings of a project, whose embedded server belongs to the project's folder.
 
-    job: with what this job has of its own.
+    job: include this job's own settings.
     """
     spark = settings.spark
     stores: dict[str, str] = {}
     login: dict[str, str] = {}
     if spark.remote is None:
         stores, login = hadoop_options(address_in(os.environ)), hadoop_options(settings.storage_options)
-    if settings.storage is None:  # what is in the settings is on a disk already
+    if settings.storage is None:  # logins in the settings are on a disk already
         stores, login = stores | login, {}
-    own = dict(settings.job(job).spark) if job is not None else {}
-    memory = own.pop(DRIVER_MEMORY, spark.memory)
-    conf = {key: value for key, value in stores.items() if key not in login} | dict(spark.conf) | own
+    job_conf = dict(settings.job(job).spark) if job is not None else {}
+    memory = job_conf.pop(DRIVER_MEMORY, spark.memory)
+    conf = {key: value for key, value in stores.items() if key not in login} | dict(spark.conf) | job_conf
     return SparkSettings(
         mode=cast(Literal["connect", "local", "submit"], spark.mode),
         remote=spark.remote,
@@ -185,33 +183,34 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
 
 
 def server_home(project: Path) -> Path:
-    """Return the folder of the project's embedded server: in the project, where people look for its log; if this user
-    may not write there, as in an image whose code is root's, among the user's own files, with a name of its own."""
+    """Return the folder of the project's embedded server: in the project, where users look for its log. If this user
+    may not write there, as in an image whose code belongs to root, a folder per project among the user's own files."""
     project = project.absolute()
     folder = project / ".tidegate"
     if os.access(folder if folder.is_dir() else project, os.W_OK | os.X_OK) or not project.is_dir():
         return folder / "spark"
     state = os.environ.get("XDG_STATE_HOME", "")
-    own = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return own / "tidegate" / f"{project.name}-{hashlib.sha256(bytes(project)).hexdigest()[:12]}" / "spark"
+    state_home = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return state_home / "tidegate" / f"{project.name}-{hashlib.sha256(bytes(project)).hexdigest()[:12]}" / "spark"
 
 
 def reused_session(settings: Settings) -> ReusedSession:
-    """Return the sessions for all jobs of a pipeline in one process: one for those that have nothing of their own."""
-    jobs = {entry.partition(".")[0] for entry in settings.jobs}
-    return ReusedSession(
-        spark_settings(settings), {job: spark_settings(settings, job) for job in jobs if settings.job(job).spark}
-    )
+    """Return the sessions for all jobs of a pipeline in one process: jobs without their own settings share one."""
+    of_jobs = {}
+    for job in {entry.partition(".")[0] for entry in settings.jobs}:
+        if settings.job(job).spark:
+            of_jobs[job] = spark_settings(settings, job)
+    return ReusedSession(spark_settings(settings), of_jobs)
 
 
 _ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")
 
 
 def control_settings(settings: Settings, job: str | None = None) -> SparkSettings:
-    """Return the settings for `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish.
+    """Return the settings for `trigger` and `complete`, which only need Spark for tables that delta-rs cannot publish.
 
-    If jobs are submitted to a cluster, the embedded server does it, with the user's settings for tables and storage.
-    job: if they are for the task of a job, which is submitted or runs in that session.
+    If jobs are submitted to a cluster, the embedded server does that, with the user's settings for tables and storage.
+    job: return those of this job's task instead, which runs in that session unless it is submitted.
     """
     spark = spark_settings(settings)
     if spark.mode != "submit":

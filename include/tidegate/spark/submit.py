@@ -1,14 +1,14 @@
-"""A job as a Spark application of its own: the command line of spark-submit, and the result.
+"""A job as a separate Spark application: the command line of spark-submit, and the result.
 
-The driver (execution/submitted.py) runs in client mode, beside the task that started it: it sees the same ledger, and
-ends with the task. Executors run wherever the master has workers. They get tidegate and the user's modules from the
-driver (shipping.py), and must see the pipeline's data by the same paths, or reach its object store.
+The driver (execution/submitted.py) runs in client mode, on the machine of the task that started it: it sees the same
+ledger, and ends with the task. Executors run where the master has workers. They get tidegate and the user's modules
+from the driver (shipping.py), and must see the pipeline's data under the same paths, or reach its object store.
 
-    request.json        which job of which checkpoint, and where its pipeline is declared
-    spark.properties    Spark's configuration: `ps` would show it on the command line
-    run_job.py          what is submitted, unless the project has jobs/run_job.py
+    request.json        the job, its checkpoint, and where its pipeline is declared
+    spark.properties    Spark's configuration, because `ps` would show it on the command line
+    run_job.py          the submitted script, unless the project has jobs/run_job.py
     error.json          written by the driver if the job fails
-    scratch/            what Spark throws away
+    scratch/            Spark's temporary files
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     pipeline: str
     declared_in: list[tuple[str, str]]
-    """Module and file, the likeliest first."""
+    """Pairs of module and file, the most likely one first."""
     project: str
     checkpoint: int
     job: str
@@ -57,7 +57,7 @@ class DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
-    """Why the driver failed. An empty kind is a fault."""
+    """Why the driver failed. An empty kind is an unexpected error."""
 
     kind: str
     what: str
@@ -68,17 +68,17 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, error: Exception) -> DriverFailure:
-        """Return an error's record, so that the task can raise it again."""
+        """Return the record of an error, from which the task can raise it again."""
         if isinstance(error, TidegateError):
             return cls(error.kind, error.what, error.expected, error.help, error.reason, error.quoted)
         return cls("", name_of(error), quoted=quoted_text(error))
 
     def error(self) -> Exception:
-        """Return the same error again."""
+        """Return the recorded error."""
         if self.kind not in _KINDS:
             return Unavailable(
                 f"the submitted job failed: {self.what}",
-                help="the task's log shows where. It is tried again as `restart` says",
+                help="the task's log shows where. It is retried according to `restart`",
                 reason="UNFORESEEN",
                 quoted=self.quoted,
             )
@@ -101,20 +101,21 @@ class Submission:
         return self.folder / "spark.properties"
 
     def error(self, output: str) -> Exception:
-        """Return why there is no ack. output: the end of spark-submit's output, which counts where the driver did not
-        answer."""
+        """Return the error for a missing ack. output: the end of spark-submit's output, used if the driver wrote no
+        error."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return typed.decode((self.folder / ERROR_FILE).read_bytes(), DriverFailure).error()
         lines = [line.strip() for line in output.splitlines() if line.strip()]
-        wrong = next((line for line in lines if line.startswith("Error: ")), None)
-        if wrong is not None:
-            return Invalid(
-                f"spark-submit refuses: {wrong[7:]}", help="correct the Spark settings", reason="SPARK_SUBMIT"
-            )
-        message = next((line for line in lines if "Exception" in line), lines[-1] if lines else "nothing")
+        for line in lines:
+            if line.startswith("Error: "):
+                return Invalid(
+                    f"spark-submit refuses: {line[7:]}", help="correct the Spark settings", reason="SPARK_SUBMIT"
+                )
+        exceptions = [line for line in lines if "Exception" in line]
+        messages = exceptions or lines[-1:] or ["nothing"]
         return Unavailable(
-            f"spark-submit ended before the job did; it said: {message[:300]}",
-            help=f"try again; the task's log has all that it said. Does the master {self.master} run?",
+            f"spark-submit ended before the job did. It printed: {messages[0][:300]}",
+            help=f"try again; the task's log has its whole output. Is the master {self.master} running?",
             reason="SPARK_SUBMIT",
         )
 
@@ -138,7 +139,7 @@ def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submis
 
 
 def _application(request: DriverRequest, folder: Path) -> Path:
-    """Return the project's own jobs/run_job.py, where users may set up what they need, or a minimal one."""
+    """Return the project's jobs/run_job.py, where users may set up their own things, or a minimal script."""
     project_file = Path(request.project) / _APPLICATION
     if project_file.is_file():
         return project_file
@@ -148,24 +149,29 @@ def _application(request: DriverRequest, folder: Path) -> Path:
 
 
 def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str, str]:
-    """Return all settings at once: there is one session only."""
+    """Return the settings of server and session together, because the application has only one session."""
     conf = {key: value for key, value in server_conf(settings, scratch).items() if ".connect." not in key}
     workers = {"spark.executorEnv.PYTHONPATH": python_path, "spark.executorEnv.TZ": "UTC"}
-    # Lists that server_conf has merged with the user's stay as they are.
-    wished = {key: value for key, value in settings.conf.items() if key not in ("spark.jars", "spark.sql.extensions")}
-    return conf | workers | wished | {"spark.submit.deployMode": "client"}
+    # server_conf has merged the user's values of these lists.
+    merged = ("spark.jars", "spark.sql.extensions")
+    user_conf = {key: value for key, value in settings.conf.items() if key not in merged}
+    return conf | workers | user_conf | {"spark.submit.deployMode": "client"}
 
 
 def _variables(settings: SparkSettings) -> dict[str, str]:
-    variables = {"SPARK_ROWS_LOG_LEVEL": "off"} | environment(settings)  # Airflow logs what the driver says
+    variables = {"SPARK_ROWS_LOG_LEVEL": "off"} | environment(settings)  # Airflow logs the driver's output
     # The hook calls spark-submit by its name.
     return variables | {"PATH": os.pathsep.join([str(spark_home() / "bin"), variables.get("PATH", os.defpath)])}
 
 
 def _with_modules(settings: SparkSettings, request: DriverRequest) -> SparkSettings:
-    """Return the import path: driver and workers must find modules where they were found here."""
-    roots = [root for module, file in request.declared_in if (root := _root(module, file)) is not None]
-    return replace(settings, python_path=tuple(dict.fromkeys([*settings.python_path, *roots])))
+    """Return the settings with an import path on which driver and workers find the same modules as this process."""
+    python_path = dict.fromkeys(settings.python_path)
+    for module, file in request.declared_in:
+        root = _root(module, file)
+        if root is not None:
+            python_path[root] = None
+    return replace(settings, python_path=tuple(python_path))
 
 
 def _root(module: str, file: str) -> Path | None:

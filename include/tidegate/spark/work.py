@@ -1,20 +1,20 @@
-"""What Spark does for each step of a job, counted as it happens; microseconds for each request.
+"""Counts Spark's work for each step of a job. The overhead is microseconds per request.
 
     with metered(spark) as meter:
-        meter.enter(0)          # from now on it counts for step 0
+        meter.enter(0)          # from now on, work counts for step 0
         ...
         meter.enter(None)       # and now for no step
-        meter.taken()           # {0: SparkWork(queries=3, ...), None: SparkWork(queries=0, ...)}
+        meter.take_work()       # {0: SparkWork(queries=3, ...), None: SparkWork(queries=0, ...)}
 
-What is known depends on how Spark is reached:
+The figures depend on how Spark is reached:
 
-    Connect         the requests to the server and how long each took, from pyspark's client
-      with our own  Spark's jobs, stages, tasks and their times, too: the server counts them (SparkWork.java) by
+    Connect         the requests to the server and their times, from pyspark's client
+      with our own  also Spark's jobs, stages, tasks and their times: the server counts them (SparkWork.java) by
       server        operation, and is asked once, at the end
-    local, submit   the same from the JVM of this process, by a job tag of the step. Analyses are not known: there each
-                    step of a frame is analysed as it is built. What other threads ask for counts for no step
+    local, submit   the same from the JVM of this process, by a job tag of the step. Analyses are unknown, because each
+                    step of a frame is analysed as it is built. Requests of other threads count for no step
 
-Whatever does not fit, such as another pyspark, leaves figures unknown, and never fails.
+An incompatible pyspark leaves figures unknown, and never causes a failure.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 __all__ = ["SparkMeter", "Steps", "Unmetered", "metered"]
 
 Steps = Mapping[int | None, SparkWork]
-"""By step; None is what belongs to none."""
+"""Spark's work by step; None for work outside of all steps."""
 
 
 class SparkMeter(Protocol):
     """Counts what Spark does, by the step that is open."""
 
     def enter(self, step: int | None) -> None:
-        """Let all that this thread asks for from now on count for this step; None: for none."""
+        """Count this thread's further requests for this step, or for none."""
 
     def take_work(self) -> Steps:
-        """Return what Spark has done by now, once. A step that is not there has had none; {}: nothing is known."""
+        """Return Spark's work so far, once. A missing step had none; {}: nothing is known."""
 
 
 class Unmetered:
-    """For a Spark of which nothing is known."""
+    """For a Spark without figures."""
 
     def enter(self, step: int | None) -> None: ...
 
@@ -91,7 +91,7 @@ class _Counted:
 
 @contextlib.contextmanager
 def _client_metered(spark: Any) -> Iterator[SparkMeter]:
-    """Put our methods in front of those with which the client sends its requests, on this one object."""
+    """Wrap the methods with which this client sends its requests."""
     client = spark.client
     meter = _ClientMeter(client)
     covered = {
@@ -129,9 +129,9 @@ class _ClientMeter:
         return self._steps[getattr(self._thread, "step", None)]
 
     def take_work(self) -> Steps:
-        told = _server_work(self._client)
+        server_work = _server_work(self._client)
         with self._lock:
-            return {step: _work(counted, told) for step, counted in self._steps.items()}
+            return {step: _work(counted, server_work) for step, counted in self._steps.items()}
 
     def analysing(self, send: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method with which the client asks about a plan, counted."""
@@ -189,7 +189,7 @@ _PATIENCE_S: Final = 5.0
 
 
 def _server_work(client: Any) -> dict[str, list[int]] | None:
-    """Ask the server what Spark has done, by operation, since it was asked last. None: it does not count."""
+    """Return Spark's work by operation since the last call, from the server, or None if it does not count."""
     with contextlib.suppress(Exception):
         from google.protobuf.any_pb2 import Any as Packed  # type: ignore[import-untyped]
         from google.protobuf.wrappers_pb2 import StringValue  # type: ignore[import-untyped]
@@ -207,27 +207,33 @@ def _server_work(client: Any) -> dict[str, list[int]] | None:
 
 
 def _lines(text: str) -> dict[str, list[int]]:
-    """Read the lines that SparkWork.java writes: a name, and its figures."""
-    return {name: list(map(int, figures)) for name, *figures in map(str.split, text.splitlines())}
+    """Parse the lines that SparkWork.java writes: a name, and its figures."""
+    lines: dict[str, list[int]] = {}
+    for line in text.splitlines():
+        name, *figures = line.split()
+        lines[name] = list(map(int, figures))
+    return lines
 
 
-def _work(counted: _Counted, told: dict[str, list[int]] | None) -> SparkWork:
-    mine = SparkWork() if told is None else _jvm_work([told[id] for id in counted.operations if id in told])
+def _work(counted: _Counted, server_work: dict[str, list[int]] | None) -> SparkWork:
+    jvm_work = SparkWork()
+    if server_work is not None:
+        jvm_work = _jvm_work([server_work[id] for id in counted.operations if id in server_work])
     return SparkWork(
         queries=counted.queries,
         query_s=round(counted.query_s, 3),
         analyses=counted.analyses,
         analysis_s=round(counted.analysis_s, 3),
-        planning_s=mine.planning_s,
-        jobs=mine.jobs,
-        stages=mine.stages,
-        tasks=mine.tasks,
-        running_s=mine.running_s,
-        task_s=mine.task_s,
-        slowest_task_s=mine.slowest_task_s,
-        spilled_bytes=mine.spilled_bytes,
-        read_bytes=mine.read_bytes,
-        written_bytes=mine.written_bytes,
+        planning_s=jvm_work.planning_s,
+        jobs=jvm_work.jobs,
+        stages=jvm_work.stages,
+        tasks=jvm_work.tasks,
+        running_s=jvm_work.running_s,
+        task_s=jvm_work.task_s,
+        slowest_task_s=jvm_work.slowest_task_s,
+        spilled_bytes=jvm_work.spilled_bytes,
+        read_bytes=jvm_work.read_bytes,
+        written_bytes=jvm_work.written_bytes,
     )
 
 
@@ -238,7 +244,7 @@ _TAG: Final = "tidegate_step_"
 _FIRST_FIGURES, _FIGURES = 8, 12
 _listening = threading.Lock()
 _listeners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""By Spark context, the object in its JVM that counts. Compiling it takes some tenths of a second."""
+"""By Spark context, the counting object in its JVM. Compiling it takes some tenths of a second."""
 
 
 @contextlib.contextmanager
@@ -252,7 +258,7 @@ def _jvm_metered(spark: Any) -> Iterator[SparkMeter]:
 
 
 class _JvmMeter:
-    """Gives all that a thread asks Spark for a tag of its step."""
+    """Tags all of a thread's requests to Spark with its step."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -265,13 +271,13 @@ class _JvmMeter:
         self.untag()
         tag = self._thread.tag = f"{self._job}{'' if step is None else step}."
         self._steps[tag] = step
-        with contextlib.suppress(Exception):  # whoever uses Spark next is told why it does not answer
+        with contextlib.suppress(Exception):  # the next use of Spark reports why it does not answer
             self._context.addJobTag(tag)
 
     def untag(self) -> None:
-        """Give no tag any more."""
+        """Remove the thread's tag."""
         tag = getattr(self._thread, "tag", "")
-        if not tag:  # Spark refuses an empty one, and to bring its error here takes 12 ms
+        if not tag:  # Spark refuses an empty tag, and transferring that error takes 12 ms
             return
         with contextlib.suppress(Exception):
             self._context.removeJobTag(tag)
@@ -279,14 +285,17 @@ class _JvmMeter:
 
     def take_work(self) -> Steps:
         with contextlib.suppress(Exception):
-            told = _lines(self._listener.take(self._job))
-            tags = {tag.removeprefix(self._job): step for tag, step in self._steps.items()}
-            return {step: _jvm_work([told[tag]] if tag in told else []) for tag, step in tags.items()}
+            by_tag = _lines(self._listener.take(self._job))
+            steps: dict[int | None, SparkWork] = {}
+            for job_tag, step in self._steps.items():
+                tag = job_tag.removeprefix(self._job)
+                steps[step] = _jvm_work([by_tag[tag]] if tag in by_tag else [])
+            return steps
         return {}
 
 
 def _listener(context: Any) -> Any:
-    """Return the object that counts in the context's JVM: compiled there if this is the first time."""
+    """Return the counting object in the context's JVM, compiled on the first call."""
     with _listening:
         if context not in _listeners:
             jvm, gateway = context._jvm, context._gateway
@@ -295,13 +304,13 @@ def _listener(context: Any) -> Any:
             compiler.cook(_SOURCE.read_text(encoding="utf-8"))
             arguments = gateway.new_array(jvm.java.lang.Object, 2)
             arguments[0], arguments[1] = context._jsc.sc(), _TAG
-            made = compiler.getClassLoader().loadClass(_SOURCE.stem)
-            _listeners[context] = made.getConstructors()[0].newInstance(arguments)
+            listener_class = compiler.getClassLoader().loadClass(_SOURCE.stem)
+            _listeners[context] = listener_class.getConstructors()[0].newInstance(arguments)
         return _listeners[context]
 
 
 def _jvm_work(parts: list[list[int]]) -> SparkWork:
-    """Sum up what SparkWork.java has counted: its order of figures. The server of an earlier version has fewer."""
+    """Sum up the figures of SparkWork.java, in its order. A server of an earlier version reports fewer."""
     columns = list(zip(*parts, strict=True)) if parts else [(0,)] * _FIGURES
     queries, query_ms, planning_ms, jobs, stages, tasks, running_ms, task_ms = map(sum, columns[:_FIRST_FIGURES])
     work = SparkWork(

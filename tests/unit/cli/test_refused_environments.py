@@ -82,7 +82,7 @@ def java_11(project, monkeypatch, stack):
     java_home(monkeypatch, project / "java-11", "11.0.24")
 
 
-@case("a very old Java", 2, "is Java 8", "let JAVA_HOME name it")
+@case("a very old Java", 2, "is Java 8", "set JAVA_HOME to it")
 def java_8(project, monkeypatch, stack):
     java_home(monkeypatch, project / "java-8", "1.8.0_422")
 

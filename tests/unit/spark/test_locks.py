@@ -32,7 +32,7 @@ def test_many_share_and_none_is_alone_with_them(tmp_path):
 def test_waiting_has_an_end_and_says_for_what(tmp_path):
     with (
         lock(tmp_path / "x", timeout=1, purpose="x"),
-        pytest.raises(Unavailable, match="Starting Spark is held by another process"),
+        pytest.raises(Unavailable, match="Starting Spark has been held by another process"),
     ):
         lock(tmp_path / "x", timeout=0.05, purpose="Starting Spark")
 

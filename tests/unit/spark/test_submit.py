@@ -105,7 +105,7 @@ def test_a_pipeline_is_found_in_its_module_or_in_its_dag_file(tmp_path: Path, mo
 
 
 def test_nothing_else_takes_a_session_from_a_cluster(tmp_path: Path):
-    with pytest.raises(Invalid, match="no Spark session here"), session(SparkSettings(mode="submit")):
+    with pytest.raises(Invalid, match="no Spark session can be opened here"), session(SparkSettings(mode="submit")):
         pass
     code = {"spark": {"mode": "submit", "master": "yarn", "conf": {"spark.driver.host": "x", "spark.hadoop.a": "b"}}}
     control = control_settings(load_settings(code=code, env={}, start=tmp_path))

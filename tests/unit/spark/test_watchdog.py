@@ -228,7 +228,7 @@ def test_neither_outlives_the_other(servers):
     server, watchdog = servers.server(info), identify(info.watchdog_pid)
     kill(server, signal.SIGKILL)
     eventually("the watchdog has gone", lambda: not is_alive(watchdog))
-    assert "ended by itself with -9" in info.log.read_text()
+    assert "ended on its own with -9" in info.log.read_text()
 
 
 def test_the_watchdog_is_no_child_of_ours_and_in_no_group_of_ours(servers):

@@ -1,1 +1,1 @@
-"""What Spark says when it refuses something, without the values of rows."""
+"""Spark's error messages, without the values of rows."""

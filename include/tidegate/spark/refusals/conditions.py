@@ -1,8 +1,8 @@
-"""Spark's error conditions, and what their messages say without the values of rows.
+"""Spark's error conditions, and their messages without the values of rows.
 
-Conditions about code, such as a column that is not there, quote code alone. Those about data quote the data: "The value
-'…' of the type "STRING" cannot be cast to "INT"". Of these only the condition's own text is shown, with those of its
-parameters that are never a value. A condition that nobody knows counts as one about data.
+Conditions about code, such as a missing column, only quote code. Those about data quote the data: "The value '…' of the
+type "STRING" cannot be cast to "INT"". Their messages are shown with only those parameters that are never a value. An
+unknown condition counts as one about data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.spark.jars import jar_paths
 __all__ = ["is_about_data", "without_values"]
 
 _ABOUT_CODE = ("08", "0A", "42", "46", "53", "54", "56", "57", "58", "HY", "KD010")
-"""How the SQLSTATEs of conditions about code begin: syntax, access, unsupported features, limits, systems."""
+"""Prefixes of the SQLSTATEs of conditions about code: syntax, access, unsupported features, limits, systems."""
 _NO_VALUES = frozenset(
     {
         "actualType",
@@ -48,7 +48,7 @@ _NO_VALUES = frozenset(
 )
 """Parameters that name columns, types, functions, files and settings."""
 _NO_VALUES_OF = {"ARITHMETIC_OVERFLOW": frozenset({"message", "alternative"})}
-"""The same for parameters whose name says nothing: here it is "long overflow"."""
+"""Further such parameters of single conditions. Here the message is "long overflow"."""
 _QUOTING = frozenset(
     {
         "CANNOT_CONVERT_SQL_VALUE_TO_PROTOBUF_ENUM_TYPE",
@@ -57,7 +57,7 @@ _QUOTING = frozenset(
         "INVALID_PARTITION_VALUE",
     }
 )
-"""Conditions that quote data, though their SQLSTATE says that they are about code."""
+"""Conditions that quote data, although their SQLSTATE is one of code."""
 _PARAMETER = re.compile(r"<(\w+)>")
 _LISTS = re.compile(r"error/(error-conditions|error-classes|delta-error-classes)\.json")
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
@@ -74,10 +74,10 @@ def is_about_data(condition: str, message: str) -> bool:
 
 
 def without_values(condition: str, message: str) -> str:
-    """Return the message of a condition about data without what may be a value."""
+    """Return the message of a condition about data, without parameters that may be values."""
     template = _template(condition)
     if not template:
-        return "its text is left out, since it may quote a row"
+        return "its text is left out, because it may quote a row"
     names = _PARAMETER.findall(template)
     parts = _PARAMETER.split(template)[::2]
     pattern = "(.*?)".join(re.escape(part) for part in parts)
@@ -101,7 +101,7 @@ def _template(condition: str) -> str:
 
 @functools.cache
 def _conditions() -> Mapping[str, Json]:
-    """Return the conditions of Spark and of Delta; {}: this Spark is a client without a list of them."""
+    """Return the conditions of Spark and Delta. Empty if pyspark is a client without their list."""
     found: dict[str, Json] = {}
     for jar in _jars():
         with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as opened:

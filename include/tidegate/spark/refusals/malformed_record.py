@@ -1,6 +1,7 @@
-"""The error for a malformed record, out of the note that a reader has left in what Spark says about a failure.
+"""The error for a malformed record, from the note that a reader put into Spark's error message.
 
-Its text is for whoever may read rows. `connectors/files/formats/malformed.py` and the readers of Kafka write the notes.
+Only users who may read rows see its text. `connectors/files/formats/malformed.py` and the readers of Kafka write the
+notes.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ SENT_CAUSES: Final = {
         "it with timestamp_millis(…)",
     ),
 }
-"""The same for records of a topic, which have no file."""
+"""The same for records of a topic."""
 
 
 def malformed_record(report: str) -> Invalid | None:
-    """Return the error to show to users, if `report` (all that Spark says about a failure) contains our note."""
+    """Return the error for users, if `report` (Spark's messages about a failure) contains a reader's note."""
     start = report.find(MARK)
     if start < 0:
         return None
@@ -99,7 +100,7 @@ def malformed_record(report: str) -> Invalid | None:
         path = unquote(re.sub("^file:/+", "/", fields["file"]))
         record, sha, parsed = fields.get("record") or "", fields.get("sha") or "", fields["parsed"]
     except (ValueError, KeyError, TypeError):
-        return None  # cut short by the process that reported it
+        return None  # truncated by the process that reported it
     cut = " …" if len(record) == SAMPLE else ""
     if at := fields.get("at"):
         place, causes = f"at {at}", SENT_CAUSES

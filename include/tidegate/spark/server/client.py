@@ -1,6 +1,6 @@
-"""The client's side of Spark Connect: a channel that shows the token, a session, and its end.
+"""The client of Spark Connect: a channel with the token, and a session from its start to its end.
 
-Nothing here runs at import, and nothing is kept between sessions: gRPC does not survive a fork.
+Nothing runs at import, and sessions share nothing, because gRPC does not survive a fork.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _mode_before: str | None = None
 def loopback(port: int, token: str) -> ChannelBuilder:
     """Return the channel to the embedded server.
 
-    pyspark's own builder would ask for `localhost`, which may also be [::1], where somebody else can listen
-    on the same port and be handed the token; and gRPC would ask a proxy that the environment names.
+    pyspark's own builder would connect to `localhost`, which may also be [::1], where another user could listen on the
+    same port and receive the token; and gRPC would use a proxy from the environment.
     """
     import grpc  # type: ignore[import-untyped]
     from pyspark.sql.connect.client import ChannelBuilder
@@ -57,7 +57,7 @@ def loopback(port: int, token: str) -> ChannelBuilder:
 
 
 def remote(url: str) -> ChannelBuilder:
-    """Return the channel to a server that somebody else runs. The URL may hold a token: it is not in any message."""
+    """Return the channel to a server that the user runs. The URL may contain a token, so no message quotes it."""
     import grpc
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -75,7 +75,7 @@ def remote(url: str) -> ChannelBuilder:
         def metadata(self) -> list[tuple[str, str]]:
             return [*super().metadata(), *(_bearer(self.token) if self.token is not None else ())]
 
-    # Nobody watches over that server for us. Spark's server allows a ping every five minutes.
+    # No watchdog checks that server. Spark's server allows a ping every five minutes.
     keepalive = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 30_000)]
     try:
         return Remote(url, keepalive)
@@ -88,7 +88,7 @@ def remote(url: str) -> ChannelBuilder:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether a host is this machine: calls to it cross no network."""
+    """Return whether a host is this machine, so that calls do not cross a network."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -98,8 +98,8 @@ def _is_here(host: str) -> bool:
 def _bearer(token: str) -> list[tuple[str, str]]:
     """Add the token as a header to each call.
 
-    Not as gRPC's call credentials, which is pyspark's way: those are a callback into Python, and closing the last
-    channel while one is being freed deadlocks on the interpreter's lock (grpc#42247; here once in ten sessions).
+    pyspark uses gRPC's call credentials instead. Those are a callback into Python, and closing the last channel while
+    one is being freed deadlocks on the interpreter's lock (grpc#42247; here once in ten sessions).
     """
     return [("authorization", f"Bearer {token}")]
 
@@ -116,7 +116,7 @@ def check_answers(builder: ChannelBuilder, timeout: float) -> None:
 def open_session(
     builder: ChannelBuilder, conf: dict[str, str], *, answer_timeout: float, patience: int
 ) -> Iterator[SparkSession]:
-    """Open a new session on a server. patience: how often a broken connection is retried."""
+    """Open a new session on a server. patience: the number of retries of a broken connection."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
@@ -137,15 +137,15 @@ def open_session(
             if os.getpid() == opener:
                 _close(session, builder)
             else:
-                # A forked child must not end its parent's session, nor have pyspark call the server when it exits.
+                # A forked child must not end its parent's session, and pyspark must not call the server when it exits.
                 session.client._closed = True
 
 
 def _close(session: Any, builder: ChannelBuilder) -> None:
-    """Release the session on the server, which also cancels what still runs in it. Never waits for long."""
+    """Release the session on the server, which also cancels its running work. Never waits for long."""
     import grpc
 
-    session.release_session_on_close = False  # its own way to release has no deadline
+    session.release_session_on_close = False  # pyspark's own release has no deadline
     if not session.is_stopped:
         with contextlib.suppress(grpc.RpcError):
             _release(builder, session.session_id, 5.0)
@@ -153,7 +153,7 @@ def _close(session: Any, builder: ChannelBuilder) -> None:
 
 
 def _ask(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
-    """Make Spark read a value of its configuration, in this session."""
+    """Make Spark read a configuration value in this session."""
     from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
     request = base_pb2.ConfigRequest(session_id=session_id, client_type=_USER)
@@ -173,15 +173,15 @@ def _release(builder: ChannelBuilder, session_id: str, timeout: float) -> None:
 
 
 def _user() -> str:
-    """Return the user that pyspark's client takes when a URL names none: a session is found by user and id."""
+    """Return pyspark's default user for a URL without one. The server finds a session by user and id."""
     return os.getenv("SPARK_USER", os.getenv("USER", ""))
 
 
 @contextlib.contextmanager
 def _remote_mode() -> Iterator[None]:
-    """While a remote session is open, pyspark.sql.functions builds plans for it instead of asking a JVM.
+    """Make pyspark.sql.functions build plans for Connect instead of calling a JVM, while a remote session is open.
 
-    pyspark's own switch for that is the environment, so it is one per process.
+    pyspark's switch for that is an environment variable, so it applies to the whole process.
     """
     global _sessions_open, _mode_before
     with _mode_lock:

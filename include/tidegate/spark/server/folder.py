@@ -1,17 +1,17 @@
-"""The folder of one embedded server, and its two files for other processes: what to launch, what runs.
+"""The folder of one embedded server, with two files for other processes: what to launch, and what is running.
 
-home/<key>/            key: hash of everything that makes this server what it is
-  start.lock           who starts or stops this server
-  watch.lock           held by the watchdog for as long as it lives; holds its pid
-  lease.lock           held, shared, by every client: as long as one lives, the server does not idle out
-  launch.json          what the watchdog is to run
-  server.json          what runs. The server's life: without this file the watchdog ends it
-  token                what clients show; made anew for every watchdog
+home/<key>/            key: hash of everything that defines this server
+  start.lock           held by the process that starts or stops this server
+  watch.lock           held by the watchdog for as long as it lives; contains its pid
+  lease.lock           held, shared, by every client: while one lives, the server does not idle out
+  launch.json          the watchdog's instructions
+  server.json          the running server. Without this file the watchdog ends the server
+  token                the clients' token; a new one for every watchdog
   spark.properties     Spark's configuration
-  server.log           (and server.log.1, the one before)
-  scratch/             what Spark throws away: shuffle files, its working folder
-  spare/               spark.properties and scratch/ of a second server: the spare, until it takes over and leaves
-                       scratch/ to the next one
+  server.log           (and server.log.1, the previous one)
+  scratch/             Spark's temporary files: shuffle files, its working folder
+  spare/               spark.properties and scratch/ of a second server, the spare. When it takes over, scratch/ is for
+                       the next spare
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Launch", "ServerFolder", "ServerPlace", "ServerState", "private_fold
 class Launch:
     """The instructions for the watchdog.
 
-    commands: of the server, and of its spare if it is to have one.
+    commands: those of the server, and of its spare if it has one.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -44,7 +44,7 @@ class Launch:
     answer_timeout: float
     start_timeout: float
     spare_after: float = 0.0
-    """How long the server has been ready when its spare is started."""
+    """The seconds between the server being ready and the start of its spare."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class ServerState:
     watchdog: ProcessId
     started: str
     spare: ProcessId | None = None
-    """The server that takes over when this one dies. None: there is none, or it is not ready yet."""
+    """The server that takes over when this one dies, or None if it has no spare, or none that is ready."""
 
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """Where one of the two servers of a folder has its files."""
+    """The paths of one of the two servers of a folder."""
 
     path: Path
 
@@ -76,7 +76,7 @@ class ServerPlace:
 
 @dataclass(frozen=True)
 class ServerFolder:
-    """Paths, reading and writing. No decisions."""
+    """Paths of the folder, with functions that read and write its files."""
 
     path: Path
 
@@ -114,11 +114,11 @@ class ServerFolder:
 
     @property
     def places(self) -> tuple[ServerPlace, ServerPlace]:
-        """The places of the two servers that there may be."""
+        """The places of the server and its spare."""
         return ServerPlace(self.path), ServerPlace(self.path / "spare")
 
     def state(self) -> ServerState | None:
-        """Return the running server, or None if it is not known: no file, or one that tidegate did not write."""
+        """Return the running server, or None without a file, or with one that tidegate did not write."""
         try:
             value = json.loads(self.state_file.read_text(encoding="utf-8"))
             match value:
@@ -136,7 +136,7 @@ class ServerFolder:
         return None
 
     def write_state(self, state: ServerState) -> str:
-        """Publish that the server is ready. Return the content of the file."""
+        """Announce that the server is ready. Return the content of the file."""
         value = {
             "format": 1,
             "port": state.port,
@@ -150,7 +150,7 @@ class ServerFolder:
         return text
 
     def watchdog(self) -> ProcessId | None:
-        """Return the process that took the watch lock last."""
+        """Return the last process that took the watch lock."""
         try:
             return ProcessId.from_json(json.loads(self.watch_lock.read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError, Invalid):
@@ -165,11 +165,11 @@ class ServerFolder:
         self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
 
     def write_properties(self, place: ServerPlace, conf: Mapping[str, str]) -> None:
-        """Write Spark's configuration, which may hold passwords."""
+        """Write Spark's configuration, which may contain passwords."""
         self.write_private(place.properties_file, properties(conf))
 
     def write_private(self, path: Path, text: str) -> None:
-        """Write a file that nobody else may read, atomically."""
+        """Write a file that only this user can read, atomically."""
         temporary = path.with_name(f".{path.name}.{seams.new_id()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -177,8 +177,7 @@ class ServerFolder:
         temporary.replace(path)
 
     def forget(self) -> None:
-        """Remove everything that is useless once the server is gone: the next client must not take it for a running
-        one."""
+        """Remove the files of a server that is gone, so that the next client does not mistake it for a running one."""
         for path in (self.state_file, self.token_file, self.places[0].properties_file):
             path.unlink(missing_ok=True)
         for path in (self.places[0].scratch, self.places[1].path):
@@ -186,14 +185,14 @@ class ServerFolder:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only this user can read, or check that it is one."""
+    """Create a folder that only this user can read, or check that an existing one is."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise Invalid(
             f"{path} is not a folder of user {os.getuid()}.",
-            expected="a folder that belongs to the user who runs tidegate; it holds the Spark server's token",
-            help="Run tidegate as the user who owns it, or in a project folder of your own.",
+            expected="a folder that belongs to the user who runs tidegate: it contains the Spark server's token",
+            help="Run tidegate as the user who owns it, or in your own project folder.",
             reason="SPARK_HOME",
         )
     if stat.S_IMODE(status.st_mode) != 0o700:

@@ -1,7 +1,7 @@
-"""Locks between processes that the kernel releases when their holder dies.
+"""Locks between processes, which the kernel releases when their holder dies.
 
-A flock belongs to an open file, and a forked child has the same open file: it would hold the lock on after
-its parent has gone. So every child closes what it inherited, which does not take the lock from the parent.
+A flock belongs to an open file, and a forked child shares its parent's open files: it would keep the lock after its
+parent has ended. So every child closes the inherited files, which does not release the parent's lock.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def _close_inherited() -> None:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
-    """Take the lock on a file, which is made if missing. Return None when another process has it."""
+    """Take the lock on a file, which is created if missing. Return None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        # The file may have been removed in between: then this is a lock on nothing.
+        # The file may have been removed in between. Then this lock protects nothing.
         if os.path.samestat(os.fstat(descriptor), os.stat(path)):
             return Lock(path, descriptor)
     except (BlockingIOError, FileNotFoundError):
@@ -76,13 +76,13 @@ def try_lock(path: Path, *, shared: bool = False) -> Lock | None:
 
 
 def lock(path: Path, *, shared: bool = False, timeout: float, purpose: str) -> Lock:
-    """Take the lock on a file, waiting for it. purpose: what the lock is for, in an error."""
+    """Take the lock on a file, and wait for it. purpose: the lock's purpose, for an error."""
     deadline = seams.monotonic() + timeout
     while (acquired := try_lock(path, shared=shared)) is None:
         if seams.monotonic() > deadline:
             raise Unavailable(
-                f"{purpose} is held by another process since more than {timeout:g} s ({path}).",
-                help="Try again. If it stays so, look for a stopped or hanging tidegate process and end it.",
+                f"{purpose} has been held by another process for more than {timeout:g} s ({path}).",
+                help="Try again. If it is still held, look for a stopped or hanging tidegate process and end it.",
                 reason="LOCKED",
             )
         seams.sleep(0.02)

@@ -1,5 +1,5 @@
-"""Makes Java's class archive (class_archive.py): a server does some of what pipelines do, and writes its classes as it
-ends."""
+"""Creates Java's class archive (class_archive.py): a server does typical work of pipelines, and writes its loaded
+classes when it ends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tidegate.spark.session import session
 __all__ = ["make_archive"]
 
 _WRITE_TIMEOUT = 300.0
-"""Within how many seconds the server must have written its classes: it takes 10 to 30."""
+"""The time limit, in seconds, for the server to write its classes: it takes 10 to 30."""
 _NEEDED_BYTES = 400_000_000
 
 
 def make_archive() -> Path | None:
-    """Make the archive for this Java and this pyspark, and remove those of others. None: it is there already."""
+    """Create the archive for this Java and this pyspark, and remove older ones. Return None if it already exists."""
     if find_archive() is not None:
         return None
     target = archives_folder()
@@ -41,8 +41,8 @@ def make_archive() -> Path | None:
     except OSError as error:
         raise Invalid(
             f"Java's class archive cannot be written: {error}",
-            expected=f"room for {_NEEDED_BYTES // 1_000_000} MB in a folder that this user can write, {target}",
-            help="Correct that, or do without it: Spark starts more slowly, and nothing else changes.",
+            expected=f"{_NEEDED_BYTES // 1_000_000} MB of free space in a folder that this user can write, {target}",
+            help="Correct that, or do without the archive: Spark then starts more slowly, and nothing else changes.",
             reason="CLASS_ARCHIVE",
         ) from error
     for other in target.glob("spark-*.jsa"):
@@ -52,7 +52,7 @@ def make_archive() -> Path | None:
 
 
 def _record(folder: Path, written: Path) -> None:
-    """Let a server work, and end it: it writes the classes that it has loaded."""
+    """Let a server do typical work, and end it, so that it writes the classes that it has loaded."""
     options = f"-XX:ArchiveClassesAtExit={written} -XX:TieredStopAtLevel=1"
     settings = SparkSettings(home=folder / "server", master="local[2]", conf={"spark.driver.extraJavaOptions": options})
     try:
@@ -60,10 +60,10 @@ def _record(folder: Path, written: Path) -> None:
             do_everything_once(spark, folder / "rows")
         for info in server.status(settings.home):
             process = identify(info.pid)
-            os.kill(info.pid, signal.SIGTERM)  # to the JVM itself: the watchdog would not wait so long
+            os.kill(info.pid, signal.SIGTERM)  # to the JVM itself: the watchdog would not wait long enough
             if process is not None and not wait_gone(process, _WRITE_TIMEOUT):
                 raise Unavailable(
-                    f"The Spark server has not written its classes within {_WRITE_TIMEOUT:g} s.",
+                    f"The Spark server did not write its classes within {_WRITE_TIMEOUT:g} s.",
                     help="Try again; without the archive, Spark starts more slowly.",
                     reason="CLASS_ARCHIVE",
                 )

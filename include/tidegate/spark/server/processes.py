@@ -31,7 +31,7 @@ class ProcessId:
             case {"pid": int(pid), "start": str(start)} if pid > 1:
                 return cls(pid, start)
         raise Invalid(
-            f"This is no process: {value!r}.", expected='{"pid": number, "start": text}', help="Remove that record."
+            f"This is not a process: {value!r}.", expected='{"pid": number, "start": text}', help="Remove that record."
         )
 
     def to_json(self) -> dict[str, object]:
@@ -45,7 +45,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether exactly this process still runs. False also for one of another container or before a reboot."""
+    """Return whether exactly this process is still running. False for one of another container or before a reboot."""
     return identify(process.pid) == process
 
 
@@ -56,7 +56,7 @@ def kill(process: ProcessId, number: signal.Signals) -> bool:
     except OSError:
         return False
     try:
-        # Checked after the handle was opened: from here on the handle means this process or none.
+        # Checked after the handle was opened: from now on the handle refers to this process or to none.
         if not is_alive(process):
             return False
         if handle is None:
@@ -72,8 +72,11 @@ def kill(process: ProcessId, number: signal.Signals) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name, such as SIGKILL. Real-time signals have none, only a number."""
-    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
+    """Return a signal's name, such as SIGKILL. Real-time signals only have a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def wait_gone(process: ProcessId, timeout: float) -> bool:
@@ -87,7 +90,7 @@ def wait_gone(process: ProcessId, timeout: float) -> bool:
 
 
 def lock_holders(path: Path) -> list[int]:
-    """Return the pids that hold a flock on a file, for messages. Empty where the system does not say."""
+    """Return the pids that hold a flock on a file, for messages. Empty if the system does not report them."""
     try:
         inode = path.stat().st_ino
         lines = (_PROC / "locks").read_text(encoding="ascii").splitlines()
@@ -101,7 +104,7 @@ def lock_holders(path: Path) -> list[int]:
 
 
 def _start(pid: int) -> str:
-    """Return when the process was started, in terms that a reboot or another container does not repeat."""
+    """Return when the process was started, in a form that is unique across reboots and containers."""
     if not _PROC.joinpath("self/stat").exists():
         listing = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -111,14 +114,14 @@ def _start(pid: int) -> str:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The name in parentheses may hold anything, so count from its end: state is field 3, the start field 22.
+    # The name in parentheses may contain anything, so count from its end: the state is field 3, the start field 22.
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else f"{fields[19]}/{machine()}"
 
 
 @cache
 def machine() -> str:
-    """Return the identity of this boot and pid namespace: the same pid means another process elsewhere."""
+    """Return the identity of this boot and pid namespace: elsewhere, the same pid is another process."""
     if not _PROC.joinpath("self/ns/pid").exists():
         return ""
     boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,7 +1,7 @@
-"""A Spark Connect server in the foreground, for deployments that give Spark a container of its own.
+"""A Spark Connect server in the foreground, for deployments that run Spark in a separate container.
 
-The embedded server (server.py) is started by the first process that needs it and ends by itself; this one lives as long
-as its container. Both have the same configuration, which jobs rely on.
+The embedded server (server.py) is started by the first process that needs it, and ends when it is idle. This one lives
+as long as its container. Both have the same configuration, on which jobs rely.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 
 
 def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
-    """Become the server: this process turns into Spark's. On loopback; clients have to send the token."""
+    """Replace this process by the server. It listens on loopback only, and clients must send the token."""
     if settings.mode != "connect" or settings.remote is not None:
         raise Invalid(
             "These settings use another Spark server, or none.",
@@ -47,10 +47,10 @@ def _token(file: Path) -> str:
     try:
         token = file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise Invalid(f"{file} cannot be read: {error}", help="Let the user of the server read it.") from None
+        raise Invalid(f"{file} cannot be read: {error}", help="Make it readable for the server's user.") from None
     if not _TOKEN.fullmatch(token):
         raise Invalid(
-            f"{file} holds no token.",
+            f"{file} contains no token.",
             expected="16 to 512 letters, digits and . _ ~ + / = -, on one line",
             help="Write one there.",
         )

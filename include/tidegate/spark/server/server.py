@@ -1,14 +1,15 @@
-"""The embedded Spark Connect server: one per user, checkout and configuration, started by the first process in need.
+"""The embedded Spark Connect server: one per user, checkout and configuration, started by the first process that needs
+it.
 
 Rules:
-- Who starts or stops a server holds its start lock, so two that want one at once share it.
-- Who uses a server holds its lease, shared; the kernel gives a lease up when its holder dies.
-- A server has a watchdog (watchdog.py), which holds the watch lock for as long as it lives. If that
-  lock is free there is no server, whatever server.json says.
-- What a server is made of (configuration, jars, Java, pyspark, Python) names its folder. Something changed means
-  another folder and another server beside the old one: an old one that nobody uses is stopped at once, one
-  that somebody uses goes away when it is idle.
-- A process is signalled only if its pid *and* its start time are those that were written down.
+- A process that starts or stops a server holds its start lock, so two that need one at once share it.
+- A process that uses a server holds its lease, shared; the kernel releases a lease when its holder dies.
+- A server has a watchdog (watchdog.py), which holds the watch lock for as long as it lives. If that lock is free, no
+  server is running, even if server.json says so.
+- The name of a server's folder is a hash of everything that defines it (configuration, jars, Java, pyspark, Python).
+  After a change, another server with another folder is started. The old server is stopped at once if it is unused,
+  otherwise it ends when it is idle.
+- A process is signalled only if its pid *and* its start time match the recorded ones.
 - Every wait has a deadline, and its error names the log.
 """
 
@@ -59,9 +60,9 @@ _COMPILER = "org.codehaus.janino.SimpleCompiler"
 """Compiles a file and becomes the class in it."""
 _SERVER = Path(__file__).with_name("ConnectServer.java")
 _COUNTING = (Path(__file__).parents[1] / "SparkWork.java", Path(__file__).with_name("SparkWorkStatus.java"))
-"""What counts the server's work, in the order in which it is compiled."""
+"""The classes that count the server's work, in the order in which they are compiled."""
 LOGIN = "SPARK_STORE_LOGIN"
-"""The variable in which Spark's process finds settings that are to be on no disk: a Java properties file."""
+"""The variable that passes settings to Spark's process that must not be on a disk, as a Java properties file."""
 _DAEMON = Path(__file__).parents[1] / "workers" / "daemon.py"
 # Environment variables that would change our Spark against its configuration.
 _NOT_INHERITED = frozenset(
@@ -83,7 +84,7 @@ _COMPLAINT = re.compile(r"\berror\b|exception|fatal|not found|invalid|unrecogniz
 def identity(settings: SparkSettings) -> str:
     """Return the name of the server for these settings: a hash of everything that defines it."""
     conf = server_conf(settings, Path("scratch"))
-    made_of = {
+    definition = {
         "conf": conf,
         "server": [file_identity(file) for file in (_SERVER, *_COUNTING, _DAEMON)],
         "jars": [name if ":" in name else file_identity(Path(name)) for name in conf["spark.jars"].split(",")],
@@ -94,19 +95,19 @@ def identity(settings: SparkSettings) -> str:
         "spare": settings.spare,
         "login": dict(settings.login),
     }
-    text = json.dumps(made_of, sort_keys=True)
+    text = json.dumps(definition, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def launch(folder: ServerFolder, settings: SparkSettings) -> None:
-    """Start a watchdog with a server, and return while they are starting. The caller has the start lock."""
+    """Start a watchdog with a server, and return while they are starting. The caller holds the start lock."""
     with lock(folder.watch_lock, timeout=5.0, purpose="The folder of the Spark server") as watch:
         folder.forget()
         if folder.log.exists():
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
         folder.write_private(folder.token_file, token)
-        # On a cluster a spare would hold executors that nobody uses.
+        # On a cluster a spare would hold unused executors.
         places = folder.places if settings.spare and not settings.on_cluster else folder.places[:1]
         for place in places:
             place.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,12 +123,12 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
             )
         )
         _start_watchdog(folder, settings, watch.descriptor)
-    # The client's imports take a second or two. The JVM takes longer, so they cost nothing here.
+    # The client's imports take a second or two. The JVM starts meanwhile, so they cost nothing.
     import pyspark.sql.connect.session  # noqa: F401
 
 
 def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
-    """Return what defines a server in this place. On a cluster its executors have folders of their own."""
+    """Return the configuration of a server in this place. On a cluster, executors choose their own folders."""
     if settings.on_cluster:
         return server_conf(settings, place.scratch)
     starts_workers = not settings.master.startswith("local-cluster")
@@ -136,14 +137,14 @@ def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
 
 
 def command(place: ServerPlace) -> tuple[str, ...]:
-    """Return the command line, which everybody can see in `ps`: no setting and no token."""
+    """Return the command line, without settings and token, because all users can see it in `ps`."""
     submit = str(spark_home() / "bin" / "spark-submit")
     options = ("--properties-file", str(place.properties_file), "--class", _COMPILER)
     return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem, *map(str, _COUNTING)
 
 
 def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -> None:
-    """Start it with the watch lock: an open file that it inherits, and that we close then."""
+    """Start the watchdog with the watch lock, an open file that it inherits. The caller closes its own copy."""
     command = [sys.executable, "-m", "tidegate.spark.server.watchdog", str(folder.path)]
     log = os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
@@ -166,31 +167,39 @@ def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -
 
 
 def start_failed(folder: ServerFolder) -> TidegateError:
-    """Return why the server ended before it was ready, from its log."""
+    """Return the error for a server that ended before it was ready, with the cause from its log."""
     lines = _log_of(folder)
     if (full := full_disk("\n".join(lines))) is not None:
         return full
     complaints = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
-    wrong = [line for line in complaints if _WRONG_INPUT.search(line)]
-    kind = Invalid if wrong else Unavailable
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "its log is empty")
+    wrong_settings = [line for line in complaints if _WRONG_INPUT.search(line)]
+    causes = wrong_settings or complaints or [_last_line(lines) or "its log is empty"]
+    kind = Invalid if wrong_settings else Unavailable
     return kind(
-        f"The Spark server did not start: {(wrong or complaints or [last])[0][:300]}",
-        help=("Correct the Spark settings. " if wrong else "Try again. ") + f"Its log: {folder.log}",
+        f"The Spark server did not start: {causes[0][:300]}",
+        help=("Correct the Spark settings. " if wrong_settings else "Try again. ") + f"Its log: {folder.log}",
         reason="SPARK_START",
     )
 
 
 def still_starting(folder: ServerFolder, seconds: float) -> Unavailable:
-    """Return the error for a server that is not ready in time. It keeps starting; its last message shows how far it
-    is."""
-    last = next((line.strip() for line in reversed(_log_of(folder)) if line.strip()), "nothing yet")
+    """Return the error for a server that is not ready in time, but keeps starting. Its last message shows the
+    progress."""
+    last_line = _last_line(_log_of(folder)) or "nothing yet"
     return Unavailable(
-        f"The Spark server has not come up within {seconds:g} s, and is still starting. Its log ends: {last[:300]}",
-        help="Nothing needs to be done: the next try waits for the same server. If this machine always takes so long, "
+        f"The Spark server was not ready within {seconds:g} s, and is still starting. Its log ends: {last_line[:300]}",
+        help="Nothing to do: the next try waits for the same server. If this machine always takes this long, "
         f"raise spark.start_timeout. Its log: {folder.log}",
         reason="SPARK_STARTING",
     )
+
+
+def _last_line(lines: list[str]) -> str:
+    """Return the last line that is not blank, or an empty text."""
+    for line in reversed(lines):
+        if line.strip():
+            return line.strip()
+    return ""
 
 
 def _log_of(folder: ServerFolder) -> list[str]:
@@ -202,47 +211,46 @@ def _log_of(folder: ServerFolder) -> list[str]:
 
 def environment(settings: SparkSettings) -> dict[str, str]:
     """Return the environment of Spark's processes: ours, without variables that would override the configuration."""
-    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    left_out = _NOT_INHERITED | here.keys() | {LOGIN}
-    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
-    return (
-        inherited
-        | (here if on_loopback(settings.master) else {})
-        | ({LOGIN: properties(settings.login)} if settings.login else {})
-        | {
-            "SPARK_HOME": str(spark_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": _python_path(settings),
-            "TIDEGATE_PYTHON_PATH": os.pathsep.join(map(str, settings.python_path)),
-            # Python workers turn timestamps into local time.
-            "TZ": "UTC",
-            "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
-            "TIDEGATE_SPARK_LOG_LEVEL": os.environ.get("TIDEGATE_SPARK_LOG_LEVEL", "warn"),
-        }
-    )
+    loopback_only = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    left_out = _NOT_INHERITED | loopback_only.keys() | {LOGIN}
+    variables = {name: value for name, value in os.environ.items() if name not in left_out}
+    if on_loopback(settings.master):
+        variables |= loopback_only
+    if settings.login:
+        variables[LOGIN] = properties(settings.login)
+    return variables | {
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": _python_path(settings),
+        "TIDEGATE_PYTHON_PATH": os.pathsep.join(map(str, settings.python_path)),
+        # Python workers convert timestamps to local time.
+        "TZ": "UTC",
+        "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
+        "TIDEGATE_SPARK_LOG_LEVEL": os.environ.get("TIDEGATE_SPARK_LOG_LEVEL", "warn"),
+    }
 
 
 def _python_path(settings: SparkSettings) -> str:
-    """Return the import path of workers: the user's setting, tidegate itself, and what they inherit."""
-    ours = [*map(str, settings.python_path), str(Path(__file__).resolve().parents[2])]
+    """Return the import path of workers: the user's setting, tidegate itself, and the inherited path."""
+    own_paths = [*map(str, settings.python_path), str(Path(__file__).resolve().parents[2])]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(path for path in [*ours, *inherited] if path))
+    return os.pathsep.join(dict.fromkeys(path for path in [*own_paths, *inherited] if path))
 
 
 SPARE_AFTER = 20.0
-"""How long a server has been ready when its spare is started: the first checkpoint comes before that."""
+"""The seconds between a server being ready and the start of its spare, so that the first checkpoint runs before."""
 _KILL_TIMEOUT = 10.0
-_STOP_TIMEOUT = 20.0  # the watchdog gives the JVM 10 s
-_FOLDERS_KEPT = 4  # of servers that are gone: their logs
+_STOP_TIMEOUT = 20.0  # longer than the 10 s that the watchdog waits for the JVM
+_FOLDERS_KEPT = 4  # of ended servers, for their logs
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """A server that was running when this was made.
+    """A server that was running when this was created.
 
     fresh: this call started it.
-    used_by: the pids of its clients, as far as the system tells.
-    spare_pid: the server that takes over if this one dies. None: there is none, or it is not ready yet.
+    used_by: the pids of its clients, as far as the system knows them.
+    spare_pid: the server that takes over if this one dies, or None if it has no spare, or none that is ready.
     """
 
     key: str
@@ -270,7 +278,7 @@ def start(settings: SparkSettings) -> ServerInfo:
 
 @contextlib.contextmanager
 def acquire(settings: SparkSettings) -> Iterator[ServerInfo]:
-    """Yield a server that answers, started if need be, and that does not idle out while the block runs."""
+    """Yield a server that answers, started if necessary. It does not idle out while the block runs."""
     if settings.mode != "connect" or settings.remote is not None:
         raise Invalid(
             "Only the embedded Spark server is started and stopped by tidegate.",
@@ -282,21 +290,26 @@ def acquire(settings: SparkSettings) -> Iterator[ServerInfo]:
             home = private_folder(settings.home)
             folder = ServerFolder(home / identity(settings))
             with _start_lock(folder, settings.start_timeout + _STOP_TIMEOUT):
-                _retire_others(home, folder)
+                _retire_other_servers(home, folder)
                 resources.enter_context(_lease(folder))
                 info = _running_or_new(folder, settings)
         yield info
 
 
 def status(home: Path) -> list[ServerInfo]:
-    """Return the running servers. Reads the kernel's locks and the files; starts nothing and waits for nothing."""
-    return [_info(folder, state) for folder in _folders(home) if (state := _live(folder)) is not None]
+    """Return the running servers, from the kernel's locks and the files. Starts nothing, and does not wait."""
+    servers = []
+    for folder in _folders(home):
+        state = _live(folder)
+        if state is not None:
+            servers.append(_info(folder, state))
+    return servers
 
 
 def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
-    """Stop the servers and wait until they are gone. Return those that ran.
+    """Stop the servers, and wait until they are gone. Return those that were running.
 
-    force: also those that somebody uses; the jobs in there fail as Unavailable.
+    force: also servers in use. Their jobs fail as Unavailable.
     """
     stopped = []
     for folder in _folders(home):
@@ -307,8 +320,8 @@ def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
                 users = ", ".join(map(str, lock_holders(folder.lease_lock))) or "unknown"
                 raise Rejected(
                     f"The Spark server {folder.key} is in use (process {users}).",
-                    help="Wait for it, or stop it all the same with `tidegate spark stop --force`: jobs that "
-                    "run in it fail as unavailable, and their retry starts a new server.",
+                    help="Wait for it, or stop it anyway with `tidegate spark stop --force`: its jobs fail as "
+                    "unavailable, and their retry starts a new server.",
                     reason="SPARK_IN_USE",
                 )
             if (state := _live(folder)) is not None:
@@ -319,7 +332,7 @@ def stop(home: Path, *, force: bool = False) -> list[ServerInfo]:
 
 @contextlib.contextmanager
 def _usable(home: Path) -> Iterator[None]:
-    """Turn errors about a folder that cannot be written, or has no locks, into one that names the folder."""
+    """Raise an error that names the folder if it cannot be written, or its files cannot be locked."""
     try:
         yield
     except OSError as error:
@@ -354,14 +367,14 @@ def _running_or_new(folder: ServerFolder, settings: SparkSettings) -> ServerInfo
             return replace(_info(folder, state), fresh=fresh, token=token)
     raise Unavailable(
         f"A Spark server was started, but does not answer: {str(failure).splitlines()[0]}",
-        help=f"Look into its log: {folder.log}",
+        help=f"See its log: {folder.log}",
         reason="SPARK_NO_ANSWER",
     )
 
 
 def _await_ready(folder: ServerFolder, timeout: float) -> ServerState | None:
-    """Wait for a running or starting server. Return None when there is none, or none any more. Raise Unavailable while
-    it is still starting: the next attempt continues to wait for it."""
+    """Wait for a running or starting server. Return None if none is running, or it ends. Raise Unavailable if it is
+    still starting after the timeout: the next attempt continues to wait for it."""
     deadline = seams.monotonic() + timeout
     while (state := _live(folder)) is None:
         if (unwatched := try_lock(folder.watch_lock)) is not None:
@@ -377,7 +390,7 @@ def _await_ready(folder: ServerFolder, timeout: float) -> ServerState | None:
 
 
 def _watchdog_hangs(folder: ServerFolder) -> bool:
-    """Return whether a server's watchdog should have given it up long ago."""
+    """Return whether a server's watchdog is so late that it must be hanging."""
     try:
         since = seams.now().timestamp() - folder.launch_file.stat().st_mtime
         return since > folder.launch().start_timeout + _KILL_TIMEOUT
@@ -392,7 +405,7 @@ def _live(folder: ServerFolder) -> ServerState | None:
 
 
 def _stop(folder: ServerFolder) -> None:
-    """End the server, if there is one: without its state file the watchdog ends it. If it does not, kill it."""
+    """End the server, if one is running: its watchdog ends it when the state file is gone. Otherwise kill it."""
     folder.state_file.unlink(missing_ok=True)
     try:
         lock(folder.watch_lock, timeout=_STOP_TIMEOUT, purpose="The Spark server").release()
@@ -401,9 +414,11 @@ def _stop(folder: ServerFolder) -> None:
 
 
 def _kill(folder: ServerFolder) -> None:
-    """Kill the server and its watchdog. The next launch removes what they leave."""
+    """Kill the server and its watchdog. The next launch removes their files."""
     state, watchdog = folder.state(), folder.watchdog()
-    targets = ([watchdog] if watchdog else []) + ([state.server, state.watchdog] if state else [])
+    targets = [watchdog] if watchdog else []
+    if state:
+        targets += [state.server, state.watchdog]
     for process in targets:
         kill(process, signal.SIGKILL)
     all_gone = all(wait_gone(process, _KILL_TIMEOUT) for process in targets)
@@ -414,17 +429,17 @@ def _kill(folder: ServerFolder) -> None:
     if not all_gone:
         pids = ", ".join(str(process.pid) for process in targets) or "unknown"
         raise Unavailable(
-            f"A Spark server that hangs cannot be ended (process {pids}).",
+            f"A hanging Spark server cannot be ended (process {pids}).",
             help=f"End it by hand, then try again. Its log: {folder.log}",
             reason="SPARK_HANGS",
         )
 
 
-def _retire_others(home: Path, current: ServerFolder) -> None:
-    """Make unused servers of other configurations end; remove the folders of the oldest that are gone."""
+def _retire_other_servers(home: Path, current: ServerFolder) -> None:
+    """End unused servers of other configurations, and remove the oldest folders of ended servers."""
     unused = []
     for folder in _folders(home):
-        # A locked folder is in use: leave it alone.
+        # A locked folder is in use.
         with contextlib.ExitStack() as resources:
             if folder == current or (starting := try_lock(folder.start_lock)) is None:
                 continue
@@ -443,8 +458,7 @@ def _retire_others(home: Path, current: ServerFolder) -> None:
 
 
 def _start_lock(folder: ServerFolder, timeout: float) -> Lock:
-    """Take the right to start or stop this server. Another process may remove the folder meanwhile, as one of the
-    oldest."""
+    """Take the right to start or stop this server. Create the folder again if another process removes it."""
     while True:
         private_folder(folder.path)
         with contextlib.suppress(FileNotFoundError):
@@ -452,15 +466,15 @@ def _start_lock(folder: ServerFolder, timeout: float) -> Lock:
 
 
 def _lease(folder: ServerFolder) -> Lock:
-    """Take the lock that keeps the server from idling out. The touch shows the watchdog leases between two of its
-    checks."""
+    """Take the lock that keeps the server from idling out. Touch it, so that the watchdog notices even leases that
+    begin and end between two of its checks."""
     lease = lock(folder.lease_lock, shared=True, timeout=_STOP_TIMEOUT, purpose="The lease of the Spark server")
     os.utime(lease.path)
     return lease
 
 
 def _folders(home: Path) -> list[ServerFolder]:
-    """Return every folder that has, or had, a server."""
+    """Return the folders of all servers, running or ended."""
     if not home.is_dir():
         return []
     private_folder(home)

@@ -1,7 +1,8 @@
-"""Let Spark and its Python workers talk through sockets in a folder instead of TCP.
+"""Connects Spark and its Python workers through sockets in a folder, instead of TCP.
 
-Over TCP, Spark sends a worker its task in several small pieces, and the system holds each back until the one before is
-acknowledged: 40 ms for nearly every task (Nagle's algorithm, and delayed acknowledgement). A third of a small job.
+Over TCP, Spark sends a worker its task in several small packets, and the system delays each until the previous one is
+acknowledged (Nagle's algorithm, and delayed acknowledgement). That takes 40 ms for nearly every task, a third of a
+small job.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Final
 __all__ = ["socket_settings"]
 
 _MAX_PATH_LENGTH: Final = 61
-"""Spark refuses folders with longer paths: a system takes paths of 104 bytes."""
+"""Spark refuses folders with longer paths, because systems limit a socket's path to 104 bytes."""
 
 
 def socket_settings(folder: Path, *, begins_there: bool = False) -> dict[str, str]:
-    """Return the settings of a Spark whose workers' sockets are in this folder, which only its user may enter. {}: it
-    cannot hold sockets, as on some network drives, or its path is too long.
+    """Return the settings for workers' sockets in this folder, which only its user may enter. Empty if it does not
+    support sockets, as on some network drives, or if its path is too long.
 
     begins_there: the folder is the working directory of all of Spark's processes.
     """

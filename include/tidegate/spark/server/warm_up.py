@@ -1,7 +1,7 @@
-"""Lets a server do some of what pipelines do: `python -m tidegate.spark.server.warm_up FOLDER PORT` warms a spare up.
+"""Lets a server do typical work of pipelines: `python -m tidegate.spark.server.warm_up FOLDER PORT` warms up a spare.
 
-A first checkpoint on a cold server takes several times as long as the next one: classes are loaded, code is compiled,
-Python workers start and import.
+The first checkpoint on a cold server takes several times as long as the next one, because classes are loaded, code is
+compiled, and Python workers start and import modules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANSWER_TIMEOUT = 120.0
 
 
 def do_everything_once(spark: SparkSession, folder: Path) -> None:
-    """Use what pipelines need: readers, writers, aggregates, joins, windows, Python workers. The folder must be new."""
+    """Run readers, writers, aggregates, joins, windows and Python workers once. The folder must be new."""
     rows = spark.range(100).selectExpr("id", "id % 7 AS key", "current_timestamp() AS at", "'x' AS text")
     for kind in ("parquet", "json", "csv"):
         rows.write.format(kind).save(str(folder / kind))
@@ -39,7 +39,7 @@ def do_everything_once(spark: SparkSession, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Warm up the server of a folder that listens at this port. Files go where this process works, and go with it."""
+    """Warm up a folder's server that listens on this port, with temporary files in the working folder."""
     folder, port = ServerFolder(Path(arguments[0])), int(arguments[1])
     builder = loopback(port, folder.token_file.read_text(encoding="ascii"))
     with (

@@ -1,17 +1,17 @@
 """The parent process of an embedded Spark server: `python -m tidegate.spark.server.watchdog`.
 
-It belongs to no client, so it outlives them all, however they die. It ends the server when
+It belongs to no client, so it outlives all of them. It ends the server when
 
-- no client has held the lease for `idle_timeout` (a client's death gives its lease up),
-- the server does not answer for `answer_timeout` (clients in the middle of a job see a broken connection
+- no client has held the lease for `idle_timeout` (a client's death releases its lease),
+- the server does not answer for `answer_timeout` (so that clients in the middle of a job see a broken connection
   instead of waiting forever),
-- server.json is not there any more, or is not what was written: that is how others stop a server,
-- it is told to end itself.
+- server.json is missing, or its content has changed: that is how other processes stop a server,
+- it receives SIGTERM.
 
-When the server ends by itself, so does the watchdog; when the watchdog is killed, the kernel kills the server.
+When the server ends on its own, so does the watchdog; when the watchdog is killed, the kernel kills the server.
 
-With `spark.spare` it has a second server started when the first one has been at work for a while, and warmed up. If the
-first one ends by itself or hangs, that one takes over, and gets a spare of its own.
+With `spark.spare` it starts a second server some time after the first one, and warms it up. If the first one ends on
+its own or hangs, the second one takes over, and gets a spare in turn.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _READY = re.compile(rb"^ConnectServer: listens at 127\.0\.0\.1:(\d+)$", re.MULTI
 # HTTP/2: the client's preface and an empty SETTINGS frame. A server sends its own SETTINGS, type 4, first.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PR_SET_PDEATHSIG = 1
-_HANGS, _ENDED, _STOPPED, _TOLD = "did not answer", "ended by itself", "was stopped", "was told to end"
+_HANGS, _ENDED, _STOPPED, _TOLD = "did not answer", "ended on its own", "was stopped", "was asked to end"
 
 
 def main(arguments: list[str]) -> int:
-    """Watch over the server of a folder until it ends. The watch lock is an open file that was inherited."""
+    """Watch a folder's server until it ends. The watch lock is an inherited open file."""
     folder = ServerFolder(Path(arguments[0]))
     # A grandchild of the process that started us: task runners kill the children of their tasks.
     if os.fork() > 0:
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
             state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
             spare = _Spare(folder, launch, 1 - server.number) if len(launch.commands) > 1 else None
             reason = _watch(folder, server.process, state, launch, spare)
-            # Clients wait for a hanging server until their connection breaks: do not let them wait longer.
+            # Clients of a hanging server wait until their connection breaks, so kill it at once.
             grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE
             if spare is None or spare.server is None or not reason.startswith((_HANGS, _ENDED)):
                 return 0
@@ -88,8 +88,8 @@ def main(arguments: list[str]) -> int:
         _report(reason)
 
 
-def _report(what: str) -> None:
-    print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {what}", file=sys.stderr, flush=True)
+def _report(event: str) -> None:
+    print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {event}", file=sys.stderr, flush=True)
 
 
 def _ending_on_sigterm(number: int, frame: FrameType | None) -> None:
@@ -97,7 +97,7 @@ def _ending_on_sigterm(number: int, frame: FrameType | None) -> None:
 
 
 class _Server:
-    """A JVM. It writes to our output: the log."""
+    """A JVM. It inherits our output, which is the log."""
 
     def __init__(self, folder: ServerFolder, launch: Launch, number: int) -> None:
         self.folder, self.number = folder, number
@@ -111,7 +111,7 @@ class _Server:
 
     @property
     def port(self) -> int | None:
-        """Where it listens. None: it has not said so yet."""
+        """The port on which it listens, or None if it has not reported one yet."""
         match = _READY.search(self.folder.log.read_bytes(), self._log_before)
         return int(match[1]) if match is not None else None
 
@@ -125,15 +125,15 @@ class _Server:
         return None
 
     def remove(self) -> None:
-        """End it at once, and remove its files."""
+        """Kill it, and remove its files."""
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.place.scratch, ignore_errors=True)
 
 
 class _Spare:
-    """The second server. It is started a while after the first one, so that it takes nothing from jobs that have waited
-    for that one; a client of its own warms it up."""
+    """The second server. It starts some time after the first one, so that it does not slow down jobs that waited for
+    that. A separate client warms it up."""
 
     def __init__(self, folder: ServerFolder, launch: Launch, number: int) -> None:
         self.folder, self.launch, self.number = folder, launch, number
@@ -141,10 +141,10 @@ class _Spare:
         self.client: subprocess.Popen[bytes] | None = None
         self.pause = launch.spare_after
         self.due = seams.monotonic() + self.pause
-        """When it is to be started, or given up because it has not got ready."""
+        """When to start it, or to give up because it is not ready."""
 
-    def look(self) -> ProcessId | None:
-        """Start it, or see how far it is. Return it once it is warm."""
+    def poll(self) -> ProcessId | None:
+        """Start it when it is due, and check its progress. Return it once it is warm."""
         now = seams.monotonic()
         if self.server is None:
             if now >= self.due:
@@ -152,7 +152,7 @@ class _Spare:
                 self.due = now + self.launch.start_timeout
         elif self.server.process.poll() is not None or (now >= self.due and self.client is None):
             self.end()
-            self.pause *= 2  # a machine that has no room for it is not asked all the time
+            self.pause *= 2  # a machine without room for it should not be tried all the time
             self.due = now + self.pause
         elif self.client is not None:
             return identify(self.server.process.pid) if self.client.poll() is not None else None
@@ -162,14 +162,14 @@ class _Spare:
         return None
 
     def take_over(self) -> _Server:
-        """Return the server, warm or not, to be watched over by itself from now on."""
+        """Return the server, warm or not, for the caller to watch."""
         server, self.server = self.server, None
         assert server is not None
         self.end()  # its client
         return server
 
     def end(self) -> None:
-        """End it and its client."""
+        """End the spare and its client."""
         if self.client is not None:
             self.client.kill()
             self.client.wait()
@@ -179,7 +179,7 @@ class _Spare:
 
 
 def _spawn(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
-    """Start a process that ends when we do, however that is."""
+    """Start a process that is killed when this process ends in any way."""
     watchdog = os.getpid()
 
     def die_with_watchdog() -> None:
@@ -204,7 +204,7 @@ def _watch(
     launch: Launch,
     spare: _Spare | None = None,
 ) -> str:
-    """Publish that the server is ready. Return, with the reason, when it has ended or should end."""
+    """Announce that the server is ready. Return when it has ended or must end, with the reason."""
     written = folder.write_state(state)
     probe_every = min(5.0, launch.answer_timeout / 4)
     answered = probed = used = seams.monotonic()
@@ -217,23 +217,23 @@ def _watch(
             return _STOPPED
         if (code := server.poll()) is not None:
             return f"{_ENDED} with {code}"
-        if spare is not None and (ready := spare.look()) != state.spare:
+        if spare is not None and (ready := spare.poll()) != state.spare:
             state = replace(state, spare=ready)
             written = folder.write_state(state)
         if now - probed >= probe_every:
             ok = answers(state.port, probe_every)
             failures, answered = (0, seams.monotonic()) if ok else (failures + 1, answered)
             probed = seams.monotonic()
-            # By count as well: after a pause of the whole machine the first answer may only be late.
+            # Count misses as well: after a pause of the whole machine, the first answer may only be late.
             if failures >= 3 and probed - answered >= launch.answer_timeout:
                 return f"{_HANGS} for {probed - answered:.0f} s"
-        # A process that takes the lease also touches it: otherwise a client between two checks would not be seen.
+        # A process that takes the lease also touches it, so that a client between two checks is noticed.
         in_use = folder.lease_lock.stat().st_mtime_ns
         lease = try_lock(folder.lease_lock)
         if lease is None or in_use != touched:
             used, touched = now, in_use
         elif now - used >= launch.idle_timeout:
-            # With the lease taken, no client can come in while the server stops. Kept until we exit.
+            # While we hold the lease, no client can join a stopping server. It is held until we exit.
             return f"had no client for {launch.idle_timeout:g} s"
         if lease is not None:
             lease.release()
@@ -241,7 +241,7 @@ def _watch(
 
 
 def answers(port: int, timeout: float) -> bool:
-    """Return whether a program, not only the kernel, is at the other end of this port: it sends the HTTP/2 hello."""
+    """Return whether a program answers on this port, not only the kernel: it sends its HTTP/2 settings."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
             connection.sendall(_HELLO)
@@ -257,7 +257,7 @@ def answers(port: int, timeout: float) -> bool:
 
 
 def _end(folder: ServerFolder, server: subprocess.Popen[bytes], grace: float) -> None:
-    """End the JVM, politely first, so that it removes its files elsewhere; then remove its files here."""
+    """End the JVM, first with SIGTERM, so that it removes its files elsewhere; then remove its files here."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder.state_file.unlink(missing_ok=True)
@@ -278,7 +278,7 @@ def _read(path: Path) -> str:
 
 
 def _limit(log: Path) -> None:
-    """Keep a log that users' functions may print to from filling the disk."""
+    """Limit the size of the log, to which users' functions may print."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > _LOG_LIMIT:
             shutil.copyfile(log, log.with_name("server.log.1"))

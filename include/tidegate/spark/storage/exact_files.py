@@ -1,6 +1,6 @@
-"""Exactly these files, and no others: whatever their names, and whatever the session says.
+"""Reads exactly the given files, regardless of their names and of the session's settings.
 
-No folder like `a=b` adds columns, and no file that is missing or damaged is skipped.
+A folder like `a=b` does not add a column, and a missing or damaged file is an error.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
 _OPTIONS: Final = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _JAVA: Final = "_tidegate_files_in_java"
 _SEPARATOR: Final = "\x01"
-"""What separates paths that go to Java as one text."""
+"""The separator of paths that are passed to Java as one text."""
 _MAX_SCHEMAS: Final = 500
 _CHARS: Final = re.compile(r"char\s*\(", re.IGNORECASE)
-"""Types that only the reader refuses: char(5) and varchar(5)."""
+"""Types that only Spark's reader refuses: char(5) and varchar(5)."""
 
 
 def exact_reader(spark: SparkSession, paths: Sequence[str]) -> DataFrameReader:
@@ -50,13 +50,13 @@ def unreadable(path: str) -> bool:
 
 
 def is_overlooked(path: str) -> bool:
-    """Return whether Spark leaves a file out in silence, because of its name."""
+    """Return whether Spark silently skips a file because of its name."""
     name = path.rpartition("/")[2]
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
 
 
 def parquet_files(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:
-    """Return the rows of exactly these Parquet files. schema: may be in SQL's form."""
+    """Return the rows of exactly these Parquet files. schema: a type, or its SQL text."""
     frame = _listed_once(spark, paths, schema)
     if frame is not None:
         return frame
@@ -64,10 +64,10 @@ def parquet_files(spark: SparkSession, paths: Sequence[str], schema: StructType 
 
 
 def _listed_once(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame | None:
-    """Return the frame that Spark's reader would make, in a quarter of its time. None: that reader has to do it.
+    """Return the same frame as Spark's reader, in a quarter of the time, or None if the reader must be used.
 
-    For each frame the reader starts eighty threads to check that the files exist, before it lists them. Listing
-    shows that as well: if any is not found, the reader is asked, and says so.
+    For each frame the reader starts eighty threads to check that the files exist, before it lists them. Listing shows
+    that as well: if a file is missing, the reader is called to raise its error.
     """
     java = _in_java(spark)
     if java is None or _has_colon(paths) or not (java.local_by_default or "://" in paths[0]):
@@ -88,13 +88,13 @@ def _listed_once(spark: SparkSession, paths: Sequence[str], schema: StructType |
             return None
         relation = java.relation(index, java.no_columns, columns, java.none, java.parquet, java.options, session)
         return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
-    except Exception:  # whatever it is, the reader raises the error that people know
+    except Exception:  # the reader raises the usual error
         return None
 
 
 @dataclass(frozen=True)
 class _Java:
-    """What a frame of files is made of, looked up once."""
+    """The Java classes for a frame of files, looked up once per session."""
 
     struct: Any
     data_type: Any
@@ -109,7 +109,7 @@ class _Java:
     options: Any
     no_columns: Any
     local_by_default: bool
-    """Whether a path without a scheme is one of a local disk."""
+    """Whether a path without a scheme is on a local disk."""
     _schemas: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -134,11 +134,11 @@ class _Java:
         )
 
     def schema(self, schema: StructType | str) -> Any:
-        """Return the columns, all of which may be null, as a reader has them. None: the reader may refuse them."""
+        """Return the columns, all nullable, as the reader does, or None if the reader may refuse them."""
         text = schema if isinstance(schema, str) else schema.json()
         if _CHARS.search(text):
             return None
-        if isinstance(schema, str):  # not kept: what `timestamp` means is a setting
+        if isinstance(schema, str):  # not cached, because the meaning of `timestamp` is a setting
             return self.struct.fromDDL(text).asNullable()
         known = self._schemas.get(text)
         if known is None:
@@ -149,7 +149,7 @@ class _Java:
 
 
 def _in_java(spark: SparkSession) -> _Java | None:
-    """Return Java's classes for a session whose Spark runs in this process. None: it does not, or lacks them."""
+    """Return Java's classes for a session whose Spark runs in this process, or None if it does not, or lacks them."""
     held: Any = vars(spark)
     if _JAVA not in held:
         try:

@@ -1,8 +1,8 @@
-"""Object stores for Spark: the login and address of the setting `storage_options`, by Hadoop's names.
+"""Object stores for Spark: the login and address of the setting `storage_options`, under Hadoop's names.
 
-obstore and delta-rs take `storage_options` as they are; Spark reads and writes through Hadoop, which has its own names.
-A login that is not in there, both find where their store's tools look: in the environment, or in the machine's role.
-Hadoop does not look there for the address of a store of one's own.
+obstore and delta-rs use `storage_options` as they are; Spark uses Hadoop, which has different names. If they contain no
+login, both find it in the usual places: the environment, or the machine's role. Hadoop does not find the address of a
+custom store there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE_SYSTEMS: Final = {
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
 }
-"""Hadoop knows the file system by s3a:// only. Everybody else writes s3://."""
+"""Hadoop only knows the file system as s3a://. All other tools use s3://."""
 
 _NAMES: Final = {
     "fs.s3a.access.key": ("access_key_id",),
@@ -25,26 +25,26 @@ _NAMES: Final = {
     "fs.s3a.endpoint": ("endpoint", "endpoint_url"),
     "fs.s3a.endpoint.region": ("region", "default_region"),
 }
-"""Hadoop's names, and those of storage_options, without `aws_`."""
+"""Hadoop's names, with those of storage_options without `aws_`."""
 _ADDRESS: Final = {
     "aws_endpoint": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
 }
-"""What obstore and delta-rs take from the environment beside the login."""
+"""Variables that obstore and delta-rs read from the environment, besides the login."""
 _OTHERS: Final = ("azure_", "google_")
 _BY_CLIENT: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 _ANONYMOUS: Final = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 
 
 def hadoop_options(storage_options: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark's configuration needs for stores that `storage_options` leads to: S3, Azure, Google."""
+    """Return Spark's configuration for the stores in `storage_options`: S3, Azure, Google."""
     options = {name.lower(): value for name, value in storage_options.items()}
-    found = _of_s3(options) | _of_azure(options) | _of_google(options)
-    return {f"spark.hadoop.{name}": value for name, value in found.items()}
+    hadoop = _of_s3(options) | _of_azure(options) | _of_google(options)
+    return {f"spark.hadoop.{name}": value for name, value in hadoop.items()}
 
 
 def address_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the S3 store's address and region as far as the environment says, by the names of storage_options."""
+    """Return the S3 store's address and region from the environment, under the names of storage_options."""
     found = {option: _first(environment, *names) for option, names in _ADDRESS.items()}
     return {option: value for option, value in found.items() if value is not None}
 
@@ -64,7 +64,7 @@ def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_azure(options: Mapping[str, str]) -> dict[str, str]:
-    """By account, so that other accounts keep the login that Spark has for them."""
+    """Return options of one account, so that Spark keeps its logins for other accounts."""
     given = {
         name.removeprefix("azure_").removeprefix("storage_"): value
         for name, value in options.items()
@@ -92,7 +92,7 @@ def _of_azure(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_google(options: Mapping[str, str]) -> dict[str, str]:
-    """The connector takes the path of a key file; a key itself must be where the machine's tools look for it."""
+    """Return the path of a key file. The connector does not accept a key itself, which must be in the usual place."""
     given = {name.removeprefix("google_"): value for name, value in options.items() if name.startswith("google_")}
     path = _first(given, "service_account", "service_account_path", "application_credentials")
     if path is None:

@@ -4,11 +4,11 @@ Spark writes where its tasks run, and this process reads the folder on its own m
 containers, the same path may be two folders; then every step succeeds, and the rows are lost. So the first time that a
 session stages into a folder, it is checked:
 
-    this process leaves tokens in the folder        →  Spark's driver must find them
-    on a cluster, tasks read them all, and write    →  and this process must find what they wrote
+    this process writes tokens into the folder      →  Spark's driver must find them
+    on a cluster, tasks read them all, and write    →  this process must find their files
 
-An object store is the same for everybody, and is not checked. An executor that joins later was not part of the check;
-so the rows of every staged file are counted, too (`delta/files/footers.py: refuse_difference`).
+An object store is the same everywhere, and is not checked. An executor that joins later was not part of the check, so
+the rows of every staged file are counted, too (`delta/files/footers.py: refuse_difference`).
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def refuse_other_disks(spark: SparkSession, locations: Iterable[Location]) -> No
 
 
 def is_shared(spark: SparkSession, location: Location) -> bool:
-    """Return whether it is a folder on a local disk that Spark sees as well."""
+    """Return whether the location is a folder on a local disk that Spark sees as well."""
     return location.is_local and not unreadable(location.url) and _problem(spark, location) is None
 
 
 def on_one_machine(spark: SparkSession) -> bool:
-    """Return whether Spark's tasks run in its driver's process: then they see what it sees."""
+    """Return whether Spark's tasks run in its driver's process, so that they see the same files."""
     return _LOCAL.match(constant_setting(spark, "spark.master")) is not None
 
 
 def started_by_tidegate(spark: SparkSession) -> bool:
-    """Return whether tidegate has started this Spark, wherever it runs: then its Python workers have tidegate."""
+    """Return whether tidegate has started this Spark, so that its Python workers have tidegate."""
     return bool(constant_setting(spark, LOCAL_WRITES))
 
 
@@ -81,7 +81,7 @@ def _findings(spark: SparkSession) -> dict[str, Any]:
 
 
 def _problem(spark: SparkSession, location: Location) -> str | None:
-    """Return why it is not the same disk; None: it is, or the location is not local."""
+    """Return why it is not the same disk, or None if it is, or the location is not local."""
     if not location.is_local or unreadable(location.url):
         return None
     answers = _findings(spark)
@@ -92,7 +92,7 @@ def _problem(spark: SparkSession, location: Location) -> str | None:
 
 
 def _check_at_once(spark: SparkSession, locations: Sequence[Location]) -> None:
-    """Check all of them with one query. Its answer counts only if it is yes."""
+    """Check all of these with one query. Only a success counts; otherwise each is checked separately."""
     if not on_one_machine(spark):
         return
     with contextlib.ExitStack() as tokens:
@@ -109,7 +109,7 @@ def _check(spark: SparkSession, location: Location) -> str | None:
             _ = frame.schema  # Spark's driver looks for the files
         except Exception as error:
             if _is_missing(error):
-                return "what this process writes there is not there for Spark"
+                return "Spark does not see the files that this process writes there"
             raise
         if on_one_machine(spark):
             return None
@@ -122,11 +122,11 @@ def _check(spark: SparkSession, location: Location) -> str | None:
             return error.what
         except Exception as error:
             if _is_missing(error):
-                return "what this process writes there is not there for some of Spark's tasks"
+                return "some of Spark's tasks do not see the files that this process writes there"
             raise
         count = rows_below(location, f"{folder}/back")
         if count != _TOKENS or (isinstance(written, int) and written != count):
-            return f"of {_TOKENS} rows that Spark's tasks wrote there, {count} are there for this process"
+            return f"of {_TOKENS} rows that Spark's tasks wrote there, this process sees {count}"
         return None
 
 
@@ -136,8 +136,8 @@ def _is_missing(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _tokens(location: Location, count: int) -> Iterator[tuple[str, list[str]]]:
-    """Make files that nobody else knows of, in a new folder; yield its name and theirs. Folders made for it go with
-    it."""
+    """Create files with unique names in a new folder, and yield its name and theirs. All created folders are
+    removed."""
     name = f".tidegate-{seams.new_id()}"
     root = Path(location.url)
     created = [parent for parent in (root, *root.parents) if not parent.exists()]
@@ -153,5 +153,5 @@ def _tokens(location: Location, count: int) -> Iterator[tuple[str, list[str]]]:
     finally:
         shutil.rmtree(location.local(name), ignore_errors=True)
         for parent in created:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # another process uses it now
                 parent.rmdir()

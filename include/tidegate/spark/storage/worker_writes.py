@@ -1,12 +1,12 @@
-"""Files in an object store that Spark's Python workers write themselves, each told by the task that wrote it.
+"""Files in an object store that Spark's Python workers write themselves, and report with their task's result.
 
-Spark's own way to write is made for file systems: a task writes aside, and renames when it is done, and the driver
-renames once more. An object store has no renames: each is a copy and some requests, and a copy that is interrupted
-leaves half of a folder. Here each attempt at a task writes an object under a name of its own, and tells its rows and
-bytes with the task's result. So there is nothing to rename, and what no successful task has told is no one's file.
+Spark's own committer is made for file systems: a task writes to a temporary folder, and renames it when it is done, and
+the driver renames again. An object store has no renames: each is a copy and several requests, and an interrupted copy
+leaves half of a folder. Here each attempt at a task writes an object with a unique name, and reports its rows and bytes
+with the task's result. So nothing is renamed, and a file that no successful task has reported does not count.
 
-Workers need tidegate and what it needs (spark/workers/shipping.py brings tidegate itself), and must reach the store.
-This is found out by asking some of them, once per session and store.
+Workers need tidegate and its dependencies (spark/workers/shipping.py ships tidegate itself), and must reach the store.
+This is checked on some of them, once per session and store.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
-_FOUND: Final = "_tidegate_workers"
-_ASKED: Final = 8
-"""The tasks that are asked whether they reach a store: they are spread over the workers."""
+_CHECKED_STORES: Final = "_tidegate_workers"
+_CHECK_TASKS: Final = 8
+"""The number of tasks that check whether they reach a store. They are spread over the workers."""
 _PLAIN: Final = re.compile(
     r"byte|short|integer|long|float|double|boolean|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\s?-?\d+\)"
 )
 
 
 def can_write(schema: Json) -> bool:
-    """Return whether workers write these columns as Spark does."""
+    """Return whether workers can write these columns in the same way as Spark."""
     names = [field["name"].lower() for field in schema["fields"]]
     return bool(names) and len(set(names)) == len(names) and all(_is_plain(field["type"]) for field in schema["fields"])
 
@@ -76,17 +76,17 @@ def work_on_store(spark: SparkSession, location: Location) -> bool:
     """Return whether Spark's Python workers have tidegate, and read and write in this object store."""
     if location.is_local:
         return False
-    found: dict[str, bool] = vars(spark).setdefault(_FOUND, {})
+    checked: dict[str, bool] = vars(spark).setdefault(_CHECKED_STORES, {})
     store = store_of(location.url)
-    if store not in found:
-        found[store] = _ask_workers(spark, location)
-    return found[store]
+    if store not in checked:
+        checked[store] = _check_workers(spark, location)
+    return checked[store]
 
 
-def _ask_workers(spark: SparkSession, location: Location) -> bool:
-    """Let some tasks write an object each, and read it back. Whatever goes wrong: Spark's own way is used instead."""
+def _check_workers(spark: SparkSession, location: Location) -> bool:
+    """Let some tasks write an object each, and read it back. After any failure, Spark's own writer is used instead."""
     folder = f".tidegate-{seams.new_id()}"
-    paths = [f"{folder}/{number}.parquet" for number in range(_ASKED)]
+    paths = [f"{folder}/{number}.parquet" for number in range(_CHECK_TASKS)]
 
     def write_and_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -100,12 +100,14 @@ def _ask_workers(spark: SparkSession, location: Location) -> bool:
             yield batch
 
     try:
-        lines = spark.range(0, _ASKED, 1, _ASKED).mapInArrow(write_and_read, "id long").collect()
-        return len(lines) == _ASKED and all(location.size(path) for path in paths)  # a listing may lag
+        tasks = spark.range(0, _CHECK_TASKS, 1, _CHECK_TASKS)
+        lines = tasks.mapInArrow(write_and_read, "id long").collect()
+        return len(lines) == _CHECK_TASKS and all(location.size(path) for path in paths)  # a listing may lag
     except Exception as error:
-        why = next((line for line in reversed(str(error).splitlines()) if "Error" in line), str(error)[:300])
+        errors = [line for line in str(error).splitlines() if "Error" in line]
+        why = errors[-1] if errors else str(error)[:300]
         log.warning(
-            "Spark's Python workers do not work on %s themselves, so Spark does it, which takes longer: %s",
+            "Spark's Python workers cannot use %s themselves, so Spark writes to it, which takes longer: %s",
             store_of(location.url),
             why.strip(),
         )
@@ -117,28 +119,28 @@ def _ask_workers(spark: SparkSession, location: Location) -> bool:
 def write_in_workers(
     frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str]
 ) -> dict[str, WrittenFile]:
-    """Let workers write the rows, a file for each task and partition. Return what they told, by path in the folder."""
+    """Let workers write the rows, a file for each task and partition. Return the files by their path in the folder."""
     return {name: written.file for name, written in _write(frame, location, folder, partition_by, ()).items()}
 
 
 class FileAndMarks(NamedTuple):
-    """A file, and what belongs to its rows and is not in it."""
+    """A file, and columns of its rows that are not stored in it."""
 
     file: WrittenFile
     marks: Any
-    """A table with as many rows. None: nothing was asked for."""
+    """A table with as many rows, or None if there are no such columns."""
 
 
 def write_in_workers_without(
-    frame: DataFrame, beside: Sequence[str], location: Location, folder: str
+    frame: DataFrame, mark_columns: Sequence[str], location: Location, folder: str
 ) -> dict[str, FileAndMarks]:
-    """Let workers write the rows without the columns `beside`, which are whole numbers, few of them different. They are
-    returned: a row of these takes a few bits on the way."""
-    return _write(frame, location, folder, (), beside)
+    """Let workers write the rows without `mark_columns`, and return these. They must be integers with few distinct
+    values, so that a row's marks take only a few bits."""
+    return _write(frame, location, folder, (), mark_columns)
 
 
 def _write(
-    frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str], beside: Sequence[str]
+    frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str], mark_columns: Sequence[str]
 ) -> dict[str, FileAndMarks]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -146,8 +148,8 @@ def _write(
     from pyspark.sql import types as T
 
     schema = from_spark(msgspec.json.decode(frame.schema.json()))
-    stored = [name for name in columns(schema) if name not in partition_by and name not in beside]
-    layout, write, marked = arrow_schema(schema, stored), seams.new_id(), list(beside)
+    stored = [name for name in columns(schema) if name not in partition_by and name not in mark_columns]
+    layout, write, marked = arrow_schema(schema, stored), seams.new_id(), list(mark_columns)
     plain = with_plain_partition_text(frame, schema, partition_by)
     values = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate([*stored, *marked])]
     texts = [F.col(quoted(name)).cast("string").alias(f"p{place}") for place, name in enumerate(partition_by)]
@@ -159,19 +161,20 @@ def _write(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for place, (below, tables) in enumerate(_by_partition(batches, partitions)):
             name, marks = f"{below}{name_of_attempt(f'part-{place:05d}', write)}", _Marks(marked)
-            kept = (marks.without_marks(table).rename_columns(stored).cast(layout) for table in tables)
-            yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, kept), marks.close())
+            to_store = (marks.without_marks(table).rename_columns(stored).cast(layout) for table in tables)
+            yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, to_store), marks.close())
 
     kinds = {"name": T.StringType(), "rows": T.LongType(), "size": T.LongType(), "marks": T.BinaryType()}
-    told = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
-    return {
-        name: FileAndMarks(WrittenFile(rows, size), pq.read_table(pa.BufferReader(bytes(marks))) if marks else None)
-        for name, rows, size, marks in rows.mapInArrow(sparing_modules(work), told).collect()
-    }
+    report = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+    files: dict[str, FileAndMarks] = {}
+    for name, count, size, marks_file in rows.mapInArrow(sparing_modules(work), report).collect():
+        marks = pq.read_table(pa.BufferReader(bytes(marks_file))) if marks_file else None
+        files[name] = FileAndMarks(WrittenFile(count, size), marks)
+    return files
 
 
 class _Marks:
-    """The last columns of a file's rows, kept apart as they come."""
+    """The mark columns of a file's rows, which are the last ones, collected while the file is written."""
 
     def __init__(self, names: Sequence[str]) -> None:
         import pyarrow as pa
@@ -182,7 +185,7 @@ class _Marks:
         self._file = pq.ParquetWriter(self._buffer, self._schema)
 
     def without_marks(self, rows: pa.Table) -> pa.Table:
-        """Return the rows without them."""
+        """Collect the marks of these rows, and return the rows without them."""
         names = self._schema.names
         if names:
             marks = rows.select(range(rows.num_columns - len(names), rows.num_columns))
@@ -190,7 +193,7 @@ class _Marks:
         return rows.select(range(rows.num_columns - len(names)))
 
     def close(self) -> bytes:
-        """Return all that was taken, as a file; nothing if there are no such columns."""
+        """Return the collected marks as a Parquet file; empty without mark columns."""
         self._file.close()
         return bytes(self._buffer.getvalue()) if self._schema.names else b""
 
@@ -198,11 +201,11 @@ class _Marks:
 def on_workers(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Let workers apply a function to each of these items, and return the results in the same order.
 
-    Both are sent to them. An attempt at a task may be repeated, or overtaken by another.
+    The function and the items are pickled. A task may run more than once, even at the same time.
     """
     from pyspark.serializers import CloudPickleSerializer
 
-    given = list(items)
+    shipped = list(items)
     wire: Any = CloudPickleSerializer()
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,19 +213,19 @@ def on_workers(spark: SparkSession, function: Callable[[Item], Result], items: S
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = wire.dumps(function(given[number]))
+                result = wire.dumps(function(shipped[number]))
                 arrays = [pa.array([number], pa.int64()), pa.array([result], pa.binary())]
                 yield pa.RecordBatch.from_arrays(arrays, names=["number", "result"])
 
-    if not given:
+    if not shipped:
         return []
-    numbers = spark.range(0, len(given), 1, len(given))
-    found: dict[int, bytes] = dict(numbers.mapInArrow(sparing_modules(work), "number long, result binary").collect())
-    return [wire.loads(bytes(found[number])) for number in range(len(given))]
+    numbers = spark.range(0, len(shipped), 1, len(shipped))
+    results: dict[int, bytes] = dict(numbers.mapInArrow(sparing_modules(work), "number long, result binary").collect())
+    return [wire.loads(bytes(results[number])) for number in range(len(shipped))]
 
 
 def name_of_attempt(name: str, write: str) -> str:
-    """Return a file's name that no other attempt at this task has, whenever it runs. For code in a task."""
+    """Return a file name that is unique to this attempt at a task. For code that runs in a task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -243,9 +246,9 @@ def _lines(name: str, rows: int, size: int, marks: bytes) -> Iterator[pa.RecordB
 def _by_partition(
     batches: Iterator[pa.RecordBatch], partition_by: Sequence[str]
 ) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-    """Yield for each run of rows with the same partition its folder, and the rows as they come.
+    """Yield, for each run of rows with the same partition, its folder and its rows.
 
-    The rows of each must be taken before the next is asked for.
+    The caller must consume the rows of each before it asks for the next.
     """
 
     def pieces() -> Iterator[tuple[str, pa.Table]]:

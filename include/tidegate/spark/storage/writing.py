@@ -37,9 +37,9 @@ _DRAFT: Final = {
     "parquet.column.statistics.enabled": "false",
     "parquet.page.write-checksum.enabled": "false",
 }
-"""A sixth of the time of writing."""
+"""These options save a sixth of the time of writing."""
 _USUAL: Final = {"spark.sql.parquet.compression.codec": "snappy", "spark.sql.files.maxRecordsPerFile": "0"}
-"""What a session says of files unless somebody has asked for others."""
+"""A session's default settings for files."""
 _PATIENCE: Final = 10.0
 """Seconds. Spark reports the counts of its tasks a few milliseconds after the write, or never."""
 
@@ -53,15 +53,14 @@ def write_files(
     *,
     draft: Collection[str] | None = None,
 ) -> Written:
-    """Let Spark write into a folder. Return what its tasks say that they have written.
+    """Let Spark write the rows into a folder. Return what its tasks report.
 
-    Rows that workers have just written on the same disk are not written again: their files get a second name. In an
+    Rows that workers have just written to the same disk are not written again: their files get a second name. In an
     object store Python workers write if they can (worker_writes.py), and report each file. Otherwise Spark writes, and
-    its tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the
-    folder is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful
-    tasks reported.
+    its tasks count rows. Neither proves that the files are in the folder, because tasks may run on other machines:
+    `stage` compares the folder with the report. Hadoop's committer v1 leaves exactly the files of successful tasks.
 
-    draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
+    draft: the files will soon be read and rewritten, so they are written as simply as possible. The named text columns
         have few distinct values, and are dictionary-encoded.
     """
     try:
@@ -91,7 +90,7 @@ def _write_files(
     written = _write_by_spark(frame, schema, path, partition_by, draft)
     if location.is_local and not location.local(folder).is_dir():
         raise Unavailable(
-            f"Spark says that it has written {path}, and there is no such folder here",
+            f"Spark reports that it wrote {path}, but that folder does not exist here",
             expected="a Spark that sees the same disk as this process",
             help="run Spark where that folder is mounted, under the same path, or use a path that both see, such as an "
             "object store; then it is tried again",
@@ -101,13 +100,13 @@ def _write_files(
 
 
 def _linked(stored: StoredRows, location: Location, folder: str) -> bool:
-    """Let the folder have these files under a second name. False: it cannot, and nothing has been done."""
+    """Hard-link the files into the folder. Return False, with nothing done, if that is not possible."""
     target = location.local(folder)
     if not (stored.location.is_local and location.is_local) or target.exists():
         return False
-    with contextlib.suppress(OSError):  # another disk, or one whose files have only one name
+    with contextlib.suppress(OSError):  # another disk, or one without hard links
         target.mkdir(parents=True)
-        if not _gives_rights(target):
+        if not _inherits_permissions(target):
             for path in stored.paths:
                 os.link(stored.location.local(path), target / os.path.basename(path))
             return True
@@ -115,23 +114,23 @@ def _linked(stored: StoredRows, location: Location, folder: str) -> bool:
     return False
 
 
-def _gives_rights(folder: Path) -> bool:
-    """Return whether what is made in a folder gets its group, or the rights that the folder says."""
+def _inherits_permissions(folder: Path) -> bool:
+    """Return whether new files in a folder get its group or its default ACL. Links would not."""
     rules: list[str] = []
-    with contextlib.suppress(OSError, AttributeError):  # here, nothing has such rules
+    with contextlib.suppress(OSError, AttributeError):  # no ACLs on this system
         rules = os.listxattr(folder)
     return bool(folder.stat().st_mode & stat.S_ISGID) or "system.posix_acl_default" in rules
 
 
 def _as_workers_write(session: Any) -> bool:
-    """Return whether the session would write files as workers do: nobody has asked for others."""
+    """Return whether the session would write files as workers do: with the default settings."""
     return all(str(session.conf.get(key, usual)) == usual for key, usual in _USUAL.items())
 
 
 def _write_by_spark(
     frame: DataFrame, schema: Json, path: str, partition_by: Sequence[str], draft: Collection[str] | None
 ) -> int | None:
-    """Let Spark write. Return the number of rows that its tasks counted while writing; None: it is not known."""
+    """Let Spark write. Return the number of rows that its tasks counted while writing, or None if it is unknown."""
     session: Any = frame.sparkSession
     key, value = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
     if session.conf.get(key) != value:
@@ -148,10 +147,9 @@ def _write_by_spark(
 
 
 def _counted(frame: DataFrame) -> tuple[DataFrame, Any]:
-    """Return the rows, and the observation that counts them on their way into the files.
+    """Return the frame with an observation that counts its rows while they are written.
 
-    It is the last step before the writer: whatever a frame is made of (a limit, cached rows), exactly the rows that are
-    written pass it.
+    It is the last step before the writer, so it counts exactly the written rows, even with a limit or cached rows.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -161,10 +159,10 @@ def _counted(frame: DataFrame) -> tuple[DataFrame, Any]:
 
 
 def _observed_count(counting: Any) -> int | None:
-    """Return the count of the observation. None: it has not arrived in time.
+    """Return the count of the observation, or None if it has not arrived in time.
 
     Spark in this process reports it separately, a moment after the end of the write. The wait is bounded, because Spark
-    drops such messages if there are too many.
+    drops such messages when its queue is full.
     """
     with contextlib.suppress(AttributeError):  # Spark Connect reports it together with the end of the write
         future, deadline = counting._jo.future(), seams.monotonic() + _PATIENCE
@@ -179,7 +177,7 @@ def _observed_count(counting: Any) -> int | None:
 def _local_files(session: Any) -> dict[str, str]:
     """Return options for local writes without checksum files, and without a process per file if possible.
 
-    Checksum files double the number of files and nobody syncs them, so after a power loss Spark might refuse an intact
-    file. The session may have a class that writes without a process per file.
+    Checksum files double the number of files, and are not synced, so that after a power loss Spark might refuse an
+    intact file. The session may have a class that writes without a process per file.
     """
     return {"fs.file.impl": session.conf.get(LOCAL_WRITES, _HADOOPS), "fs.file.impl.disable.cache": "true"}

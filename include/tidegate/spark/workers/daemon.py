@@ -1,7 +1,7 @@
-"""Spark's daemon for Python workers, with one difference: they forget modules of the user that have changed.
+"""Spark's daemon for Python workers, with one difference: workers reload the user's modules that have changed.
 
-Workers of the embedded server serve one session after the other, and what they have imported stays. Without this, a run
-of changed code would be computed by the code from before, for as long as workers are warm.
+Workers of the embedded server serve one session after the other, and keep their imported modules. Otherwise, a run of
+changed code would be computed by the old code for as long as the workers live.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class OwnModules:
-    """The imported modules that lie in some folders, and what their files were. Not what is installed there, and not
-    tidegate."""
+    """The imported modules in some folders, with the state of their files. Without installed packages and tidegate."""
 
     def __init__(self, folders: list[str]) -> None:
         self._folders = [Path(folder).resolve() for folder in folders]
@@ -34,8 +33,8 @@ class OwnModules:
         return bool(self._stamps)
 
     def note(self, since: float) -> None:
-        """Note the modules that have been imported since then. One whose file has changed since may have been read
-        before that: it counts as changed."""
+        """Note the modules that were imported since then. If a file has changed since, its module may be the old one,
+        and counts as changed."""
         for name in sys.modules.keys() - self._looked_at:
             self._looked_at.add(name)
             file = getattr(sys.modules[name], "__file__", None)
@@ -44,7 +43,7 @@ class OwnModules:
                 self._stamps[name] = None if stamp is None or stamp[0] >= since * 1e9 else stamp
 
     def forget_changed(self) -> None:
-        """Forget all of them if one has changed: others may hold what they have taken from it."""
+        """Forget all of these modules if one has changed, because the rest may refer to its old content."""
         if all(stamp is not None and stamp == _stamp_of(name) for name, stamp in self._stamps.items()):
             return
         for name in self._stamps:
@@ -72,7 +71,7 @@ def _stamp(file: str | None) -> Stamp | None:
 
 
 def main() -> None:
-    """Run the daemon. Each worker is a fork of this process, with modules of its own."""
+    """Run the daemon. Each worker is a fork of this process, and has its own modules."""
     from pyspark import daemon
 
     own = OwnModules(os.environ.get("TIDEGATE_PYTHON_PATH", "").split(os.pathsep))
@@ -80,7 +79,7 @@ def main() -> None:
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
         if own:
-            select.select([sock], [], [])  # until the next task begins, which may be long after the last one
+            select.select([sock], [], [])  # wait for the next task, which may begin much later
             own.forget_changed()
         begun = seams.now().timestamp()
         try:

@@ -1,8 +1,8 @@
-"""Keeps what a Python worker has imported away from its garbage collector.
+"""Excludes a Python worker's imported modules from garbage collection.
 
-Spark lets a worker collect all garbage after each task. The modules of Spark, Arrow and tidegate are so many objects
-that it takes 40 ms to look at them, on every core, while the driver plans what comes next: more than the work itself
-where batches are small.
+Spark makes a worker collect all garbage after each task. The modules of Spark, Arrow and tidegate have enough objects
+to make that take 40 ms, on every core, while the driver plans the next step. With small batches, that is more than the
+work itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Work = Callable[[Iterator[T]], Iterator[T]]
 
 _spared = 0
-"""The number of modules that are out of the collector's sight."""
+"""The number of modules that the collector ignores."""
 
 
 def sparing_modules(work: Work[T]) -> Work[T]:
@@ -32,7 +32,7 @@ def sparing_modules(work: Work[T]) -> Work[T]:
 
 
 def spare_modules() -> None:
-    """Let the collector never look again at what there is now, if modules have been imported since it was last said."""
+    """Make the collector ignore all current objects, if modules have been imported since the last call."""
     global _spared
     if len(sys.modules) != _spared:
         gc.freeze()
