@@ -58,7 +58,7 @@ def ended(project: Project, killed: list[ProcessId]) -> None:
     with project.up("--checkpoints", "2", "--beside", feeder) as up:
         for name in ("api-server", "scheduler", "dag-processor", "triggerer"):
             up.says(f"Took over the {name} of an earlier call that was killed.")
-        up.says("Airflow runs: ")
+        up.says("Airflow is running: ")
         assert all(is_alive(each) for each in killed), "what a killed call has left just goes on"
         third = project.tidegate("up")
         assert third.returncode == 1

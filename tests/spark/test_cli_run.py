@@ -227,7 +227,7 @@ def test_what_operators_remember_can_be_read_and_compared(orders):
 def test_a_state_that_is_not_there_or_a_wrong_condition_is_refused(orders):
     assert "once or paid.left" in orders.tidegate("state", "orders", "total", code=2).stderr
     said = orders.tidegate("state", "orders", "totals", "--where", "customer = 1", code=2).stderr
-    assert "--where 'customer = 1' is no condition on this state" in said
+    assert "--where 'customer = 1' is not a condition on this state" in said
     assert "no state of an operator 'total'" in orders.tidegate("diff", "orders", "3", "5", "total", code=2).stderr
 
 

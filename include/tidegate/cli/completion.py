@@ -1,8 +1,7 @@
 """`tidegate completion`: scripts for shell completion.
 
-The scripts hold no words of their own: at each TAB they call `tidegate completion --line` with the line so far. Its
-candidates come from the parser itself (`completion_candidates.py`), so they are always current, and include pipelines
-and checkpoints.
+The scripts contain no words: at each TAB they call `tidegate completion --line` with the line so far. Its candidates
+come from the parser (`completion_candidates.py`), so they are always current, and include pipelines and checkpoints.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Word = tuple[str, str]
 """A word and its meaning."""
 
 MAX_CHECKPOINTS = 50
-"""How many checkpoints are offered: the newest ones."""
+"""The maximum number of checkpoints to offer, the newest ones."""
 CHECKPOINT_OPTIONS = frozenset({"--to", "--from", "--checkpoint", "--before"})
 _MODULES = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:tidegate\.)?Pipeline\(", re.MULTILINE)
 
@@ -37,7 +37,7 @@ def complete(line: str) -> list[Word]:
     """Return the completions for the last word of the line, which may be partial."""
     try:
         words = shlex.split(line)[1:]
-    except ValueError:  # a quote is open: free text has no completions
+    except ValueError:  # an open quote: free text has no completions
         return []
     current = "" if line[-1:].isspace() or not words else words.pop()
     try:
@@ -144,7 +144,7 @@ class _Place:
         return load_settings(dict(override(text) for text in self.settings if "=" in text))
 
     def ledger(self) -> Ledger | None:
-        """Open the ledger of the pipeline that the line names; None if there is none."""
+        """Open the ledger of the pipeline that the line names, or return None."""
         name = self.arguments.get("pipeline", "")
         if ":" in name:
             name = _declared_name(name)

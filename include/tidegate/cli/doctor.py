@@ -40,24 +40,22 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check the machine, the storage, the ledger and the tables",
-        description="Check that this machine can run pipelines, that the storage keeps what is written, and that every "
-        "record and table is what was written. With MODULE:pipeline also what is staged and left over in its targets. "
-        "Exit code 1: something is bad.",
+        description="Check that this machine can run pipelines, that the storage is reliable, and that every record "
+        "and table is intact. With MODULE:pipeline, also check staged and left-over files in its targets. Exit code "
+        "1: something is bad.",
         epilog="examples:\n  tidegate doctor\n  tidegate doctor --environment\n  tidegate doctor orders\n"
         "  tidegate doctor jobs.orders:pipeline --repair",
     )
-    parser.add_argument(
-        "pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; without: all by name"
-    )
+    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; by default all")
     parser.add_argument(
         "--environment",
         action="store_true",
-        help="instead: versions, Java, jars, proxies and Airflow's settings, what is out of range, what to install",
+        help="instead, check versions, Java, jars, proxies and Airflow's settings, and show what to install",
     )
     parser.add_argument(
         "--repair",
         action="store_true",
-        help="remove what aborted checkpoints left behind, and what nothing names; changes nothing that counts",
+        help="remove files of aborted checkpoints and unreferenced files; nothing that counts is changed",
     )
 
 
@@ -65,9 +63,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     """Run all checks and show the findings. Exit code 1: something is bad."""
     if args.repair and ":" not in (args.pipeline or ""):
         raise Invalid(
-            "--repair needs the pipeline's code to find what its sinks left behind",
+            "--repair needs the pipeline's code to find the left-over files of its sinks",
             expected="MODULE:pipeline, such as jobs.orders:pipeline",
-            help="`tidegate doctor` without --repair takes a name, too",
+            help="`tidegate doctor` without --repair also takes a name",
             reason="BAD_PIPELINE_ARGUMENT",
         )
     if args.environment:
@@ -100,7 +98,7 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
 
 
 def _verified(target: Target, repair: bool) -> Iterator[Finding]:
-    """Yield what is found about one pipeline. Checks that end in an error, whatever it is, hide no other pipeline."""
+    """Yield the findings about one pipeline. An error of any kind must not hide other pipelines."""
     try:
         yield from verify_pipeline(target, repair)
     except Exception as error:
@@ -123,12 +121,12 @@ def _show(findings: list[Finding], out: Output) -> int:
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
-    """Check what Spark jobs need on this machine. A remote Spark needs none of it."""
+    """Check what Spark jobs need on this machine. A remote Spark needs nothing here."""
     version = ".".join(map(str, sys.version_info[:3]))
     if version in PYTHON:
         yield Finding("machine", "Python", "ok", version)
     else:
-        yield Finding("machine", "Python", "bad", version, f"make an environment with Python {PYTHON.text}")
+        yield Finding("machine", "Python", "bad", version, f"create an environment with Python {PYTHON.text}")
     if settings.spark.mode == "connect" and settings.spark.remote:
         yield Finding("machine", "Java and jars", "ok", "not needed: Spark is remote")
         return
@@ -148,9 +146,7 @@ def _machine(settings: Settings) -> Iterator[Finding]:
 def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    advice = (
-        f"install Java {JAVA} or 21 (Debian: sudo apt-get install openjdk-17-jre-headless), or let JAVA_HOME name it"
-    )
+    advice = f"install Java {JAVA} or 21 (Debian: sudo apt-get install openjdk-17-jre-headless), or set JAVA_HOME to it"
     if program is None:
         return Finding("machine", "Java", "bad", "there is no java on the PATH", advice)
     try:
@@ -173,7 +169,7 @@ def _jars() -> str:
 
 
 def _s3_jars(settings: Settings) -> Finding:
-    """Check that Spark can read and write s3:// URLs. Jars of another place are named by `spark.conf`."""
+    """Check that Spark can read and write s3:// URLs. `spark.conf` may name jars in another place."""
     from tidegate.spark.jars import jar_paths, s3_jar_list
 
     if {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"} & set(settings.spark.conf):
@@ -181,12 +177,12 @@ def _s3_jars(settings: Settings) -> Finding:
     found = {path.name for path in jar_paths()}
     missing = [jar.file_name for jar in s3_jar_list() if jar.file_name not in found]
     if missing:
-        return Finding("machine", "S3 jars", "bad", f"{len(missing)} are not there", "run `tidegate spark jars --s3`")
+        return Finding("machine", "S3 jars", "bad", f"{len(missing)} are missing", "run `tidegate spark jars --s3`")
     return Finding("machine", "S3 jars", "ok", f"{len(s3_jar_list())} jars")
 
 
 def _provider() -> str:
-    """Return the version of the provider. Only Airflow's tasks submit, but a user would look for it here."""
+    """Return the version of Airflow's Spark provider. Only tasks use it, but users would look for it here."""
     try:
         return f"version {importlib.metadata.version(_PROVIDER)}"
     except importlib.metadata.PackageNotFoundError:
@@ -194,7 +190,7 @@ def _provider() -> str:
 
 
 def _server(settings: Settings) -> Finding:
-    """Check the embedded Spark server, if one runs. None is not a fault: the next job starts one."""
+    """Check the embedded Spark server, if one is running. The next job would start one."""
     from tidegate.spark.server import server as connect_server
     from tidegate.spark.server.watchdog import answers
     from tidegate.spark.session import server_home
@@ -210,7 +206,7 @@ def _server(settings: Settings) -> Finding:
             "machine", "Spark server", "note", detail, "the next job replaces it; or: tidegate spark stop --force"
         )
     running = ", ".join(f"process {server.pid} answers" for server in servers)
-    return Finding("machine", "Spark server", "ok", running or "none runs; the next job starts one")
+    return Finding("machine", "Spark server", "ok", running or "none is running; the next job starts one")
 
 
 def _guarded(area: str, check: str, check_detail: Callable[[], str]) -> Finding:
@@ -230,12 +226,12 @@ def _storage(settings: Settings) -> Iterator[Finding]:
         yield _guarded("storage", "data", lambda: _check_listing(settings))
     else:
         exists = Path(settings.data).is_dir()
-        detail = settings.data if exists else f"{settings.data} is not there yet"
+        detail = settings.data if exists else f"{settings.data} does not exist yet"
         yield Finding("storage", "data", "ok" if exists else "note", detail)
 
 
 def _create_twice(settings: Settings) -> str:
-    """Check the one promise that everything rests on: a second create of the same file fails."""
+    """Check the storage guarantee that everything depends on: creating a file that exists fails."""
     if not is_url(settings.root) and not Path(settings.root).is_dir():
         return _check_creation(Path(settings.root))
     store = open_root(settings)
@@ -243,33 +239,33 @@ def _create_twice(settings: Settings) -> str:
     try:
         if not store.create(name, b"1") or store.create(name, b"2") or store.read(name) != b"1":
             raise Invalid(
-                f"{settings.root} does not keep the first of two files of one name",
-                expected="a storage on which creating a file fails if it is there already",
+                f"{settings.root} lets a second file replace the first one of the same name",
+                expected="a storage on which creating a file fails if it already exists",
                 help="use another file system or object store for the setting root",
                 reason="NO_CREATE_IF_ABSENT",
             )
     finally:
-        with contextlib.suppress(TidegateError):  # what has failed before is told
+        with contextlib.suppress(TidegateError):  # an earlier failure is reported
             store.delete(name)
     return f"{settings.root}: writable, creates each file once"
 
 
 def _check_listing(settings: Settings) -> str:
-    """Check that the bucket of sources and sinks is there, and lets this process in. It may be for reading only."""
+    """Check that the bucket of sources and sinks exists, and that this process may list it. It may be read-only."""
     open_data(settings).names("", after="~", before="~")
     return f"{settings.data}: can be listed"
 
 
 def _space(folder: str) -> str:
-    """Check that the folder's disk has room for a checkpoint."""
+    """Check that the folder's disk has enough space for a checkpoint."""
     free = free_bytes(folder)
     if free is None:
-        return f"{folder}: cannot be told"
+        return f"{folder}: unknown"
     if free < SPARE_BYTES:
         raise Invalid(
             f"the disk that holds {folder} has {size_text(free)} left",
             expected=f"at least {size_text(SPARE_BYTES)}",
-            help="make room; nothing is lost, the next run continues by itself",
+            help="make room; nothing is lost, the next run continues on its own",
             reason="DISK_FULL",
         )
     return f"{folder}: {size_text(free)} free"
@@ -279,9 +275,9 @@ def _check_creation(root: Path) -> str:
     parent = next(folder for folder in root.parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise Invalid(
-            f"{root} does not exist and cannot be made in {parent}",
+            f"{root} does not exist and cannot be created in {parent}",
             expected="a folder that this user may write to",
             help="change the setting root, or the folder's owner",
             reason="NO_ACCESS",
         )
-    return f"{root} does not exist yet; the first run makes it"
+    return f"{root} does not exist yet; the first run creates it"

@@ -1,5 +1,4 @@
-"""`tidegate doctor --environment`: versions, Java, jars, proxies and the Airflow of this environment, and what to
-install."""
+"""`tidegate doctor --environment`: checks versions, Java, jars, proxies and Airflow, and shows what to install."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ __all__ = ["environment"]
 
 AREA = "environment"
 _WANTED = frozenset({"airflow", "spark", "gates"})
-"""Extras that most projects have. What other extras bring is told only if it is there."""
+"""Extras that most projects have. Packages of other extras are only reported if they are installed."""
 _ASK_AIRFLOW_S = 120.0
 
 
@@ -42,7 +41,9 @@ def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if version in PYTHON:
         return Finding(AREA, "Python", "ok", f"{version} ({sys.executable})")
-    return Finding(AREA, "Python", "bad", version, f"make an environment with Python {PYTHON.text}: python3.12 -m venv")
+    return Finding(
+        AREA, "Python", "bad", version, f"create an environment with Python {PYTHON.text}: python3.12 -m venv"
+    )
 
 
 def _package(package: VersionRange) -> Finding | None:
@@ -67,22 +68,22 @@ def _jars() -> Finding:
 
 
 def _jars_of_delta() -> Finding:
-    """Tell which Delta belongs to this Spark, and whether the folder can be written."""
+    """Report the version of Delta for this Spark, and whether the jars' folder can be written."""
     delta = next((jar for jar in jar_list() if jar.name.startswith("delta-spark")), None)
     if delta is None:
-        help = "install one of the range: pip install 'tidegate[spark]'"
+        help = "install a supported Spark: pip install 'tidegate[spark]'"
         return Finding(AREA, "Delta", "bad", f"there is none for Spark {spark.minor()}", help)
     folder = jars_folder(create=True)
     place = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(place, os.W_OK):
         return Finding(
-            AREA, "Delta", "note", f"{delta.version}; {folder} cannot be written", "let TIDEGATE_JARS name a folder"
+            AREA, "Delta", "note", f"{delta.version}; {folder} cannot be written", "set TIDEGATE_JARS to another folder"
         )
     return Finding(AREA, "Delta", "ok", f"{delta.version} for Spark {spark.minor()}")
 
 
 def _proxies() -> Iterator[Finding]:
-    """Tell of proxies and mirrors: downloads go by them, and what is on loopback must not."""
+    """Report proxies and mirrors: downloads use them, and requests to loopback must not."""
     names = sorted(name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy"))
     if names:
         around = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
@@ -92,26 +93,26 @@ def _proxies() -> Iterator[Finding]:
             "proxy",
             "ok" if loopback else "note",
             f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} set",
-            "" if loopback else "export no_proxy=127.0.0.1,localhost: Airflow and Spark are asked on loopback",
+            "" if loopback else "export no_proxy=127.0.0.1,localhost: Airflow and Spark are on loopback",
         )
     if os.environ.get(MIRROR_VARIABLE):
-        yield Finding(AREA, "mirror", "ok", f"jars come from the mirror that {MIRROR_VARIABLE} names")
+        yield Finding(AREA, "mirror", "ok", f"jars come from the mirror in {MIRROR_VARIABLE}")
 
 
 def _airflow() -> Iterator[Finding]:
-    """Ask the Airflow of this environment, if somebody has set one up. `tidegate up` has one of its own."""
+    """Check the Airflow of this environment, if one is set up. `tidegate up` has a separate one."""
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     if installed_version("apache-airflow-core") is None:
         return
     if not (home / "airflow.cfg").is_file() and not any(name.startswith("AIRFLOW__") for name in os.environ):
         yield Finding(AREA, "Airflow's settings", "ok", f"none in {home}; `tidegate up` has its own")
         return
-    asked = [sys.executable, "-m", "tidegate.ui.airflow_setup"]
+    command = [sys.executable, "-m", "tidegate.ui.airflow_setup"]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_AIRFLOW_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_AIRFLOW_S)
         notices = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
-        help = f"look at what it says: {shutil.which('airflow') or 'airflow'} info"
+        help = f"see its output: {shutil.which('airflow') or 'airflow'} info"
         yield Finding(AREA, "Airflow's settings", "cannot tell", f"the Airflow of {home} does not start", help)
         return
     for notice in notices:

@@ -1,8 +1,8 @@
-"""The forms of what commands that look print with --json. Scripts may rely on these fields; later versions may add
-some.
+"""The forms of the documents that read-only commands print with --json. Scripts may rely on these fields; later
+versions may add some.
 
-Documents are not built from these: each command would pay for all of them with its start. docs/reference/documents.md
-is made of them, and `make views` compares every document with its form, whatever has befallen the pipeline.
+Documents are not built from these, because importing them would slow down every command. docs/reference/documents.md is
+generated from them, and `make views` compares every document with its form, in all states of a pipeline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Form(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A document, or a part of one."""
 
 
-# Fields that have other names in the history: documents have the names of the attributes.
+# Fields that are renamed in the history's files. Documents use the names of the attributes.
 
 
 class JobForm(JobDetails, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class ErrorForm(Form):
 
 
 class RefusedForm(Form):
-    """In place of the document, whenever a command is refused."""
+    """The document of a command that is refused."""
 
     error: ErrorForm
 
@@ -557,11 +557,11 @@ FORMS: dict[str, dict[str, type[Form]]] = {
     "backfill": {"--dry-run": BackfillPlanForm},
     "fork": {"": ForkedForm},
 }
-"""By command, and by what it is given: the form of its document. `--all` stands for whatever chooses or sorts."""
+"""The form of a command's document, by command and arguments. `--all` represents all options that filter or sort."""
 
 
 def form_of(command: str, document: Json) -> str:
-    """Return why a command's document has none of the command's forms; "" if it has one."""
+    """Return why a command's document matches none of the command's forms, or an empty text if it matches one."""
     forms = (RefusedForm,) if "error" in document else tuple(FORMS[command].values())
     problems = []
     for form in forms:

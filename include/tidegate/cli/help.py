@@ -100,15 +100,15 @@ def _states() -> Iterator[str]:
     yield "A checkpoint is"
     yield from _list_meanings(
         {
-            "open": "planned and not decided: its jobs run, or nobody works on it (`explain` shows which)",
+            "open": "planned and not decided: its jobs are running, or its run is gone (`explain` shows which)",
             "held": "a gate waits for a user to approve or reject",
-            "completed": "all of it counts, whatever crashes",
+            "completed": "all of it counts, even after a crash",
             "completed, unpublished": "the same, but not every table shows it yet: the next run publishes it first",
             "aborted": "none of it counts; its input is in the next one",
-            "rolled back": "it was completed, and a rollback undid it",
+            "rolled back": "completed, and then undone by a rollback",
             "rollback": "an entry that returns to an earlier checkpoint",
-            "replaced": "it was completed, and the result of a backfill was swapped in in its place",
-            "swap": "an entry that puts the result of a backfill in place",
+            "replaced": "completed, and then replaced by the result of a backfill",
+            "swap": "an entry that swaps in the result of a backfill",
             " ".join(STATE_AFTER.values()): "entries that record these actions",
         }
     )
@@ -130,9 +130,9 @@ def _settings() -> Iterator[str]:
 
 
 def _records() -> Iterator[str]:
-    """Quote the docstring of records/records.py, the one place that lists the records."""
+    """Quote the docstring of records/records.py, the only list of the records."""
     listing = (records.__doc__ or "").partition("\n\n")[2]
-    yield "The files in <root>/<pipeline>/. Each is written once and never changed, except for hints:"
+    yield "The files in <root>/<pipeline>/. Each is written once and never changed, except hints:"
     yield listing.partition("\n\n`format`")[0]
 
 

@@ -27,29 +27,29 @@ __all__ = ["main"]
 NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
-    "init": "make a project that runs, in a new folder or in an Airflow project that is there",
-    "new": "begin a pipeline, suite, source or sink in this project",
+    "init": "create a project that runs, in a new folder or in an existing Airflow project",
+    "new": "start a pipeline, suite, source or sink in this project",
     "run": "make checkpoints in this process, with live progress",
-    "trigger": "ask for a checkpoint now, of a pipeline that Airflow runs",
-    "up": "run the project's DAGs under an Airflow of its own, here",
+    "trigger": "request a checkpoint now, of a pipeline that Airflow runs",
+    "up": "run the project's DAGs in a local Airflow",
     "list": "the pipelines, or one pipeline's checkpoints",
-    "watch": "a pipeline at work: what is in flight, and what the last checkpoints were like",
-    "summary": "how its checkpoints were, over the whole history: counts, percentiles, why some failed",
+    "watch": "a running pipeline: what is in flight, and its last checkpoints",
+    "summary": "a pipeline's whole history in figures: counts, percentiles, reasons of failures",
     "show": "one checkpoint: its plan, acks, decision and tables",
-    "explain": "how a pipeline is and what to do; or what happened in a checkpoint",
+    "explain": "a pipeline's state and what to do; or what happened in a checkpoint",
     "profile": "where the time of one checkpoint went: each step, and what Spark did in it",
     "read": "rows of a sink's table as of one checkpoint",
-    "state": "what operators remember as of one checkpoint",
+    "state": "rows of an operator's state as of one checkpoint",
     "diff": "what differs between two checkpoints",
-    "metrics": "the numbers that monitoring gets, in Prometheus' text format",
+    "metrics": "the metrics for monitoring, in Prometheus' text format",
     "plan": "how a pipeline is cut into jobs, and the channels between them",
     "check": "can this code continue from the last checkpoint? every reason why not",
     "recover": "verify what the next run continues from; abort dead checkpoints, publish pending ones",
-    "backfill": "compute again what a pipeline has made since a checkpoint, and swap it in",
+    "backfill": "recompute a pipeline's results since a checkpoint, and swap them in",
     "rollback": "return to a checkpoint: positions, state and tables",
-    "disown": "give up an interval's rows that others have rewritten in a table",
-    "mark": "put back the mark that says which checkpoints a topic or database has",
-    "source": "sources that have another name now, or are gone: move, drop",
+    "disown": "give up an interval's rows that another writer has rewritten in a table",
+    "mark": "restore the mark that says which checkpoints a topic or database has",
+    "source": "sources that were renamed or removed, or that lead elsewhere: move, drop, accept",
     "fork": "start a new pipeline from a checkpoint of another one",
     "savepoint": "checkpoints with names: create, list, show, verify, dispose",
     "suspend": "stop planning checkpoints until `resume`",
@@ -69,7 +69,7 @@ COMMANDS = {
 
 
 class _UsageError(Exception):
-    """The command line cannot be understood. Carries the usage to print."""
+    """The command line is invalid. Has the usage to print."""
 
     def __init__(self, message: str, usage: str) -> None:
         self.usage = usage
@@ -77,7 +77,7 @@ class _UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of exiting, so that --json can answer in JSON; knows no abbreviations."""
+    """Raises instead of exiting, so that --json can answer in JSON. Accepts no abbreviations."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.problem("interrupted")
         return NO
     except BrokenPipeError:
-        # The reader of our output has closed it. Python would complain once more when it closes stdout.
+        # The reader of our output has closed it. Python would report that again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -142,7 +142,7 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     for name in commands:
         module = importlib.import_module(f"tidegate.cli.{_MODULES.get(name, name)}")
         present = set(subparsers.choices)
-        if name not in present:  # one module may hold two commands
+        if name not in present:  # one module may have two commands
             module.add_parser(subparsers)
         for added in set(subparsers.choices) - present:
             _finish(subparsers.choices[added], module.run)
@@ -207,7 +207,7 @@ _MODULES: Final = {
     "up": "up.up",
     "watch": "inspect.watch",
 }
-"""The module of a command, below tidegate.cli, if it is not called like the command."""
+"""The module of a command, below tidegate.cli, if its name differs from the command's."""
 
 
 def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
@@ -238,7 +238,7 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
 
 
 def _examples_of(command: str, epilog: str) -> str:
-    """Pick the examples of one verb from its command's examples."""
+    """Return the examples of one verb, from its command's examples."""
     lines = [line for line in epilog.splitlines() if line.strip().startswith(f"{command} ")]
     return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines]) if lines else ""
 
@@ -262,7 +262,7 @@ def _clean_stdout(out: Output) -> Iterator[None]:
 
 
 def _unexpected(error: Exception, out: Output, debug: bool) -> int:
-    """Report a bug or an unforeseen error: one line, and a file with the traceback for a bug report."""
+    """Report an unexpected error: one line, and a file with the traceback for a bug report."""
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     if debug:
         traceback.print_exc()

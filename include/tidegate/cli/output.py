@@ -1,7 +1,7 @@
 """The output of a command: one JSON document for scripts, colour and tables on a terminal, plain text otherwise.
 
-Names, paths and error texts come from outside. They are never read as markup, and a control character
-in them is written out (`\\x1b`), so that they can neither colour nor move nor hide anything.
+Names, paths and error texts are untrusted. They are never read as markup, and control characters in them are escaped
+(`\\x1b`), so that they cannot colour, move or hide anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Output", "clean", "error_document"]
 
 
 def clean(value: object) -> str:
-    """Return a value as harmless text: control, invisible and direction characters are written out."""
+    """Return a value as harmless text, with control, invisible and direction characters escaped."""
     if value is None:
         return ""
     text = str(value)
@@ -43,7 +43,7 @@ class Output:
     # -- for scripts ---------------------------------------------------------------------------------
 
     def document(self, value: Mapping[str, Any]) -> None:
-        """Write the command's JSON document; later ones are dropped. It is ASCII: it cannot control a terminal."""
+        """Write the command's JSON document; later ones are dropped. It is ASCII, so it cannot control a terminal."""
         if self.json and not self._has_document:
             self._has_document = True
             self.out.write(json.dumps(value, indent=1, default=str) + "\n")
@@ -89,7 +89,7 @@ class Output:
 
     @property
     def err_fd(self) -> int | None:
-        """The error stream's file descriptor, for code that may not print; None if it has none."""
+        """The error stream's file descriptor, for code that may not print, or None if it has none."""
         try:
             return self.err.fileno()
         except OSError:

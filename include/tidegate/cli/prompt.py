@@ -1,4 +1,4 @@
-"""The user who gives a command, and the question before a command that cannot be undone."""
+"""The user who runs a command, and the confirmation of a command that cannot be undone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def user_and_host() -> str:
 
 
 def confirm(question: str, out: Output, *, yes: bool) -> None:
-    """Ask the user at the terminal; raise Rejected without a yes. Without a terminal, --yes is required."""
+    """Ask the user at the terminal, and raise Rejected without a yes. Without a terminal, --yes is required."""
     if yes:
         return
     if not out.terminal or not sys.stdin.isatty():
         raise Invalid(
             question,
-            expected="--yes, because there is no terminal to ask",
+            expected="--yes, because this is not a terminal",
             help="check first, then repeat it with --yes",
         )
     out.line(f"{question} [y/N]", "bold")

@@ -49,14 +49,14 @@ class Target:
     settings: Settings
     ledger: Ledger
     pipeline: Pipeline | None
-    """Its code, if MODULE:pipeline was given."""
+    """The pipeline's code, if the command line names MODULE:pipeline."""
 
     def graph(self) -> Graph | None:
-        """Return the graph that its code declares; None if only its name was given."""
+        """Return the graph that the code declares, or None if the command line only has its name."""
         return self.pipeline.graph(self.settings.place(), self.settings.mode) if self.pipeline is not None else None
 
     def sound_graph(self) -> Graph | None:
-        """Return the graph, or None if it is invalid: looking at existing data takes no valid code."""
+        """Return the graph, or None if it is invalid: existing data can be read without valid code."""
         try:
             return self.graph()
         except Invalid:
@@ -64,7 +64,7 @@ class Target:
 
     @property
     def argument(self) -> str:
-        """The argument for other commands: its name, unless its code sets the ledger's place."""
+        """The argument for other commands: the name, unless the code sets the ledger's place."""
         return self.text if self.settings.origins["root"] == "code" else self.name
 
     def command(self, verb: str, *words: object) -> str:
@@ -85,8 +85,8 @@ def refuse_unknown_jobs(graph: Graph, settings: Settings) -> None:
 
     tidegate.toml may: it is for all pipelines of a project.
     """
-    given = {entry.partition(".")[0] for entry in settings.jobs if settings.origins[f"jobs.{entry}"] == "-D"}
-    unknown = sorted(given - {job.name for job in graph.jobs})
+    jobs = {entry.partition(".")[0] for entry in settings.jobs if settings.origins[f"jobs.{entry}"] == "-D"}
+    unknown = sorted(jobs - {job.name for job in graph.jobs})
     if unknown:
         raise Invalid(
             f"-D sets something for job {', '.join(map(repr, unknown))}, which pipeline {graph.name!r} does not have",
@@ -97,9 +97,9 @@ def refuse_unknown_jobs(graph: Graph, settings: Settings) -> None:
 
 
 def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:
-    """Open the pipeline that `text` names: its name, or MODULE:pipeline if its code sets the ledger's place.
+    """Open the pipeline that `text` names: a name, or MODULE:pipeline if the code sets the ledger's place.
 
-    started: it must have run before; otherwise the command would have nothing to show.
+    started: refuse a pipeline that has never run.
     """
     pipeline = load_pipeline(text) if ":" in text else None
     name = check_name("pipeline", pipeline.name if pipeline else text)
@@ -109,19 +109,19 @@ def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True
         raise Invalid(
             f"there is no pipeline {name!r} in {settings.root}",
             expected="a pipeline that has been run, by its name or as MODULE:pipeline",
-            help="`tidegate list` shows what is there; `tidegate config` shows where `root` comes from",
+            help="`tidegate list` shows all pipelines; `tidegate config` shows where `root` comes from",
             reason="NO_SUCH_PIPELINE",
         )
     return Target(text, name, settings, ledger, pipeline)
 
 
 def open_root(settings: Settings) -> Store:
-    """Open the folder that holds the ledgers of all pipelines."""
+    """Open the folder with the ledgers of all pipelines."""
     return _open_store(settings, settings.root)
 
 
 def open_data(settings: Settings) -> Store:
-    """Open the folder in which relative paths of sources and sinks start, to look whether it can be opened."""
+    """Open the folder to which paths of sources and sinks are relative, to check that it can be opened."""
     return _open_store(settings, settings.data)
 
 
@@ -153,7 +153,7 @@ def program() -> str:
 
 
 def entry_of(ledger: Ledger, id: int) -> Entry:
-    """Return the entry of checkpoint `id`; raise Rejected, with the existing ids, if there is none."""
+    """Return the entry of checkpoint `id`. Raise Rejected, with the existing ids, if it does not exist."""
     entry = ledger.entry(id)
     if entry is not None:
         return entry
@@ -217,7 +217,7 @@ def _import(name: str) -> ModuleType:
             raise Invalid(
                 f"there is no module {error.name!r}",
                 expected="a module below the working directory, or an installed one",
-                help=f"run this in the folder that holds {name.split('.')[0]}/ (you are in {Path.cwd()})",
+                help=f"run this in the folder that contains {name.split('.')[0]}/ (you are in {Path.cwd()})",
                 reason="BAD_PIPELINE_ARGUMENT",
             ) from error
         raise _import_error(name, error) from error
@@ -226,7 +226,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _import_error(name: str, error: BaseException) -> Invalid:
-    """Return the error for a module that exists and fails, with the line of the user's own code."""
+    """Return the error for a module that fails when it is imported, with the line of the user's own code."""
     folder = f"{Path.cwd()}/"
     frames = traceback.extract_tb(error.__traceback__)
     user_frames = [f for f in frames if f.filename.startswith(folder) and f.filename != __file__]

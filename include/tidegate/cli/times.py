@@ -22,6 +22,6 @@ def moment(text: str) -> datetime:
         parsed = parse_time(text.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no moment: write 2026-03-01, 2026-03-01T12:00, or how long ago, such as '2 h'"
+            f"{text!r} is not a time: write 2026-03-01, 2026-03-01T12:00, or how long ago, such as '2 h'"
         ) from None
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

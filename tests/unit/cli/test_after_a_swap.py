@@ -53,11 +53,11 @@ def test_a_swap_names_its_backfill_and_the_way_back(tidegate: Any) -> None:
     assert "(swap)" in told
     story = tidegate("explain", "orders", "4").out
     assert "ann swapped in backfill fix, which began at checkpoint 1" in story
-    assert "What was completed after checkpoint 1 no longer counts; the backfill has read its input again." in story
-    assert "To take it back: tidegate rollback MODULE:PIPELINE --to before-fix" in story
+    assert "Checkpoints completed after checkpoint 1 no longer count; the backfill has read its input again." in story
+    assert "To undo it: tidegate rollback MODULE:PIPELINE --to before-fix" in story
     replaced = tidegate("explain", "orders", "3").out
     assert "Checkpoint 3 of orders: replaced by backfill fix" in replaced
-    assert "entry 4 has swapped them in" in replaced
+    assert "entry 4 swapped them in" in replaced
 
 
 def test_a_swap_of_everything_began_at_the_beginning(folder: Path, tidegate: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_rollback_tells_which_swap_it_takes_back(folder: Path, tidegate: Any) 
     swap(line, by="ann", choices={}, wait=never)
     shop.checkpoint()
     told = tidegate("rollback", CODE, "--to", "before-fix", "--dry-run")
-    assert "taken back         backfill fix, which entry 3 has swapped in" in told.out
+    assert "undone             backfill fix, which entry 3 swapped in" in told.out
     document = tidegate("rollback", CODE, "--to", "before-fix", "--dry-run", "--json").json
     assert (document["undone"], document["undone_swaps"]) == ([4], [{"id": 3, "backfill": "fix"}])
     assert tidegate("rollback", CODE, "--to", "before-fix", "--yes").code == 0

@@ -19,7 +19,7 @@ from tidegate.lifecycle import savepoint
 from tidegate.records.records import ChangeByHand
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic, PostgresAppend, PostgresUpsert
 
-TOLD = "copied stays as it is: what it was given cannot be taken back, and it is given nothing again."
+TOLD = "copied stays as it is: its rows cannot be removed, and none are written again."
 FOR_GOOD = ("cancel", CODE, "-D", "retention=never_retain", "--yes")
 
 
@@ -40,7 +40,7 @@ def words(text: str) -> str:
 def test_what_stays_as_it_is_is_told_before_anything_is_done(sqlite_shop: SqliteShop, tidegate: Any) -> None:
     plainly = words(tidegate("backfill", CODE, "--from", "2", "--dry-run").out)
     assert TOLD in plainly
-    assert "replaces, later good, by one commit each" in plainly
+    assert "replaces, later good, in one commit each" in plainly
     assert tidegate("backfill", CODE, "--from", "2", "--dry-run", "--json").json["unchanged_sinks"] == ["copied"]
     assert sqlite_shop.coordinator.ledger.lines() == [], "it was only asked about"
 
@@ -59,7 +59,7 @@ def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
 
     said = words(tidegate("backfill", CODE, "--from", "beginning").out)
     assert [line.origin for line in sqlite_shop.coordinator.ledger.lines()] == [0], "not even the first one counts"
-    assert "In the way of its swap: it has completed no checkpoint yet" in said
+    assert "Blocks its swap: it has completed no checkpoint yet" in said
     assert offer not in said
     sqlite_shop.checkpoint(publish=False)
     (log,) = (path for path in folder.rglob("_delta_log") if path.parent.name == "good")
@@ -110,7 +110,7 @@ def test_what_was_changed_by_hand_is_told_by_number_and_author_and_lost_only_by_
 
     told = tidegate("backfill", CODE, "--from", "2", "--dry-run", "--drop-by-hand")
     assert told.code == 0
-    assert f"Is lost: what mia on laptop has changed by hand in checkpoint {id}" in words(told.out)
+    assert f"Is lost: manual changes by mia on laptop in checkpoint {id}" in words(told.out)
     tidegate("backfill", CODE, "--from", "2", "--drop-by-hand", "--cuts", "recorded")
     (line,) = sqlite_shop.coordinator.ledger.lines()
     assert line.cuts == "recorded"

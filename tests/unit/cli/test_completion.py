@@ -160,7 +160,7 @@ def test_a_real_bash_gets_its_words(shop, program, typed, replies):
 @pytest.mark.parametrize(
     ("typed", "replies"),
     [
-        ("expl", ["explain:how a pipeline is and what to do; or what happened in a checkpoint"]),
+        ("expl", ["explain:a pipeline's state and what to do; or what happened in a checkpoint"]),
         ("explain orders ", ["2:completed", "1:completed"]),
         ("list orders --state ", ["completed", "aborted"]),
         ("run shop:p", ["shop\\:pipeline:a pipeline's code"]),

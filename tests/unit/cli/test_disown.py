@@ -100,7 +100,7 @@ def test_the_command_that_the_error_names_takes_the_rows_out_and_what_waits_is_p
     before = daily.rows()
     dry = tidegate(*command, "--dry-run")
     assert (dry.code, daily.rows()) == (0, before)
-    assert "2 rows of interval 2026-01-02T00:00/2026-01-03T00:00 go" in dry.out
+    assert "2 rows of interval 2026-01-02T00:00/2026-01-03T00:00 are removed" in dry.out
     assert tidegate(*command).code == 2, "nobody can answer"
     said = tidegate(*command, "--yes", "--json")
     assert said.code == 0, said.err

@@ -86,7 +86,7 @@ def test_a_pipeline_that_was_never_run_is_fine(folder, tidegate):
     (folder / "shop.py").write_text(SHOP)
     found = doctor(tidegate, "shop:pipeline")
     assert found["orders", "ledger"]["detail"] == "not started yet"
-    assert "the first run makes it" in found["storage", "root"]["detail"]
+    assert "the first run creates it" in found["storage", "root"]["detail"]
 
 
 # -- the ledger ------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def test_a_storage_that_overwrites_is_found(project, tidegate, monkeypatch):
 
     monkeypatch.setattr(LocalStore, "create", overwrite)
     found = doctor(tidegate, code=1)["storage", "root"]
-    assert "does not keep the first of two files" in found["detail"]
+    assert "lets a second file replace the first one" in found["detail"]
     assert list((project.folder / "ledger").glob("doctor-*")) == []
 
 

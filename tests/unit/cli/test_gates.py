@@ -113,7 +113,7 @@ def test_what_is_held_is_told_and_approved_or_rejected_once(held, tidegate):
     assert tidegate("list", "orders", "--json").json["checkpoints"][0]["state"] == "held"
     story = tidegate("explain", "orders", "2").out
     assert "Gate checked judged 7 rows; its verdict is hold." in story
-    assert "rule mean: found 99; what follows is hold." in story
+    assert "rule mean: found 99; its policy is hold." in story
     assert "held by gate 'checked'" in story
     assert "approve orders 2" in story
     assert "mean: found 99" in tidegate("show", "orders", "2").out

@@ -157,7 +157,7 @@ def test_explain_a_completed_checkpoint(history, tidegate):
     assert "Source events reads 1 file, 20 B" in text
     assert "Job main was acknowledged by attempt attempt3" in text
     assert "'stage good', 1.2 s" in text
-    assert "the tables stand at: good at version 1" in text
+    assert "Its tables: good at version 1" in text
 
 
 def test_explain_what_changed_since_the_base(history, tidegate):
@@ -171,9 +171,9 @@ def test_explain_what_changed_since_the_base(history, tidegate):
 def test_explain_an_abort(history, tidegate):
     story, text = explained(tidegate, 2)
     assert "JOB_FAILED, one of its jobs failed for good. It counts as a failure." in text
-    assert "In its own words: a stage failed" in text
-    assert "checkpoint 3 took the same input" in text
-    assert "fix what the detail says" in story["next_step"]
+    assert "Details: a stage failed" in text
+    assert "checkpoint 3 read the same input" in text
+    assert "fix the cause in the details" in story["next_step"]
 
 
 @pytest.mark.parametrize("reason", ["CANCELLED", "CHECKPOINT_EXPIRED", "BASE_ABORTED", "RUN_GONE"])
@@ -184,7 +184,7 @@ def test_explain_knows_every_reason(project, tidegate, reason):
     project.abort(1, reason, "", counts=False)
     _, text = explained(tidegate, 1)
     assert f"{reason}, {REASONS[reason]}. It does not count" in text
-    assert "the next checkpoint takes the same input" in text
+    assert "the next checkpoint reads the same input" in text
 
 
 def test_explain_what_an_open_checkpoint_waits_for(history, tidegate):
@@ -193,7 +193,7 @@ def test_explain_what_an_open_checkpoint_waits_for(history, tidegate):
     assert story["waits_for"][0].startswith("It waits for the ack of job main. It expires in ")
     history.ack(5)
     story, _ = explained(tidegate, 5)
-    assert story["waits_for"] == ["All jobs have acknowledged it: it waits to be decided, which the next run does."]
+    assert story["waits_for"] == ["All jobs have acknowledged it: it waits for its decision, which the next run makes."]
 
 
 def test_explain_an_open_base_and_a_dead_process(project, tidegate):
@@ -203,13 +203,13 @@ def test_explain_an_open_base_and_a_dead_process(project, tidegate):
     project.plan(2, 1, run=f"process:{socket.gethostname()}:999999999:1:abc")
     story, _ = explained(tidegate, 2)
     assert story["waits_for"][0] == "It waits for checkpoint 1, its base, to be decided."
-    assert "The process that made it is gone" in story["waits_for"][2]
+    assert "Its process is gone" in story["waits_for"][2]
     assert story["next_step"] == "run the pipeline again"
 
 
 def test_explain_what_is_owed(history, tidegate):
     story, text = explained(tidegate, 4)
-    assert story["waits_for"] == ["It waits to be published on its tables. The next run does that first."]
+    assert story["waits_for"] == ["It waits to be published to its tables. The next run does that first."]
     assert "tidegate doctor" in text
 
 
@@ -360,5 +360,5 @@ def test_the_interval_of_a_checkpoint_is_shown_wherever_it_is(project, tidegate)
     shown = "2026-03-01T09:00/2026-03-01T10:00"
     assert shown in tidegate("list", "orders").out
     assert f"interval  {shown} UTC" in tidegate("show", "orders", "1").out
-    assert f"data interval is {shown} UTC. Its rows take the place" in tidegate("explain", "orders", "1").out
+    assert f"data interval is {shown} UTC. Its rows replace all rows" in tidegate("explain", "orders", "1").out
     assert tidegate("list", "orders", "--json").json["checkpoints"][0]["interval"] == shown

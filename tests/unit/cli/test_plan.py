@@ -93,6 +93,6 @@ def test_the_mode_is_told_with_what_it_means(tidegate):
 
 def test_by_interval_operators_remember_nothing_and_it_says_so(tidegate, folder):
     assert [job["states"] for job in tidegate("plan", "--no-spark", "cut:daily", "--json").json["jobs"]] == [[]]
-    said = "by interval: each operator begins with no state, and its event time ends with the interval"
+    said = "by interval: each operator starts without state, and its event time ends with the interval"
     assert said in tidegate("plan", "--no-spark", "cut:daily").out
     assert said not in tidegate("plan", "--no-spark", "cut:two").out

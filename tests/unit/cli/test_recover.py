@@ -20,7 +20,7 @@ def test_if_all_is_well_it_says_so(shop, tidegate):
     said = tidegate("recover", CODE, "--dry-run")
     assert said.code == 0
     assert "continues from checkpoint 3" in said.out
-    assert "records and files that it rests on are intact" in said.out
+    assert "All of its records and files are intact" in said.out
 
 
 def test_a_pipeline_that_has_completed_nothing_goes_on_from_the_beginning(folder, tidegate):

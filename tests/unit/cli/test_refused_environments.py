@@ -93,7 +93,7 @@ def no_jars(project, monkeypatch, stack):
     monkeypatch.setenv("TIDEGATE_JARS", str(project / "jars"))
 
 
-@case("a proxy that is not there", 3, "(by the proxy of https_proxy)", "set MAVEN_MIRROR_URL to a mirror")
+@case("a proxy that is not there", 3, "(through the proxy of https_proxy)", "set MAVEN_MIRROR_URL to a mirror")
 def dead_proxy(project, monkeypatch, stack):
     """Jars are to be fetched, and each request must take the proxy of the environment, which nobody answers for."""
     with socket.socket() as closed:
@@ -109,7 +109,7 @@ def dead_proxy(project, monkeypatch, stack):
     monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
 
 
-@case("a port that is taken", 3, "is taken by another program", "leave out --port")
+@case("a port that is taken", 3, "is in use by another program", "leave out --port")
 def taken_port(project, monkeypatch, stack):
     taken = stack.enter_context(socket.socket())
     taken.bind(("127.0.0.1", 0))
@@ -129,7 +129,7 @@ def read_only(project, monkeypatch, stack):
     monkeypatch.setattr(Path, "mkdir", refuse)
 
 
-@case("a second tidegate up", 1, "Airflow of this project runs already on http://127.0.0.1:8091", "stop that one")
+@case("a second tidegate up", 1, "Airflow of this project is already running on http://127.0.0.1:8091", "stop that one")
 def second(project, monkeypatch, stack):
     home = Home(project)
     home.make()

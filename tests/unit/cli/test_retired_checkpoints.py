@@ -37,7 +37,7 @@ def test_the_history_is_filtered_sorted_and_paged(past, tidegate):
     out = tidegate("list", "orders", "--state", "aborted", "--limit", "2").out
     assert "JOB_FAILED" in out
     assert "1 to 2 of 3; for more: --skip 2" in out
-    assert "none is left" in tidegate("list", "orders", "--match", "no such words").out
+    assert "past the end" in tidegate("list", "orders", "--match", "no such words").out
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_retired_one_is_explained_from_the_history(past, tidegate):
     assert (said.code, said.out.splitlines()[0]) == (0, "Checkpoint 2 of orders: aborted")
     assert "Its records are retired" in said.out
     assert "CANCELLED, a person stopped it" in said.out
-    assert "In its own words: boom" in said.out
+    assert "Details: boom" in said.out
     done = tidegate("explain", "orders", "1").out
     assert "Job main was acknowledged by attempt" in done
     assert "it had staged a 3, b 3" in done

@@ -78,9 +78,9 @@ def test_it_goes_back_and_every_other_command_knows(shop, tidegate):
     ]
     assert (rows[1]["reason"], rows[1]["back_to"], rows[3]["undone_by"]) == ("wrong prices", 1, 5)
     told = tidegate("explain", "orders", "5").out
-    assert "went back to checkpoint 1, because: wrong prices" in told
+    assert "rolled back to checkpoint 1, because: wrong prices" in told
     assert "good at version 3" in told
-    assert "rollback 5 went back behind it" in tidegate("explain", "orders", "2").out
+    assert "rollback 5 undid it" in tidegate("explain", "orders", "2").out
     assert "on top of checkpoint 5" in tidegate("explain", "orders", "6").out
     assert tidegate("show", "orders", "5", "--json").json["kind"] == "restart"
     assert tidegate("show", "orders", "5").code == 0
@@ -187,7 +187,7 @@ def test_at_least_once_it_says_that_rows_stay_and_they_do(early, tidegate):
     said = tidegate("rollback", CODE, "--to", "1", "--dry-run")
     assert said.code == 0
     assert "stays: it was written to at least once" in said.out
-    assert "Rows that jobs wrote at once stay, and rows that are read again are added: good." in said.out
+    assert "Rows that jobs wrote directly stay, and rows that are read again are added: good." in said.out
     refused = tidegate("rollback", CODE, "--to", "1", "--discard", "good", "--yes")
     assert refused.code == 1
     assert "jobs wrote to it at least once, so its rows stay" in refused.err
@@ -198,10 +198,10 @@ def test_at_least_once_it_says_that_rows_stay_and_they_do(early, tidegate):
 
 def test_at_least_once_explain_does_not_say_that_nothing_is_visible(early, tidegate):
     said = tidegate("explain", "orders", "3").out
-    assert "At least once: jobs write to good at once, before it is decided." in said
-    assert "What its jobs had written to tables stays there, and comes again; the next checkpoint takes" in said
+    assert "At least once: jobs write to good directly, before it is decided." in said
+    assert "The rows that its jobs wrote to tables stay there, and are written again; the next checkpoint reads" in said
     assert tidegate("read", "orders", "good", "--checkpoint", "1", "--json").code == 0
-    assert "With it the tables stand at: good at version 1." in tidegate("explain", "orders", "2").out
+    assert "Its tables: good at version 1." in tidegate("explain", "orders", "2").out
 
 
 def test_doctor_knows_the_files_that_jobs_have_put_there_themselves(early, tidegate):

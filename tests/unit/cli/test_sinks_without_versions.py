@@ -65,7 +65,7 @@ def test_diff_compares_what_can_be_compared(shop, tidegate):
     assert tables["copied"] == {"versions": [1, 3], "rows": [None, None]}
     told = tidegate("diff", "orders", "1", "3")
     assert told.code == 0, told.err
-    assert "table copied: checkpoint 1 to 3; it keeps no versions, so its rows cannot be compared" in told.out
+    assert "table copied: checkpoint 1 to 3; it has no versions, so its rows cannot be compared" in told.out
 
 
 def test_list_show_and_explain_name_what_it_stands_at(shop, tidegate):
@@ -152,7 +152,7 @@ def test_a_rollback_says_that_its_rows_stay_and_asks_for_a_choice(shop, tidegate
 def test_with_keep_its_rows_stay_and_what_is_read_again_is_written_once_more(shop, tidegate):
     said = tidegate("rollback", CODE, "--to", "1", "--keep", "copied", "--dry-run")
     assert said.code == 0
-    assert f"Rows stay in copied: {WHY}. What is read again is written to it once more." in " ".join(said.out.split())
+    assert f"Rows stay in copied: {WHY}. Input that is read again is written to it again." in " ".join(said.out.split())
     done = tidegate("rollback", CODE, "--to", "1", "--keep", "copied", "--yes")
     assert done.code == 0, done.err
     assert "copied keeps its rows" in done.out
@@ -249,7 +249,7 @@ def test_recover_names_staged_files_that_are_gone_and_falls_back_without_them(sh
     assert any("table 'copied': 1 files of checkpoint 4 are gone" in problem for problem in told["problems"])
     refused = tidegate("recover", CODE)
     assert refused.code == 1
-    assert "rows stay in copied, and what is read again is written there once more" in " ".join(refused.err.split())
+    assert "rows stay in copied, and input that is read again is written there again" in " ".join(refused.err.split())
     assert tidegate("recover", CODE, "--fall-back", "--yes").code == 0
     assert (shop.rows(), shop.copied()) == ([1, 2, 3], [1, 2, 3])
     assert shop.checkpoint() == 6

@@ -116,7 +116,7 @@ def test_a_source_that_leads_elsewhere_by_right_is_accepted_by_the_command_that_
     assert command == ["source", "accept", CODE, "events"]
     said = tidegate(*command, "--reason", "the standby took over", "--json")
     assert (said.code, said.json["entry"], said.json["to"]) == (0, 2, "events")
-    assert "accepted source events where it leads to now, because: the standby took over" in (
+    assert "accepted the new system of source events, because: the standby took over" in (
         tidegate("explain", "orders", "2").out
     )
     unproven = ("source", "accept", CODE, "faxes", "--unproven")

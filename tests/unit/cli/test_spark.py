@@ -20,7 +20,7 @@ def servers(folder, monkeypatch):
 def test_from_nothing_to_nothing(servers, tidegate):
     said = tidegate("spark", "status")
     assert said.code == 1
-    assert "No Spark server runs" in said.out
+    assert "No Spark server is running" in said.out
     said = tidegate("spark", "start")
     assert said.code == 0
     assert "Spark started in" in said.out

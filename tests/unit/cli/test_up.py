@@ -108,7 +108,7 @@ def test_a_port_that_is_asked_for_and_taken_is_refused():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(Unavailable, match=r"port \d+ is taken"):
+        with pytest.raises(Unavailable, match=r"port \d+ is in use"):
             free_port(taken.getsockname()[1], None)
 
 
@@ -187,7 +187,7 @@ def test_only_one_in_a_project(home):
     home.write_private(home.state_file, '{"port": 4711}')
     with (
         lock_project(home),
-        pytest.raises(Rejected, match=r"runs already on http://127.0.0.1:4711"),
+        pytest.raises(Rejected, match=r"is already running on http://127.0.0.1:4711"),
         lock_project(home),
     ):
         pass
@@ -205,7 +205,7 @@ def test_a_folder_without_dags_is_refused_before_anything_starts(tmp_path, monke
 
 def test_settings_on_the_command_line_would_not_reach_the_tasks(capsys):
     assert main(["up", "-D", "interval=5 s"]) == 2
-    assert "takes no -D" in capsys.readouterr().err
+    assert "does not accept -D" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_storage_that_does_not_answer_is_waited_for(shop, tidegate, monkeypatc
         lambda: monkeypatch.setattr(LocalStore, "names", real),
         lambda: None,
     )
-    assert "the mount is gone\nIt is looked at again." in out
+    assert "the mount is gone\nTrying again." in out
     assert out.count("Pipeline orders is well") == 2
 
 

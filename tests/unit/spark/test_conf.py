@@ -137,7 +137,7 @@ def test_a_remote_server_gets_what_is_of_a_session():
     assert not [
         key for key in told if key.startswith(("spark.driver", "spark.connect", "spark.ui", "spark.sql.catalog"))
     ]
-    with pytest.raises(Invalid, match=r"spark\.executor\.memory only at its own start"):
+    with pytest.raises(Invalid, match=r"only reads spark\.executor\.memory when it starts"):
         session_conf(replace(settings, conf={"spark.executor.memory": "1g"}))
 
 

@@ -1,4 +1,4 @@
-"""`tidegate diff`: what differs between two checkpoints: input, tables, what operators remember, settings and code."""
+"""`tidegate diff`: what differs between two checkpoints: input, tables, state, settings and code."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "diff",
         help="what differs between two checkpoints",
-        description="Compare two published checkpoints: durations, rows, sizes and lag, where the sources stood, "
-        "versions and rows of the tables, keys "
-        "that operators added, changed and forgot, settings and code. With an operator: these keys, before and after.",
+        description="Compare two published checkpoints: durations, rows, sizes and lag, positions of the sources, "
+        "versions and rows of the tables, keys that operators added, changed and removed, settings and code. With an "
+        "operator: these keys, before and after.",
         epilog="examples:\n  tidegate diff orders 3 5\n  tidegate diff orders 3 5 totals --limit 50 --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Print what differs."""
+    """Print the differences."""
     target = open_target(args.pipeline, args.settings)
     entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
     tables = as_of(target, args.before), as_of(target, args.after)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _sources(before: Entry, after: Entry) -> dict[str, Any]:
-    """Where each source stood. From the plans: a view leaves out long positions."""
+    """Return the positions of each source, from the plans, because a view leaves out long ones."""
     old = {name: msgspec.to_builtins(part.end) for name, part in before.plan.sources.items()}
     new = {name: msgspec.to_builtins(part.end) for name, part in after.plan.sources.items()}
     return {
@@ -84,7 +84,7 @@ def _sources(before: Entry, after: Entry) -> dict[str, Any]:
 
 
 def _figures(before: CheckpointView, after: CheckpointView) -> dict[str, list[float]]:
-    """The measures that both have: durations, rows, sizes, lag."""
+    """Return the measures that both have: durations, rows, sizes, lag."""
     pairs = {name: [getattr(before, name), getattr(after, name)] for name in MEASURES}
     return {name: pair for name, pair in pairs.items() if None not in pair}
 
@@ -102,14 +102,14 @@ def _tables(target: Target, before: Published, after: Published) -> dict[str, An
 
 
 def _count(target: Target, table: PublishedTable | None) -> int | None:
-    """Count the rows of a table. None: it keeps no versions, so nobody can tell how many there were."""
+    """Count the rows of a table. None if it has no versions, so that earlier rows cannot be counted."""
     if table is None:
         return 0
     return count_rows(open_as_of(target, table)) if table.is_delta else None
 
 
 def _settings(before: CheckpointView, after: CheckpointView) -> dict[str, Any]:
-    """Print the settings that differ."""
+    """Return the settings that differ."""
     old, new = before.details.config, after.details.config
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return {name: [old.get(name), new.get(name)] for name in names}
@@ -129,15 +129,17 @@ def _state(target: Target, before: State | None, after: State | None) -> dict[st
 
 
 def _ask(target: Target, before: State | None, after: State | None, sql: str) -> list[dict[str, Any]]:
-    """Ask about `changes`: keys whose rows differ, what became of them, and their values on both sides."""
+    """Query `changes`: the keys whose rows differ, their kind of change, and their values on both sides."""
     sides = {"before": before, "after": after}
-    there = [state for state in sides.values() if state is not None]
-    keys = list(map(sql_name, there[0].record.keys))
-    values = [n for n in there[-1].columns if n not in there[-1].record.keys and all(n in s.columns for s in there)]
+    existing = [state for state in sides.values() if state is not None]
+    keys = list(map(sql_name, existing[0].record.keys))
+    values = [
+        n for n in existing[-1].columns if n not in existing[-1].record.keys and all(n in s.columns for s in existing)
+    ]
     columns = ", ".join([*keys, *map(sql_name, values)])
     parts = []
     for side, state in sides.items():
-        whole = (state or there[0]).view(side if state else _existing_side(sides), quote='"')
+        whole = (state or existing[0]).view(side if state else _existing_side(sides), quote='"')
         parts.append(f"{side}_rows AS (SELECT {columns} FROM ({whole}) AS x{'' if state else ' WHERE false'})")
     parts += [
         "old AS (SELECT *, 1 AS _there FROM (SELECT * FROM before_rows EXCEPT SELECT * FROM after_rows) AS x)",
@@ -158,7 +160,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
 
 
 def _existing_side(sides: dict[str, State | None]) -> str:
-    """The side that has the state."""
+    """Return the side that has the state."""
     return next(side for side, state in sides.items() if state is not None)
 
 
@@ -202,7 +204,7 @@ def _print(target: Target, document: dict[str, Any], out: Output) -> None:
     out.line(f"{target.name} from checkpoint {before} to {after}", "bold")
     _print_figures(document, out)
     for name, source in document["sources"].items():
-        out.line(f"  source {name}: " + ("read on" if source["changed"] else "stood still"))
+        out.line(f"  source {name}: " + ("advanced" if source["changed"] else "unchanged"))
     for name, table in document["tables"].items():
         out.line(f"  table {name}: {_table_text(*table['versions'], *table['rows'])}")
     for name, counts in document["states"].items():
@@ -218,7 +220,7 @@ def _table_text(old: int | None, new: int | None, old_rows: int | None, new_rows
     if old == new:
         return "the same"
     if old_rows is None or new_rows is None:
-        return f"checkpoint {old or 'none'} to {new or 'none'}; it keeps no versions, so its rows cannot be compared"
+        return f"checkpoint {old or 'none'} to {new or 'none'}; it has no versions, so its rows cannot be compared"
     return f"version {old} to {new}, {old_rows:,} to {new_rows:,} rows ({new_rows - old_rows:+,})"
 
 

@@ -32,11 +32,12 @@ __all__ = [
 ]
 
 Examples = dict[str, dict[str, list[str]]]
-"""By gate and rule, values that broke the rule."""
+"""Values that broke rules, by gate and rule."""
 
 
 def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[CheckpointView, Entry | None]:
-    """One checkpoint, however old, and its records; None: they are retired. Rejected: there never was one."""
+    """Return one checkpoint of any age, with its records, or None if they are retired. Raise Rejected if it never
+    existed."""
     from tidegate.history.query import CheckpointHistory, view_of
 
     entry = target.ledger.entry(id)
@@ -49,7 +50,7 @@ def find_view(target: Target, id: int, *, sizes: bool = True) -> tuple[Checkpoin
 
 
 def find_examples(ledger: Ledger, entry: Entry | None) -> Examples:
-    """Values that broke rules. They are in the records only, and lost results have none: `tidegate doctor` looks."""
+    """Return values that broke rules. Only the records have them. If results are lost, `tidegate doctor` reports it."""
     examples: Examples = {}
     for acked in entry.acks.values() if entry is not None else ():
         for gate, verdict in acked.ack.gates.items():
@@ -63,7 +64,7 @@ def find_examples(ledger: Ledger, entry: Entry | None) -> Examples:
 
 
 def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, Any]:
-    """One checkpoint in short, for scripts."""
+    """Return a short document of one checkpoint, for scripts."""
     details = view.details
     return {
         "id": view.id,
@@ -92,7 +93,7 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
 
 
 def act_text(view: CheckpointView) -> str:
-    """Whose act it is, or what was written down when it was aborted."""
+    """Return who performed the act, or the recorded detail of an abort."""
     if view.outcome == "aborted":
         return view.details.detail
     if view.details.rollback is not None:
@@ -112,7 +113,7 @@ def _gate(gate: GateDetails, examples: dict[str, list[str]]) -> Json:
 
 
 def format_cell(row: ListedCheckpoint, name: str) -> str:
-    """A column of a list: figures are shorter there than where each stands alone."""
+    """Return a cell of a list. Figures are shorter there than in the text about one checkpoint."""
     if name == "planned":
         return clock(row.planned)
     if name == "state":
@@ -141,7 +142,7 @@ def input_text(view: CheckpointView) -> str:
 
 
 def clock(created: str | None) -> str:
-    """A record's time in UTC, to the second."""
+    """Return a record's time in UTC, to the second."""
     return (created or "")[:19].replace("T", " ")
 
 
@@ -151,7 +152,7 @@ def rows_text(rows: dict[str, int]) -> str:
 
 
 def size_text(size: float) -> str:
-    """Bytes with a unit that fits."""
+    """Return a size in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
@@ -160,7 +161,8 @@ def size_text(size: float) -> str:
 
 
 def lag_text(lag: Lag | None) -> str:
-    """ "1,200 rows, 3.4 MB, the oldest for 90 s": what waits at a source. Empty: nothing, as far as it can tell."""
+    """Return a source's backlog, such as "1,200 rows, 3.4 MB, the oldest for 90 s". Empty if nothing is known to
+    wait."""
     if lag is None or not lag.waits:
         return ""
     files = f"{lag.files:,} file{'' if lag.files == 1 else 's'}" if lag.files else ""
@@ -170,7 +172,7 @@ def lag_text(lag: Lag | None) -> str:
 
 
 def measure_text(measure: Measure, value: float) -> str:
-    """A measure's value with its unit."""
+    """Return a measure's value with its unit."""
     if measure.unit == "s":
         return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
     return size_text(value) if measure.unit == "bytes" else f"{value:,.0f}"

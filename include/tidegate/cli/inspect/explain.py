@@ -1,4 +1,5 @@
-"""`tidegate explain`: what happened in a checkpoint and why, what it waits for, and what had changed, in prose."""
+"""`tidegate explain`: what happened in a checkpoint and why, what it waits for, and what changed before it, in
+prose."""
 
 from __future__ import annotations
 
@@ -42,17 +43,17 @@ from tidegate.state.table import STATE
 __all__ = ["add_parser", "run"]
 
 MAX_LISTED = 5
-"""How many states are named, the largest first."""
+"""The maximum number of states to name, the largest first."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "explain",
-        help="how a pipeline is and what to do; or what happened in a checkpoint",
-        description="Without a number: how the pipeline is, what caused that and what to do about it, then what "
-        "happened in the checkpoint that it is about. With one: what happened in that checkpoint, its input, attempts, "
-        "decision, what it still waits for, and what had changed in settings and code since the one before it.",
+        help="a pipeline's state and what to do; or what happened in a checkpoint",
+        description="Without a number: the pipeline's state, its cause and what to do, then what happened in the "
+        "checkpoint behind it. With a number: what happened in that checkpoint, its input, attempts and decision, what "
+        "it still waits for, and how settings and code differ from the previous one.",
         epilog="examples:\n  tidegate explain orders\n  tidegate explain orders 5\n"
         "  tidegate explain jobs.orders:pipeline 5 --json",
     )
@@ -63,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Print the story of the checkpoint; or the pipeline's health, and the story of the checkpoint behind it."""
+    """Print the story of the checkpoint; or the pipeline's health, with the story of the checkpoint that caused it."""
     target = open_target(args.pipeline, args.settings)
     if args.id is not None:
         story = explain(target, args.id)
@@ -102,15 +103,15 @@ class Story:
     changes: list[str] = field(default_factory=list)
     next_step: str = ""
     described_state: str = ""
-    """The state in the words of the text; empty: they are the same."""
+    """The state as the text names it, if that differs."""
 
     def document(self) -> dict[str, Any]:
-        """For scripts. `waits_for` is empty once nothing is open."""
+        """Return the document for scripts. `waits_for` is empty once nothing is open."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "described_state"}
 
 
 def explain(target: Target, id: int) -> Story:
-    """The whole story, however old the checkpoint is. Rejected: there never was one."""
+    """Return the whole story of a checkpoint of any age. Raise Rejected if it never existed."""
     view, entry = find_view(target, id)
     events = [] if view.records_retained else ["Its records are retired: this is what the history has of it."]
     if view.details.control is not None:
@@ -140,23 +141,23 @@ def explain(target: Target, id: int) -> Story:
 
 
 def _act(view: CheckpointView, control: Control) -> Iterator[str]:
-    """An entry that is no checkpoint."""
+    """Yield the story of an entry that is not a checkpoint."""
     deeds = {
-        "suspend": "let no checkpoint be planned from here on",
-        "resume": "let checkpoints be planned again",
+        "suspend": "suspended the pipeline: no more checkpoints are planned",
+        "resume": "resumed the pipeline",
         "stop": "stopped the pipeline",
-        "cancel": "cancelled the pipeline, and what was open",
+        "cancel": "cancelled the pipeline, and its open checkpoints",
     }
     if (change := control.source) is not None:
         verb, to = ("moved", f" to {change.to}") if change.to is not None else ("dropped", "")
         if change.position is not None:
-            verb, to = "accepted", " where it leads to now"
+            verb, to = "accepted the new system of", ""
         yield f"At {clock(view.planned)} UTC {control.by} {verb} source {change.name}{to}{_because(control.reason)}."
         return
     deed = deeds[control.action]
     if control.action == "cancel" and control.final:
-        deed = "cancelled the pipeline for good, and what was open"
-    quarantining = "; rows that a gate would hold again are to be quarantined" if control.quarantine_all else ""
+        deed = "cancelled the pipeline for good, and its open checkpoints"
+    quarantining = "; rows that a gate would hold again will be quarantined" if control.quarantine_all else ""
     yield f"At {clock(view.planned)} UTC {control.by} {deed}{_because(control.reason)}{quarantining}."
 
 
@@ -165,45 +166,45 @@ def _because(reason: str) -> str:
 
 
 def _rollback_story(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
-    """A rollback."""
+    """Yield the story of a rollback or a swap."""
     reason, line = _because(rollback.reason), rollback.line
     since = f"checkpoint {rollback.target}" if rollback.target else "the beginning"
-    deed = f"went back to {since}" if line is None else f"swapped in backfill {line.name}, which began at {since}"
+    deed = f"rolled back to {since}" if line is None else f"swapped in backfill {line.name}, which began at {since}"
     yield f"At {clock(view.planned)} UTC {rollback.by} {deed}{reason}."
     if view.outcome == "aborted":
-        yield f"It was ended before it was decided ({view.details.reason}): nothing was changed."
+        yield f"It was aborted before it was decided ({view.details.reason}): nothing was changed."
     elif view.outcome in COUNTED:
         read = "its input is read again" if line is None else "the backfill has read its input again"
-        yield f"What was completed after {since} no longer counts; {read}."
+        yield f"Checkpoints completed after {since} no longer count; {read}."
         effects = {
-            "discard": "what others had committed since is lost",
+            "discard": "later commits of other writers are lost",
             "keep": "its rows were left as they were",
-            "retract": "only this pipeline's own rows were put back",
+            "retract": "only this pipeline's own rows were restored",
         }
         for name, table in rollback.tables.items():
             if table.how in effects:
                 yield f"Table {name}: {effects[table.how]}."
         for job, ids in rollback.dropped.items():
             sent = ", ".join(map(str, ids))
-            yield f"Rows in flight to job {job}, of checkpoint {sent}, were let go of: nobody reads them."
+            yield f"Rows in flight to job {job}, of checkpoint {sent}, were dropped: they are never read."
         for name in rollback.left:
-            yield f"Table {name} was dropped: what was pending for it is never published."
+            yield f"Table {name} was dropped: its pending rows are never published."
     if rollback.suspended is not None and view.outcome != "aborted":
         yield f"The pipeline stays suspended, by {rollback.suspended.by}: {rollback.suspended.reason}."
 
 
 def _waits_of_rollback(view: CheckpointView) -> Iterator[str]:
     if view.shown_state == "completed, unpublished":
-        yield "It waits to be published on its tables. The next run does that first."
+        yield "It waits to be published to its tables. The next run does that first."
     if view.outcome == "open":
-        yield "Whoever makes it is to decide it; if nobody does, the next run ends it."
+        yield "The run that began it decides it; otherwise the next run aborts it."
 
 
 # -- what happened -------------------------------------------------------------------------------------
 
 
 def _forked(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
-    """The first entry of a pipeline that was forked."""
+    """Yield the story of a forked pipeline's first entry."""
     identity = ledger.identity()
     origin = identity.origin if identity is not None else None
     if origin is not None:
@@ -217,40 +218,40 @@ def _planned(view: CheckpointView) -> Iterator[str]:
     details = view.details
     if details.drain is not None:
         reason = _because(details.drain.reason)
-        yield f"{details.drain.by} finished the pipeline with it{reason}: event time comes to its end."
+        yield f"{details.drain.by} finished the pipeline with it{reason}: it ends event time."
     if details.draining is not None:
         yield (
-            f"{details.draining.by} asked for the end; more input waits than it takes, so those behind it read on, and"
-            " the one that leaves nothing is the last."
+            f"{details.draining.by} requested a drain; more input waits than it takes, so later checkpoints read the"
+            " rest, and the one that leaves nothing is the last."
         )
     yield f"It was planned at {clock(view.planned)} UTC ({view.kind}){_on_base(view)}, by {_runner(view.run)}."
     if view.interval is not None:
-        replaces = " Its rows take the place of all that the interval had in the tables before."
+        replaces = " Its rows replace all rows that the interval had in the tables."
         yield f"Its run's data interval is {view.interval} UTC.{replaces if details.by_interval else ''}"
     if details.through is not None:
         sinks = ", ".join(details.through) or "no table"
-        yield f"At least once: jobs write to {sinks} at once, before it is decided."
+        yield f"At least once: jobs write to {sinks} directly, before it is decided."
     if details.quarantine_all:
-        yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
+        yield "Rows that a gate would hold go to quarantine: a user chose that after a rejection."
     for name, source in details.sources.items():
         if source.is_empty and source.has_more and source.summary:
             yield f"Source {name} is not read: it {source.summary}."
         elif source.is_empty and not name.startswith(QUARANTINE):
             yield f"Source {name} had nothing new."
         elif not source.is_empty and name.startswith(QUARANTINE):
-            yield f"It takes up {source.summary} of gate {name.removeprefix(QUARANTINE)}."
+            yield f"It processes {source.summary} of gate {name.removeprefix(QUARANTINE)}."
         elif not source.is_empty:
-            more = " More was waiting already, for a bound of the source or its min_age." if source.has_more else ""
+            more = " More was waiting, because of a bound of the source or its min_age." if source.has_more else ""
             text = source.summary or "a range"
-            yield f"Source {name} reads {text}, exactly that, however often it is tried.{more}"
+            yield f"Source {name} reads {text}: every attempt reads exactly that.{more}"
 
 
 def _on_base(view: CheckpointView) -> str:
     if view.details.by_interval:
-        return ", on its own, as each interval is"
+        return ", independently, like every interval"
     if view.base is not None:
         return f", on top of checkpoint {view.base}"
-    # Rows that are older than the field do not say whether it was an interval's.
+    # Rows from before this field existed do not say whether it was an interval's.
     return ", as the pipeline's first" if view.details.by_interval is False else ""
 
 
@@ -271,12 +272,14 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
         yield from _event_time(job)
     for name, gate in details.gates.items():
         yield from _judged(name, gate, examples.get(name, {}))
-    for name, behind in details.overtaken_jobs.items():
+    for name, overtaken in details.overtaken_jobs.items():
         position = (
-            f"stands as of checkpoint {behind.last_checkpoint}" if behind.last_checkpoint else "has taken nothing yet"
+            f"had reached checkpoint {overtaken.last_checkpoint}"
+            if overtaken.last_checkpoint
+            else "had taken nothing yet"
         )
-        ids = ", ".join(map(str, behind.in_flight))
-        yield f"It did not wait for job {name}, which {position}: what it had yet to take of {ids} is in flight."
+        ids = ", ".join(map(str, overtaken.in_flight))
+        yield f"It did not wait for job {name}, which {position}: the rows of {ids} for it are in flight."
     for name, gate in details.gates.items():
         if (answer := gate.answer) is not None:
             verb, note = "approved" if answer.approve else "rejected", f": {answer.note}" if answer.note else ""
@@ -286,21 +289,21 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
     """Explain a gate's verdict."""
     quarantined = f", quarantined {gate.quarantined:,}" if gate.quarantined and gate.outcome != "abort" else ""
-    released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
+    released = f", released {gate.released:,} from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
     yield f"Gate {name} judged {gate.rows:,} rows{quarantined}{released}; its verdict is {gate.outcome}{why}."
     for reason, rows in gate.not_released.items():
         yield f"Gate {name}: of the rows to be released {rows:,} stay there: {reason}."
     for broken in gate.broken:
         values = examples_text(examples.get(broken.rule, []))
-        yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; what follows is {broken.policy}."
+        yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; its policy is {broken.policy}."
 
 
 def _event_time(job: JobDetails) -> Iterator[str]:
     """Explain event time, the sources that it did not wait for, and the operators' counts."""
     if job.watermarks:
         marks = ", ".join(f"{name} {clock(mark)}" for name, mark in job.watermarks.items())
-        yield f"Event time had come, in UTC, to: {marks}."
+        yield f"Event time had reached, in UTC: {marks}."
     if job.idle:
         yield f"Event time did not wait for {', '.join(job.idle)}: nothing new for longer than idle_timeout."
     for name, counts in job.counts.items():
@@ -315,7 +318,7 @@ def _slowest_step(job: JobDetails) -> str:
 
 
 def _measured(view: CheckpointView) -> Iterator[str]:
-    """Why it took so much, how long it waited, and how large what is remembered has become."""
+    """Explain the amount of input, the waits, and the size of the state."""
     for name, source in view.details.sources.items():
         if source.pace is not None:
             yield f"How much of source {name}: {source.pace.why}."
@@ -327,7 +330,7 @@ def _measured(view: CheckpointView) -> Iterator[str]:
         ]
         more = f" and {len(states) - MAX_LISTED} more" if len(states) > MAX_LISTED else ""
         new = size_text(sum(size.delta for _, size in states))
-        yield f"Operators remember {'; '.join(sizes)}{more}. It has written {new} of that anew."
+        yield f"The state of operators is {'; '.join(sizes)}{more}. The checkpoint wrote {new} of it."
     waits = []
     for name, measure in MEASURES.items():
         seconds = getattr(view, name)
@@ -336,14 +339,14 @@ def _measured(view: CheckpointView) -> Iterator[str]:
     if waits:
         yield f"It waited {', '.join(waits)}."
     if view.lag_seconds is not None:
-        yield f"Event time was {view.lag_seconds:,.0f} s behind the clock when it was decided."
+        yield f"Event time trailed the clock by {view.lag_seconds:,.0f} s when it was decided."
     for name, source in view.details.sources.items():
         if waiting := lag_text(source.lag):
             yield f"After its range, this waited at source {name}: {waiting}."
 
 
 def _losers(target: Target, entry: Entry) -> Iterator[str]:
-    """Attempts that staged files and never counted: crashed, fenced, or slower. Only with the pipeline's code."""
+    """Name attempts whose files do not count: they crashed, or lost to another. Needs the pipeline's code."""
     if target.pipeline is None:
         return
     from tidegate.verify.tables import sink_contexts, uncounted_attempts
@@ -367,29 +370,29 @@ def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
         )
         yield f"It is not decided yet: {visible}."
     elif view.outcome == "completed":
-        yield f"It was completed at {clock(view.decided)} UTC: from then on it counts, whatever crashes."
+        yield f"It was completed at {clock(view.decided)} UTC: from then on it counts, even after a crash."
     else:
         why = f", {REASONS[details.reason]}" if details.reason in REASONS else ""
         counted = "It counts as a failure." if details.counts else "It does not count as a failure."
         yield f"It was aborted at {clock(view.decided)} UTC: {details.reason}{why}. {counted}"
         if details.detail:
-            yield f"In its own words: {details.detail}"
+            yield f"Details: {details.detail}"
         yield _after_abort(ledger, view)
 
 
 def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
-    """Explain what happened to its rows, and which checkpoint reads its input again."""
+    """Explain what became of its rows, and which checkpoint reads its input again."""
     if view.details.by_interval:
-        return "Nothing of it became visible; the interval is made by the next run that asks for it."
+        return "Nothing of it became visible; the next run of that interval processes it."
     retaken_by = _retaken_by(ledger, view)
-    taker = f"checkpoint {retaken_by} took" if retaken_by else "the next checkpoint takes"
-    stays = "What its jobs had written to tables stays there, and comes again"
+    taker = f"checkpoint {retaken_by} read" if retaken_by else "the next checkpoint reads"
+    stays = "The rows that its jobs wrote to tables stay there, and are written again"
     visible = "Nothing of it became visible" if view.details.through is None else stays
     return f"{visible}; {taker} the same input."
 
 
 def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
-    """The next entry that starts where this one did."""
+    """Return the next entry that starts at the same positions."""
     for id in ledger.ids(after=view.id):
         later = ledger.entry(id)
         if later is not None and later.plan.base == view.base:
@@ -400,27 +403,27 @@ def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
 def _undone(view: CheckpointView) -> Iterator[str]:
     if view.replaced_by is not None:
         yield (
-            f"Its rows are replaced: backfill {view.replaced_by} has computed them again, and entry {view.undone_by} "
-            "has swapped them in."
+            f"Its rows are replaced: backfill {view.replaced_by} recomputed them, and entry {view.undone_by} swapped "
+            "them in."
         )
     elif view.undone_by is not None and view.outcome != "completed":
-        yield f"It no longer counts: rollback {view.undone_by} went back behind it."
+        yield f"It no longer counts: rollback {view.undone_by} undid it."
     elif view.undone_by is not None:
-        yield f"It no longer counts: rollback {view.undone_by} went back behind it. Its input is read again."
+        yield f"It no longer counts: rollback {view.undone_by} undid it. Its input is read again."
 
 
 def _print_swap_undo(target: Target, view: CheckpointView) -> Iterator[str]:
-    """How to take a swap back that counts."""
-    names = [found.name for found in savepoints(target.ledger) if found.entry == view.base]
+    """Say how to undo a swap that counts."""
+    names = [named.name for named in savepoints(target.ledger) if named.entry == view.base]
     if view.undone_by is None and names:
         code = target.text if target.pipeline is not None else "MODULE:PIPELINE"
-        yield f"To take it back: tidegate rollback {code} --to {names[0]}"
+        yield f"To undo it: tidegate rollback {code} --to {names[0]}"
 
 
 def _listed_text(view: CheckpointView) -> Iterator[str]:
     if view.details.tables:
         tables = ", ".join(f"{name} at {table.shown_version}" for name, table in view.details.tables.items())
-        yield f"With it the tables stand at: {tables}."
+        yield f"Its tables: {tables}."
 
 
 # -- what it waits for ---------------------------------------------------------------------------------
@@ -428,7 +431,7 @@ def _listed_text(view: CheckpointView) -> Iterator[str]:
 
 def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry | None) -> Iterator[str]:
     if entry.completed and view.published is None:
-        yield "It waits to be published on its tables. The next run does that first."
+        yield "It waits to be published to its tables. The next run does that first."
     if not entry.open:
         return
     if base is not None and base.open:
@@ -437,11 +440,11 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
     if missing:
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if abandoned_reason(entry.plan):
-            yield "The process that made it is gone: the next run ends it and takes its input again."
+            yield "Its process is gone: the next run aborts it and reads its input again."
     elif pending := approvals.pending_approvals_text(View((entry,)), [entry.id]):
         yield f"All jobs have acknowledged it, but {pending}."
     elif base is None or not base.open:
-        yield "All jobs have acknowledged it: it waits to be decided, which the next run does."
+        yield "All jobs have acknowledged it: it waits for its decision, which the next run makes."
 
 
 def _time_left(ledger: Ledger, plan: Plan) -> str:
@@ -451,7 +454,7 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
     seconds_left = plan.timeout_s - age
     if seconds_left > 0:
         return f" It expires in {duration_text(round(seconds_left))}."
-    return " Its timeout is over: the next run ends it."
+    return " Its timeout has passed: the next run aborts it."
 
 
 def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:
@@ -467,9 +470,9 @@ def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[s
             ENVIRONMENT_FAILED,
         )
     ):
-        return "fix what the detail says, then run the pipeline again: the same input is planned once more"
+        return "fix the cause in the details, then run the pipeline again: it plans the same input again"
     if entry.completed and view.published is None:
-        return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"
+        return "run the pipeline again; `tidegate doctor` shows whether a table blocks it"
     return "run the pipeline again" if waits and entry.open and abandoned_reason(entry.plan) else ""
 
 
@@ -477,7 +480,7 @@ def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[s
 
 
 def _changes(target: Target, view: CheckpointView) -> Iterator[str]:
-    """Settings, code, sources and sinks against those of its base."""
+    """Compare settings, code, sources and sinks with those of its base."""
     if view.base is None:
         return
     try:
@@ -501,7 +504,7 @@ def _changed_settings(view: CheckpointView, base: CheckpointView) -> Iterator[st
 
 
 def _changed_parts(view: CheckpointView, base: CheckpointView) -> Iterator[str]:
-    """Sources, sinks and states that came or went."""
+    """Name added and removed sources, sinks and states."""
     new_sources, old_sources = set(view.details.sources), set(base.details.sources)
     for name in sorted(new_sources ^ old_sources):
         if not name.startswith(QUARANTINE):
@@ -510,5 +513,5 @@ def _changed_parts(view: CheckpointView, base: CheckpointView) -> Iterator[str]:
     for name in sorted(new_sinks ^ old_sinks):
         is_state = name.startswith(STATE)
         part = f"state {name.removeprefix(STATE)}" if is_state else f"sink {name}"
-        absent = "was left behind, as it was" if is_state else "is gone"
+        absent = "is left unchanged" if is_state else "is gone"
         yield f"The {part} {'is new' if name in new_sinks else absent} since checkpoint {base.id}."

@@ -1,4 +1,4 @@
-"""A pipeline's health as commands print it: its state, the cause, what to do."""
+"""Prints a pipeline's health: its state, the cause, what to do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def health_of(target: Target) -> Health:
 
 
 def health_document(health: Health) -> dict[str, Any]:
-    """For scripts: `state` and `reason` are stable, the texts are not."""
+    """Return the document for scripts: `state` and `reason` are stable, the texts are not."""
     return {
         "state": health.state,
         "summary": health.summary,

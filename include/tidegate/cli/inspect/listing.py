@@ -31,7 +31,7 @@ __all__ = ["add_filters", "add_parser", "asks_for_past", "list_past", "run"]
 
 
 PAGE = 200
-"""No page is longer."""
+"""The maximum length of a page."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate list\n  tidegate list orders --limit 50\n"
         "  tidegate list orders --before 9 --json\n"
         "  tidegate list orders --state aborted --since '7 days'\n"
-        "  tidegate list orders --sort seconds --limit 5        # the slowest that ever were",
+        "  tidegate list orders --sort seconds --limit 5        # the slowest ones ever",
     )
     parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("--limit", type=_limit, default=20, metavar="N", help=f"at most N rows, up to {PAGE} (20)")
@@ -58,7 +58,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if not asks_for_past(args):
         return _checkpoints(open_target(args.pipeline, args.settings), args, out)
     if args.before is not None:
-        raise Invalid("--before goes with none of the others", expected="--skip N", help="leave it out", reason="USAGE")
+        raise Invalid(
+            "--before cannot be combined with options of the history",
+            expected="--skip N",
+            help="leave it out",
+            reason="USAGE",
+        )
     return list_past(open_target(args.pipeline, args.settings), args, out)
 
 
@@ -85,8 +90,7 @@ def _pipelines(settings: Settings, out: Output) -> int:
 
 
 def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
-    """One line about a pipeline. One that cannot be read, for whatever reason, does not keep the others from being
-    listed."""
+    """Return the row of a pipeline. If it cannot be read, the row has the error, so that the rest are still listed."""
     try:
         ledger = open_ledger(settings.root, name, settings.storage_options)
         view = ledger.view()
@@ -111,7 +115,7 @@ def _state(suspension: SuspensionState | None, last: Entry | None) -> str:
 
 
 def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
-    """The checkpoints whose records are there, newest first."""
+    """Print the checkpoints with retained records, newest first."""
     ledger = target.ledger
     ids = [id for id in ledger.ids() if args.before is None or id < args.before]
     entries = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
@@ -134,7 +138,7 @@ def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     if more:
         out.line(f"Older ones:      {target.command('list', '--before', views[-1].id)}", "dim")
     elif views[-1].id > 1:
-        out.line(f"All that were:   {target.command('list', '--all')}", "dim")
+        out.line(f"All ever:        {target.command('list', '--all')}", "dim")
     return 0
 
 
@@ -178,19 +182,19 @@ HEADS = {
     "lag_seconds": "lag",
     "reason": "why",
 }
-"""The columns of the table, and what they are called there."""
+"""The columns of the table, with their titles."""
 RIGHT = ("id", "seconds", "rows", "written", "late", "quarantined", "state size", "lag")
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
-    """The options that ask for the history."""
-    group = parser.add_argument_group("of the whole history, also of checkpoints whose records are retired")
-    group.add_argument("--all", action="store_true", help="all that ever were, in pages")
+    """Add the options that query the history."""
+    group = parser.add_argument_group("the whole history, including checkpoints whose records are retired")
+    group.add_argument("--all", action="store_true", help="all checkpoints ever, in pages")
     for name, choices in (("state", STATES), ("kind", KINDS)):
-        text = f"only these, may be given again: {', '.join(choices)}"
+        text = f"only these; may be repeated: {', '.join(choices)}"
         group.add_argument(f"--{name}", action="append", choices=choices, metavar=name.upper(), help=text)
-    group.add_argument("--match", metavar="TEXT", help="in the run, the reason, what was said, or the number")
-    group.add_argument("--since", type=moment, metavar="WHEN", help="planned from then on: a date, or how long ago")
+    group.add_argument("--match", metavar="TEXT", help="in the run, the reason, the details, or the number")
+    group.add_argument("--since", type=moment, metavar="WHEN", help="planned since then: a date, or how long ago")
     group.add_argument("--until", type=moment, metavar="WHEN", help="planned before then")
     group.add_argument("--sort", metavar="MEASURE", help="by seconds, rows_out, state_bytes … (id)")
     group.add_argument("--ascending", action="store_true", help="the least first")
@@ -239,7 +243,7 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
     if history.problem:
         out.line(f"The history is left out: {history.problem}", "yellow")
     if not page.rows:
-        out.line(f"No checkpoint of pipeline {target.name} is like that, or none is left to show.")
+        out.line(f"No checkpoint of pipeline {target.name} matches, or the page is past the end.")
         return 0
     columns = HEADS if chosen.sort in HEADS else {**HEADS, chosen.sort: chosen.sort}
     out.table(

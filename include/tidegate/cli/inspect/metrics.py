@@ -1,4 +1,4 @@
-"""`tidegate metrics`: a pipeline's numbers as monitoring gets them, in Prometheus' text format or as JSON."""
+"""`tidegate metrics`: a pipeline's metrics, in Prometheus' text format or as JSON."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "metrics",
-        help="the numbers that monitoring gets, in Prometheus' text format",
-        description="Print what is sent to StatsD or OpenTelemetry under Airflow, as of now, in Prometheus' text "
-        "format: for a look, for node_exporter's textfile collector, or as JSON. Names and units are Flink's "
-        "where Flink has them. Without a pipeline: of all.",
+        help="the metrics for monitoring, in Prometheus' text format",
+        description="Print the current metrics, which Airflow sends to StatsD or OpenTelemetry, in Prometheus' text "
+        "format, for example for node_exporter's textfile collector, or as JSON. Names and units are Flink's where "
+        "Flink has them. Without a pipeline: those of all.",
         epilog="examples:\n  tidegate metrics orders\n  tidegate metrics > /var/lib/node_exporter/tidegate.prom\n"
         "  tidegate metrics orders --json\n  tidegate metrics --grafana > dashboard.json\n"
         "  tidegate metrics --alerts > alerts.yml",
     )
-    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; without: all")
+    parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; by default all")
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--grafana", action="store_true", help="instead, a dashboard that shows them, for Grafana's import"
-    )
+    instead.add_argument("--grafana", action="store_true", help="instead, a dashboard for Grafana's import")
     instead.add_argument("--alerts", action="store_true", help="instead, alerting rules for Prometheus")
 
 
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for name in pipeline_names(load_settings(args.settings)):
         try:
             metrics_by_name[name] = _metrics(open_target(name, args.settings))
-        except Exception as error:  # one that cannot be read, for whatever reason, does not hide the others
+        except Exception as error:  # a pipeline that cannot be read must not hide the rest
             metrics_by_name[name] = [Metric("readable", 0)]
             failed[name] = reported_error(error, f"`tidegate metrics {name} --debug` shows the whole traceback")
     return _print(metrics_by_name, failed, out)

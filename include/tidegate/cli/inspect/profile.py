@@ -21,7 +21,7 @@ from tidegate.records.records import Json
 __all__ = ["add_parser", "run"]
 
 BAR = 24
-"""Characters for the whole checkpoint."""
+"""The width of the whole checkpoint's bar, in characters."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,18 +30,18 @@ def add_parser(subparsers: Any) -> None:
         "profile",
         help="where the time of one checkpoint went: each step, and what Spark did in it",
         description="Draw one checkpoint as a tree of spans: planning by the trigger, each job with its steps, "
-        "deciding, publishing. Each with its start after the plan and its duration, to scale; queries and analyses "
-        "that it asked Spark for and how long it waited for them, Spark's jobs, stages and tasks; and of an operator "
-        "whether workers computed it in one query, or Spark in several, and then why, and how many row groups of its "
-        "state's files were read. The rest of a step's time is Python and storage. An empty cell: not known, because "
-        "of how Spark is reached, or the checkpoint is of an earlier version. Also of one whose records are retired.",
+        "deciding, publishing. Each has its start after the plan and its duration, to scale; its queries and analyses "
+        "and the time that it waited for them; Spark's jobs, stages and tasks. For an operator it shows whether "
+        "workers computed it in one query, or Spark in several and why, and how many row groups of its state were "
+        "read. The rest of a step's time is Python and storage. An empty cell is unknown, because of the Spark mode or "
+        "an earlier version. Also works for checkpoints whose records are retired.",
         epilog="examples:\n  tidegate profile orders\n  tidegate profile orders 5 --slowest\n"
         "  tidegate profile orders --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-    parser.add_argument("id", nargs="?", type=checkpoint_id, metavar="ID", help="its number; else the last completed")
+    parser.add_argument("id", nargs="?", type=checkpoint_id, metavar="ID", help="its number (the last completed one)")
     parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="the same")
-    parser.add_argument("--slowest", action="store_true", help="the slowest first, instead of the first one first")
+    parser.add_argument("--slowest", action="store_true", help="sort by duration, not by start")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -49,13 +49,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     if args.id is not None and args.checkpoint not in (None, args.id):
         raise Invalid(
-            f"two checkpoints are named: {args.id} and {args.checkpoint}",
+            f"the command line has two checkpoints: {args.id} and {args.checkpoint}",
             expected="one checkpoint",
             help="leave --checkpoint out",
             reason="USAGE",
         )
-    asked = args.id if args.id is not None else args.checkpoint
-    id = asked if asked is not None else _last_completed(target)
+    chosen_id = args.id if args.id is not None else args.checkpoint
+    id = chosen_id if chosen_id is not None else _last_completed(target)
     view, _ = find_view(target, id, sizes=False)
     tree = span_tree(view)
     if args.slowest:
@@ -101,14 +101,14 @@ def _document(span: Span) -> Json:
 
 
 def _walk(span: Span, indent: str = "") -> Iterator[tuple[str, Span]]:
-    """Each span with its indentation, parents first."""
+    """Yield each span with its indentation, parents first."""
     yield indent, span
     for part in span.parts:
         yield from _walk(part, indent + "  ")
 
 
 def _bar(span: Span, whole: Span) -> str:
-    """The span's place in the whole, to scale. At least a mark for what is too short to be drawn."""
+    """Return the span's bar within the whole, to scale, with at least a mark for a very short one."""
     if span.start_s is None or span.seconds is None or whole.start_s is None or not whole.seconds:
         return ""
     scale = BAR / whole.seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import itertools
 import math
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -41,8 +42,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "read",
         help="rows of a sink's table as of one checkpoint",
-        description="Read a sink's table exactly as it stood after one checkpoint; all tables read at one checkpoint "
-        "agree with each other. Without SINK: list the tables.",
+        description="Read a sink's table exactly as of one checkpoint. All tables as of one checkpoint are consistent. "
+        "Without SINK: list the tables.",
         epilog="examples:\n  tidegate read orders\n  tidegate read orders order_events --checkpoint 3 --limit 5\n"
         "  tidegate read orders orders --limit 1000 --json",
     )
@@ -102,19 +103,19 @@ def _no_table(target: Target, published: Published, sink: str) -> Invalid:
 
 
 def as_of(target: Target, id: int | None) -> Published:
-    """Where the tables that stood so after checkpoint `id` lie; by default after the last that is published."""
+    """Return the tables as of checkpoint `id`, by default the last published one."""
     return offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
 
 
 def open_as_of(target: Target, table: PublishedTable) -> Snapshot:
-    """The table at the version that was published."""
+    """Return the table at its published version."""
     return offline.open_as_of(table, target.settings.storage_options)
 
 
 def _list_tables(target: Target, published: Published, out: Output) -> int:
     tables = {}
     for name, table in published.tables.items():
-        if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
+        if name.startswith(STATE):  # it has all versions of rows; `tidegate state` shows the current ones
             continue
         tables[name] = sink_document(target, table)
     out.document({"pipeline": target.name, "checkpoint": published.id, "tables": tables})
@@ -125,7 +126,7 @@ def _list_tables(target: Target, published: Published, out: Output) -> int:
 
 
 def sink_document(target: Target, table: PublishedTable) -> dict[str, Any]:
-    """Where a sink's rows are. A target that keeps no versions has none to count them in."""
+    """Return a sink's table. The number of rows is null for a target without versions."""
     if not table.is_delta:
         return {"table": table.uri, "version": None, "rows": None}
     return {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
@@ -153,7 +154,7 @@ def _version(table: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Sample:
-    """The first rows of a table, in no particular order, and how many there are in all."""
+    """Some rows of a table, in no particular order, and the number of all rows."""
 
     columns: list[str]
     rows: list[dict[str, Any]]
@@ -161,11 +162,12 @@ class Sample:
 
 
 def first_rows(snapshot: Snapshot, limit: int) -> Sample:
-    """Up to `limit` rows. Row group by row group, each to its end: `Dataset.head` would leave reads under way
-    in threads of pyarrow, and a process that ends meanwhile may hang forever."""
+    """Return up to `limit` rows, by reading whole row groups: `Dataset.head` would leave reads running in pyarrow's
+    threads, and a process that ends during these may hang forever."""
     data = dataset(snapshot)
     rows: list[dict[str, Any]] = []
-    for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
+    row_groups = itertools.chain.from_iterable(file.split_by_row_group() for file in data.get_fragments())
+    for part in row_groups:
         if len(rows) >= limit:
             break
         rows += python_rows(part.to_table(schema=data.schema).slice(0, limit - len(rows)))
@@ -178,7 +180,7 @@ def count_rows(snapshot: Snapshot) -> int:
 
 
 def plain(value: Any) -> Any:
-    """A cell as JSON. What JSON lacks becomes text: decimals and times exactly, bytes as base64."""
+    """Return a cell as JSON. Types that JSON lacks become text: decimals and times exactly, bytes as base64."""
     if isinstance(value, dict):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -195,6 +197,6 @@ def plain(value: Any) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """A cell for people, at most 256 characters."""
+    """Return a cell as text, at most 256 characters."""
     text = "" if value is None else str(plain(value))
     return text if len(text) <= 256 else f"{text[:255]}…"

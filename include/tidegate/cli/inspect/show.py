@@ -1,4 +1,4 @@
-"""`tidegate show`: one checkpoint in figures: times, sources, jobs, states, gates, tables. However old it is."""
+"""`tidegate show`: one checkpoint of any age in figures: times, sources, jobs, states, gates, tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tidegate.state.table import STATE
 __all__ = ["add_parser", "checkpoint_id", "run"]
 
 MAX_LENGTH = 60
-"""Characters of a position that are shown."""
+"""The maximum length of a position that is shown."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         description="Show one checkpoint in figures: when it was planned, acked, decided and published; ranges of its "
         "sources; per job start delay, ack and duration; per step what Spark did; size of each state, full and "
         "changed; gates with broken rules and values that broke them; watermarks, late rows; versions of its tables. "
-        "Also of one whose records are retired: from the history. With --json also the records as stored.",
+        "If its records are retired, from the history. With --json, also the records as stored.",
         epilog="examples:\n  tidegate show orders 5\n  tidegate show orders 5 --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
@@ -55,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def checkpoint_id(text: str) -> int:
-    """An argument that numbers a checkpoint."""
+    """Parse a checkpoint's number."""
     if not text.isdecimal() or not 0 < int(text[:20]) < 10**15:
         raise argparse.ArgumentTypeError(f"{text!r} is not a checkpoint's number")
     return int(text)
@@ -134,12 +134,12 @@ def _print_facts(target: Target, view: CheckpointView, with_records: bool, out: 
 
 def _base(view: CheckpointView) -> object:
     if view.details.by_interval:
-        return "none: of an interval pipeline"
+        return "none: the pipeline is an interval pipeline"
     return "none: the first" if view.base is None else view.base
 
 
 def _print_times(view: CheckpointView, out: Output) -> None:
-    """All durations but the whole one, which stands with the decision."""
+    """Print all durations except the total, which is printed with the decision."""
     texts = []
     for name, measure in MEASURES.items():
         value = getattr(view, name)
@@ -164,7 +164,7 @@ def _print_sources(details: CheckpointDetails, out: Output) -> None:
 
 
 def amount_cells(amount: Amount | None) -> list[str]:
-    """Rows and bytes, as two cells."""
+    """Return rows and bytes as two cells."""
     amount = amount or Amount()
     rows = "" if amount.rows is None else f"{amount.rows:,}"
     return [rows, "" if amount.bytes is None else size_text(amount.bytes)]
@@ -189,8 +189,8 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
         for sink, rows in job.rows.items():
             sinks.append([sink, name, f"{rows:,}", job.files.get(sink, 0), size_text(job.bytes.get(sink, 0))])
     jobs += [[name, "no ack yet", "", "", "", "", "", ""] for name in details.missing_acks]
-    for name, behind in details.overtaken_jobs.items():
-        jobs.append([name, f"not waited for, at checkpoint {behind.last_checkpoint}", "", "", "", "", "", ""])
+    for name, overtaken in details.overtaken_jobs.items():
+        jobs.append([name, f"overtaken, at checkpoint {overtaken.last_checkpoint}", "", "", "", "", "", ""])
     columns = ["begun after", "acked after", "aligned", "sync", "async"]
     if jobs:
         out.table(["job", "attempt", *columns, "longest step"], jobs, right=columns)
@@ -200,7 +200,7 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
 
 
 def _print_steps(details: CheckpointDetails, out: Output) -> None:
-    """Print what each step took, and what Spark did in it. Not of records that do not have it."""
+    """Print each step's duration and Spark's work, if the records have them."""
     steps = [(name, step) for name, job in details.jobs.items() for step in job.steps]
     if steps:
         places = known_columns([step.spark for _, step in steps])
@@ -214,17 +214,17 @@ def _print_steps(details: CheckpointDetails, out: Output) -> None:
 
 
 def _print_between_jobs(details: CheckpointDetails, out: Output) -> None:
-    """Print what jobs have taken from each other, and what is in flight."""
+    """Print the rows that jobs took from each other, and those in flight."""
     rows: list[list[object]] = []
     for name, job in details.jobs.items():
         rows += [[name, f"took {stream}", *amount_cells(amount)] for stream, amount in job.received.items()]
         if job.processed is not None:
             rows.append([name, "  of it in flight before", *amount_cells(job.processed)])
         rows += [[name, f"sent {stream}", *amount_cells(amount)] for stream, amount in job.sent.items()]
-    for name, behind in details.overtaken_jobs.items():
-        ids = ", ".join(map(str, behind.in_flight))
-        amount = Amount(rows=behind.rows, bytes=behind.bytes)
-        rows.append([name, f"has yet to take what is in flight of {ids}", *amount_cells(amount)])
+    for name, overtaken in details.overtaken_jobs.items():
+        ids = ", ".join(map(str, overtaken.in_flight))
+        amount = Amount(rows=overtaken.rows, bytes=overtaken.bytes)
+        rows.append([name, f"in flight to it, of {ids}", *amount_cells(amount)])
     if rows:
         out.table(["job", "between jobs", "rows", "bytes"], rows, right=["rows", "bytes"])
 
@@ -234,7 +234,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _print_states(details: CheckpointDetails, out: Output) -> None:
-    """Print the operators' states, and how much of them this checkpoint has written."""
+    """Print the operators' states, and how much of them this checkpoint wrote."""
     rows = [
         [name.removeprefix(STATE), f"{size.rows:,}", size_text(size.bytes), size_text(size.delta), size.files]
         for name, size in details.states.items()

@@ -1,4 +1,4 @@
-"""What Spark did, as cells of a table: the columns that `show` and `profile` have in common."""
+"""Spark's work as cells of a table: the columns that `show` and `profile` share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("queries", "in queries", "planned", "run", "analyses", "in analyses",
 
 
 def spark_cells(work: SparkWork | None) -> list[str]:
-    """One part's figures, in the order of COLUMNS; what is not known is empty."""
+    """Return a part's figures, in the order of COLUMNS. Unknown ones are empty."""
     work = work or SparkWork()
     counts_and_times = (
         (work.queries, work.query_s, work.planning_s, work.running_s),
@@ -30,6 +30,6 @@ def _text(figure: float | None) -> str:
 
 
 def known_columns(works: Sequence[SparkWork | None]) -> list[int]:
-    """The columns of which anything is known, by their places."""
+    """Return the positions of the columns with known figures."""
     cells = [spark_cells(work) for work in works]
     return [place for place in range(len(COLUMNS)) if any(row[place] for row in cells)]

@@ -1,4 +1,4 @@
-"""`tidegate state`: what an operator remembers, exactly as of one checkpoint, through delta-rs. No JVM."""
+"""`tidegate state`: rows of an operator's state, exactly as of one checkpoint, read by delta-rs without a JVM."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "state",
-        help="what operators remember as of one checkpoint",
-        description="Read an operator's keyed state exactly as it stood after one checkpoint: a row for each key. "
-        "Columns are the operator's own; for an aggregate, the partial values that results come from. Where keys "
-        "expire, _touched says when a row was written; in a join in time, until when it lives. Without OPERATOR: list "
-        "the states.",
+        help="rows of an operator's state as of one checkpoint",
+        description="Read an operator's keyed state exactly as of one checkpoint: a row for each key. Columns are the "
+        "operator's own; for an aggregate, the partial values of its results. If keys expire, _touched says when a row "
+        "was written; in a join with time bounds, when it expires. Without OPERATOR: list the states.",
         epilog="examples:\n  tidegate state orders\n  tidegate state orders totals --where 'customer_id = 7'\n"
         "  tidegate state orders totals --checkpoint 3 --limit 1000 --json\n"
         "  tidegate state orders totals --sql              the query, for other engines",
@@ -38,9 +37,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     parser.add_argument("operator", nargs="?", metavar="OPERATOR", help="the operator's uid; UID.PART if it has parts")
     parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
-    parser.add_argument("--where", metavar="SQL", help="only rows for which this holds, as in: customer_id = 7")
+    parser.add_argument("--where", metavar="SQL", help="only rows for which this is true, such as: customer_id = 7")
     parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="at most K rows (20)")
-    parser.add_argument("--sql", action="store_true", help="print the query that gives these rows from the Delta table")
+    parser.add_argument(
+        "--sql", action="store_true", help="print the query that returns these rows from the Delta table"
+    )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -91,7 +92,7 @@ def _no_state(target: Target, published: Published, operator: str, states: dict[
     return no_such_state(target.name, operator, when, states, help=f"{target.command('state')}  lists them")
 
 
-# -- what it says --------------------------------------------------------------------------------------
+# -- rows ----------------------------------------------------------------------------------------------
 
 
 def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
@@ -102,8 +103,8 @@ def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
             raise
         problem = str(error).splitlines()[0]
         raise Invalid(
-            f"--where {where!r} is no condition on this state: {problem}",
-            expected="SQL over the state's columns, as in: customer_id = 7 AND orders > 3",
+            f"--where {where!r} is not a condition on this state: {problem}",
+            expected="SQL over the state's columns, such as: customer_id = 7 AND orders > 3",
             help="leave --where out to see the columns; put names in double quotes if they have capital letters",
             reason="BAD_CONDITION",
         ) from error
@@ -145,7 +146,7 @@ def _list(target: Target, published: Published, states: dict[str, State], out: O
         title=f"{target.name} as of checkpoint {published.id}",
     )
     if not rows:
-        out.line("No operator has remembered anything by then.", "dim")
+        out.line("No operator had state then.", "dim")
     for name in list(states)[:1]:
         out.line(f"Rows:  {target.command('state', name, '--limit', 5)}", "dim")
     return 0

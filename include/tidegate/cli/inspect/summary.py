@@ -1,4 +1,4 @@
-"""`tidegate summary`: how a pipeline's checkpoints were, over its whole history: counts, percentiles, failures."""
+"""`tidegate summary`: a pipeline's whole history in figures: counts, percentiles, reasons of failures."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "summary",
-        help="how its checkpoints were, over the whole history: counts, percentiles, why some failed",
-        description="Sum up a pipeline's history, also of checkpoints whose records are gone: how many were triggered, "
-        "completed, failed, restored; min, average, percentiles and max of durations, rows, sizes and lag of the "
-        "completed ones; and why the others were aborted.",
+        help="a pipeline's whole history in figures: counts, percentiles, reasons of failures",
+        description="Sum up a pipeline's history, including checkpoints whose records are gone: how many were "
+        "triggered, completed, failed, restored; min, average, percentiles and max of durations, rows, sizes and lag "
+        "of the completed ones; and why the rest were aborted.",
         epilog="examples:\n  tidegate summary orders\n  tidegate summary orders --since '7 days'\n"
         "  tidegate summary orders --since 2026-03-01 --until 2026-04-01 --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-    parser.add_argument("--since", type=moment, metavar="WHEN", help="planned from then on: a date, or how long ago")
+    parser.add_argument("--since", type=moment, metavar="WHEN", help="planned since then: a date, or how long ago")
     parser.add_argument("--until", type=moment, metavar="WHEN", help="planned before then")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Print the figures of the whole history, or of a part of it."""
+    """Print the figures of the history, or of a part of it."""
     target = open_target(args.pipeline, args.settings)
     history = CheckpointHistory(target.ledger, target.settings.storage_options)
     chosen = HistoryFilter(since=args.since, until=args.until)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         }
     )
     if history.problem:
-        out.line(f"The history is left out: {history.problem}", "yellow")
+        out.line(f"The history is missing: {history.problem}", "yellow")
     texts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
     out.line(f"Ever: {', '.join(texts) or 'nothing yet'}", "bold")
     rows = []

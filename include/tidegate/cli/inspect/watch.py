@@ -1,7 +1,7 @@
-"""`tidegate watch`: a pipeline as it runs: its health, what is in flight, what the last checkpoints were like.
+"""`tidegate watch`: a running pipeline: its health, what is in flight, and its last checkpoints.
 
-One look is a frame; on a terminal the frames are drawn over each other, elsewhere a frame is printed
-when something in it has changed. Reads only, and needs no code of the pipeline.
+Each observation is a frame. On a terminal, frames replace each other; otherwise a frame is printed when something in it
+has changed. It only reads, and does not need the pipeline's code.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ Line = tuple[str, str]
 
 BARS = "▁▂▃▄▅▆▇█"
 TREND = 40
-"""How many durations are drawn."""
+"""The number of durations to draw."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "watch",
-        help="a pipeline at work: what is in flight, and what the last checkpoints were like",
-        description="Watch a pipeline: its state with cause and remedy, how many checkpoints there were, what is in "
-        "flight with each job's ack as it comes, which gates hold it, the last checkpoints and how their durations go. "
-        "On a terminal it is redrawn until Ctrl-C; elsewhere it is printed again whenever something has changed.",
+        help="a running pipeline: what is in flight, and its last checkpoints",
+        description="Watch a pipeline: its state with cause and remedy, the number of checkpoints, those in flight "
+        "with their acks and the gates that hold them, the last checkpoints and the trend of their durations. "
+        "On a terminal it is redrawn until Ctrl-C; otherwise it is printed again whenever something has changed.",
         epilog="examples:\n  tidegate watch orders\n  tidegate watch orders --every 5s --last 20\n"
         "  tidegate watch orders --once --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-    parser.add_argument("--once", action="store_true", help="look once and end; --json does, too")
-    parser.add_argument("--every", type=_every, default=1.0, metavar="TIME", help="how often to look (1 s)")
-    parser.add_argument("--last", type=_last, default=10, metavar="K", help="so many of the last checkpoints (10)")
+    parser.add_argument("--once", action="store_true", help="print one frame and end, as --json does")
+    parser.add_argument("--every", type=_every, default=1.0, metavar="TIME", help="the time between frames (1 s)")
+    parser.add_argument("--last", type=_last, default=10, metavar="K", help="the last K checkpoints (10)")
 
 
 def _every(text: str) -> float:
@@ -65,7 +65,7 @@ def _every(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time from 100 ms to 1 h, such as 2 or '5 s'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time from 100 ms to 1 h, such as 2 or '5 s'")
     return seconds
 
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         for text, style in lines(shown):
             out.line(text, style)
         return 0
-    with contextlib.suppress(KeyboardInterrupt):  # that is how one ends to watch
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
         draw = _on_terminal if out.terminal else _as_log
         draw(target, args, out)
     return 0
@@ -98,7 +98,7 @@ def _on_terminal(target: Target, args: argparse.Namespace, out: Output) -> None:
     def picture() -> RenderableType:
         drawn = _lines(target, args.last)
         drawn.append((f"{clock(seams.now().isoformat())} UTC, every {args.every:g} s; Ctrl-C ends it", "dim"))
-        # Cause and remedy wrap, to be read whole; tables are cut where the terminal ends.
+        # Cause and remedy wrap, so that they can be read completely; tables are cut at the terminal's width.
         return Group(
             *(
                 Text(clean(text), style=style, no_wrap=number > 2, overflow="ellipsis")
@@ -113,7 +113,7 @@ def _on_terminal(target: Target, args: argparse.Namespace, out: Output) -> None:
 
 
 def _as_log(target: Target, args: argparse.Namespace, out: Output) -> None:
-    """A frame for each change. Ages are no change."""
+    """Print a frame for each change, except changes of ages."""
     before: list[Line] | None = None
     while True:
         now = _lines(target, args.last, ages=False)
@@ -125,11 +125,11 @@ def _as_log(target: Target, args: argparse.Namespace, out: Output) -> None:
 
 
 def _lines(target: Target, last: int, *, ages: bool = True) -> list[Line]:
-    """A frame as text. A storage that does not answer is waited for."""
+    """Return a frame as text. If storage does not answer, return the error, and try again later."""
     try:
         return list(lines(frame(target, last), ages=ages))
     except Unavailable as error:
-        return [(error.what, "bold red"), ("It is looked at again.", "")]
+        return [(error.what, "bold red"), ("Trying again.", "")]
 
 
 # -- a frame -------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def _lines(target: Target, last: int, *, ages: bool = True) -> list[Line]:
 
 @dataclass(frozen=True)
 class Frame:
-    """One look at a pipeline."""
+    """One observation of a pipeline."""
 
     health: dict[str, Any]
     """As `explain` reports it."""
@@ -145,12 +145,12 @@ class Frame:
     in_flight: list[dict[str, Any]]
     latest: list[ListedCheckpoint]
     durations: list[float]
-    """Of the last completed checkpoints, oldest first."""
+    """The durations of the last completed checkpoints, oldest first."""
     history: str
-    """ok, or why the history is left out."""
+    """ok, or why the history is missing."""
 
     def document(self, pipeline: str) -> dict[str, Any]:
-        """For scripts."""
+        """Return the document for scripts."""
         return {
             "pipeline": pipeline,
             **self.health,
@@ -163,7 +163,7 @@ class Frame:
 
 
 def frame(target: Target, last: int) -> Frame:
-    """Look once."""
+    """Observe the pipeline once."""
     ledger = target.ledger
     history = CheckpointHistory(ledger, target.settings.storage_options)
     seen = observe(ledger, target.settings, abandoned_reason)
@@ -180,7 +180,7 @@ def frame(target: Target, last: int) -> Frame:
 
 
 def _in_flight(ledger: Ledger, entry: Entry, orphaned: bool) -> dict[str, Any]:
-    """An open checkpoint, with the ack of each job; null: there is none yet."""
+    """Return an open checkpoint, with the ack of each job, or null."""
     view = view_of(ledger, entry, sizes=False)
     jobs = view.details.jobs
     return {
@@ -209,11 +209,11 @@ def _job(view: CheckpointView, job: JobDetails) -> dict[str, Any]:
     }
 
 
-# -- how it looks --------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------
 
 
 def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
-    """The frame as text. Without ages, only what a change of the pipeline changes."""
+    """Yield the frame as text. Without ages, it only changes when the pipeline does."""
     health = frame.health
     yield health["summary"], "bold red" if health["remedy"] else "bold"
     if health["cause"]:
@@ -229,7 +229,7 @@ def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
     yield "", ""
     yield from _latest_lines(frame.latest)
     if frame.history != "ok":
-        yield f"The history is left out: {frame.history}", "yellow"
+        yield f"The history is missing: {frame.history}", "yellow"
 
 
 def _bars(durations: list[float]) -> str:
@@ -250,7 +250,7 @@ def _flight_lines(checkpoint: dict[str, Any], ages: bool) -> Iterator[Line]:
             staged = rows_text(ack["rows"]) or "nothing"
             yield f"  ✓ job {job}: acked after {ack['after_s'] or 0:.1f} s{begun}: {staged}", "green"
         elif job in checkpoint["overtaken"]:
-            yield f"  → job {job}: busy with an earlier one; this checkpoint goes past it", "cyan"
+            yield f"  → job {job}: busy with an earlier one; this checkpoint overtakes it", "cyan"
         else:
             dead = ", and its process is gone" if checkpoint["orphaned"] else ""
             yield f"  · job {job}: no ack yet{dead}", "yellow"
@@ -271,7 +271,7 @@ COLUMNS = {
 
 
 def _latest_lines(rows: list[ListedCheckpoint]) -> Iterator[Line]:
-    """A table. Its last column, without a head, says why or by whom."""
+    """Yield a table of the last checkpoints. Its last column, without a title, says why or by whom."""
     cells = [(*COLUMNS.values(), "")]
     for row in rows:
         cells.append((*(format_cell(row, name) for name in COLUMNS), clean(row.reason or row.by)[:60]))

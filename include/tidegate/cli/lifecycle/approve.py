@@ -22,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
             "approve",
             "approve a checkpoint that a gate holds",
             "Approve a checkpoint that a gate holds: exactly the judged rows are published. The running checkpoint "
-            "continues within a second. The first answer counts, from here, from Airflow or by the time limit.",
+            "continues within a second. The first answer counts: from here, from Airflow, or by the time limit.",
         ),
         (
             "reject",
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("id", type=checkpoint_id, metavar="ID", help="the checkpoint's number")
         parser.add_argument("gate", nargs="?", metavar="GATE", help="one gate; by default all that hold the checkpoint")
         parser.add_argument(
-            "--backfill", metavar="NAME", help="it is a checkpoint of this backfill, not the pipeline's"
+            "--backfill", metavar="NAME", help="the checkpoint is one of this backfill, not of the pipeline"
         )
         parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
 
@@ -62,21 +62,21 @@ def run(args: argparse.Namespace, out: Output) -> int:
     elif all(answer.approve for answer in answered):
         out.line(f"Checkpoint {args.id} continues as soon as its run, or the next one, sees it.")
     else:
-        out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it; then the pipeline is")
-        out.line(f"suspended. When its input or its rules are corrected:  {target.command('resume')}", "dim")
+        out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it. Then the pipeline is")
+        out.line(f"suspended. Once its input or its rules are corrected:  {target.command('resume')}", "dim")
         out.line(f"To quarantine the held rows, and continue:  {target.command('resume')} --quarantine-all", "dim")
     return 0 if all(answer.approve is approve for answer in answered) else 1
 
 
 def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:
-    """Of an answer to a backfill, which the pipeline never notices."""
+    """Print the consequence of an answer for a backfill, which does not affect the pipeline."""
     name = args.backfill
     if all(answer.approve for answer in answered):
-        out.line(f"Checkpoint {args.id} of backfill {name} continues as soon as its run sees it. If none is at work:")
+        out.line(f"Checkpoint {args.id} of backfill {name} continues as soon as its run sees it. If none is running:")
         out.line(f"tidegate backfill MODULE:PIPELINE --name {name}", "dim")
         return
     out.line(
-        f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill ends there. The pipeline continues."
+        f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill stops there. The pipeline continues."
     )
-    out.line(f"With mended code or rules:  tidegate backfill MODULE:PIPELINE --name {name}", "dim")
-    out.line(f"Or not:  tidegate backfill MODULE:PIPELINE --discard {name}", "dim")
+    out.line(f"With corrected code or rules:  tidegate backfill MODULE:PIPELINE --name {name}", "dim")
+    out.line(f"To give it up:  tidegate backfill MODULE:PIPELINE --discard {name}", "dim")

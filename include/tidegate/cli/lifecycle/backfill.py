@@ -1,4 +1,4 @@
-"""`tidegate backfill`: compute again what a pipeline has made, beside it, and swap the result in at once."""
+"""`tidegate backfill`: recompute a pipeline's results while it runs, and swap them in."""
 
 from __future__ import annotations
 
@@ -49,59 +49,61 @@ NO, CANNOT = 1, 3
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "backfill",
-        help="compute again what a pipeline has made since a checkpoint, and swap it in",
-        description="Compute again, with today's code, what a pipeline has made since a checkpoint. It reads the same "
-        "input beside the pipeline, which continues, into tables that nobody sees yet. With --swap, every table gets "
-        "the result by one commit, and positions and state with it; until then nothing has changed. If it is "
-        "interrupted, run the same command again.",
+        help="recompute a pipeline's results since a checkpoint, and swap them in",
+        description="Recompute a pipeline's results since a checkpoint, with today's code. The backfill reads the same "
+        "input again, into hidden tables, while the pipeline runs. With --swap, every table gets the result in one "
+        "commit, together with positions and state; until then nothing changes. If the command is interrupted, run it "
+        "again: it continues.",
         epilog="examples:\n  tidegate backfill jobs.orders:pipeline --from 41 --dry-run\n"
         "  tidegate backfill jobs.orders:pipeline --from 2026-03-01 --name new-prices --cuts recorded\n"
         "  tidegate backfill jobs.orders:pipeline --diff revenue\n"
         "  tidegate backfill jobs.orders:pipeline --swap\n"
         "  tidegate backfill jobs.orders:pipeline --discard new-prices",
     )
-    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, as it is to be from now on")
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's new code")
     parser.add_argument(
         "--from",
         dest="origin",
         metavar="WHEN",
-        help="begin after this checkpoint: a number, a savepoint's name, or the last one before a time (UTC), such as "
-        f"2026-03-01; or {BEGINNING!r}",
+        help="begin after this checkpoint: a number, a savepoint's name, or a time (UTC) such as 2026-03-01 for the "
+        f"last checkpoint before it; or {BEGINNING!r}",
     )
     parser.add_argument(
         "--to",
         metavar="WHEN",
-        help="stop when it has read what this checkpoint had read, and compare with the tables as of then, for a look "
-        "at a part; the command without it reads the rest",
+        help="stop after this checkpoint, and compare with the tables as of it, to inspect a partial result; without "
+        "--to, the same command reads the rest",
     )
     parser.add_argument(
         "--larger",
         type=whole_number,
         default=1,
         metavar="N",
-        help="read N times as much in a checkpoint as the sources' bounds allow: fewer, larger checkpoints (1)",
+        help="read N times the sources' bounds in each checkpoint: fewer, larger checkpoints (1)",
     )
     parser.add_argument(
         "--cuts",
         choices=get_args(Cuts),
-        help="own: read as much at once as the sources' bounds allow; recorded: one checkpoint for each that the "
-        "pipeline has made, with exactly its input, so that the same code gives the same rows (own)",
+        help="own: read as much at once as the sources' bounds allow; recorded: one checkpoint for each of the "
+        "pipeline's, with exactly its input, so that the same code returns the same rows (own)",
     )
     parser.add_argument(
         "--drop-by-hand",
         action="store_true",
-        help="lose what somebody has changed in states by hand since then (edit_state, bootstrap); else it is refused",
+        help="discard manual changes of state since then (edit_state, bootstrap), which are otherwise refused",
     )
-    parser.add_argument("--name", metavar="NAME", help="a name for it; without one, backfill-1, backfill-2, …")
+    parser.add_argument("--name", metavar="NAME", help="the backfill's name; by default backfill-1, backfill-2, …")
     act = parser.add_mutually_exclusive_group()
-    act.add_argument("--dry-run", action="store_true", help="only tell what it would read and change, and what is gone")
-    act.add_argument("--swap", action="store_true", help="when it has caught up, swap it in")
+    act.add_argument(
+        "--dry-run", action="store_true", help="only show what it would read and change, and which input is gone"
+    )
+    act.add_argument("--swap", action="store_true", help="swap it in once it has caught up")
     act.add_argument("--discard", metavar="NAME", help="end it, and remove its files")
-    act.add_argument("--diff", metavar="SINK", help="show rows of a table that differ now and after a swap")
+    act.add_argument("--diff", metavar="SINK", help="show rows of a table that a swap would change")
     parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="with --diff: at most K rows (20)")
     for how, help in (
-        ("discard-commits", "with --swap, for a table that others have written to since: their commits are lost"),
-        ("retract", "for such a table: replace this pipeline's own rows only, and keep what others committed"),
+        ("discard-commits", "with --swap, for a table that other writers have changed since: their commits are lost"),
+        ("retract", "for such a table: replace only this pipeline's own rows, and keep the other writers'"),
         ("keep", "leave a table's rows as they are"),
     ):
         parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
@@ -116,7 +118,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _discard(target, coordinator, args.discard, out)
     if args.swap and args.to is not None:
         raise Invalid(
-            "--swap cannot go with --to: a swap puts all tables where the pipeline is by then",
+            "--swap cannot be combined with --to: a swap needs a backfill that has caught up with the pipeline",
             expected="a backfill that has read all that the pipeline has read",
             help="leave out --to; it reads the rest before the swap",
             reason="NOT_CAUGHT_UP",
@@ -132,8 +134,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _print_unchanged_sinks(line.sinks_without_shadow(), out)
     for gate, numbers in line.record.in_place.items():
         listed = ", ".join(map(str, numbers))
-        out.line(f"Lets rows out of quarantine of gate {gate} where they were held back: request {listed}.")
-    is_swapped = isinstance(line.backfill.next_step(), Swapped)  # an earlier command was interrupted after that
+        out.line(f"Releases rows in place from the quarantine of gate {gate}: request {listed}.")
+    is_swapped = isinstance(line.backfill.next_step(), Swapped)  # an earlier command was interrupted after the swap
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
@@ -149,11 +151,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
         }
     )
     if stopped:
-        out.line("Stopped. The same command continues.", "yellow")
+        out.line("Stopped. Run the same command to continue.", "yellow")
         return NO
     _print_differences(target, line, differences, out)
     for each in in_the_way:
-        out.line(f"In the way of its swap: {each}", "yellow")
+        out.line(f"Blocks its swap: {each}", "yellow")
     _print_offers(target, line, out, can_swap=not in_the_way)
     return 0
 
@@ -162,7 +164,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenBackfill:
-    """Begin the backfill that is asked for, or continue the one that there is."""
+    """Begin the requested backfill, or continue the existing one."""
     existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
         name, origin = existing.name, existing.origin
@@ -181,7 +183,7 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
 
 
 def _origin(args: argparse.Namespace, target: Target) -> int:
-    """Return the checkpoint to begin after; 0: the beginning."""
+    """Return the checkpoint to begin after, or 0 for the beginning."""
     if args.origin is None:
         raise no_backfill(target.ledger, args.name)
     return origin_of(target.ledger, args.origin)
@@ -193,8 +195,10 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
 def _replay(
     target: Target, line: OpenBackfill, out: Output, *, hold: bool = False
 ) -> tuple[bool, list[dict[str, Any]]]:
-    """Read until the backfill has caught up; hold: the pipeline waits meanwhile. Return whether the user stopped it,
-    and its checkpoints."""
+    """Read until the backfill has caught up. Return whether the user stopped it, and its checkpoints.
+
+    hold: pause the pipeline while it reads.
+    """
     progress, sessions = progress_for(out), reused_session(target.settings)
     notice = None if out.terminal else out.err_fd
     schedule = Schedule(tolerable_failures=target.settings.tolerable_failed_checkpoints)
@@ -223,7 +227,7 @@ def _swap(
     *,
     is_swapped: bool,
 ) -> int:
-    """Show what the swap changes, ask, let the pipeline wait while the rest is read, and swap."""
+    """Show what the swap changes, ask for confirmation, pause the pipeline while the rest is read, and swap."""
     choices = _choices(args)
     differences: dict[str, ComparedTable] = {}
     with released_on_failure(line):
@@ -231,7 +235,7 @@ def _swap(
             proposal = examine_swap(line, choices)
             differences = compare(line)
             _print_differences(target, line, differences, out)
-            if not proposal.problems:  # else `swap` refuses it, with all of them
+            if not proposal.problems:  # otherwise `swap` below refuses it, and lists them
                 confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
                 stopped, more = _replay(target, line, out, hold=True)
                 made = [*made, *more]
@@ -275,7 +279,7 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
         for name in names:
             if choices.setdefault(name, how) != how:
                 raise Invalid(
-                    f"two choices are given for table {name!r}",
+                    f"table {name!r} has two choices",
                     expected="one of --discard-commits, --retract and --keep",
                     help="leave one out; `--diff` shows what a swap would change",
                     reason="BAD_CHOICE",
@@ -326,20 +330,20 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
         else f"  reads again        {', '.join(coordinator.graph.sources)}, all of it"
     )
     changed = [name for name in coordinator.graph.sinks if name not in kept]
-    out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
+    out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, in one commit each")
     _print_unchanged_sinks(kept, out)
     for text in approvals_text(found["approvals"]):
         out.line(f"  approvals          {text}")
     for text in found["released_in_place"]:
         out.line(f"  quarantine         {text}")
     for text in found["may_differ"]:
-        out.line(f"May differ from what it was by the same code: {text}", "yellow")
+        out.line(f"May differ even with the same code: {text}", "yellow")
     for text in found["changed_results"]:
-        out.line(f"Is computed in another way: {text}", "yellow")
+        out.line(f"Is computed differently: {text}", "yellow")
     if args.drop_by_hand:
         for change in found["manual_edits"]:
             out.line(
-                f"Is lost: what {change['changed_by']} has changed by hand in checkpoint {change['checkpoint']}",
+                f"Is lost: manual changes by {change['changed_by']} in checkpoint {change['checkpoint']}",
                 "yellow",
             )
     for problem in problems:
@@ -360,17 +364,17 @@ def _document(target: Target, line: OpenBackfill) -> dict[str, Any]:
 
 
 def _print_unchanged_sinks(sinks: list[str], out: Output) -> None:
-    """Tell, before anything is done, what is not computed again."""
+    """Show in advance which sinks are not recomputed."""
     for name in sinks:
         out.line(
-            f"{name} stays as it is: what it was given cannot be taken back, and it is given nothing again. After the "
-            "swap it gets what is new from then on.",
+            f"{name} stays as it is: its rows cannot be removed, and none are written again. After the swap it only "
+            "gets new rows.",
             "yellow",
         )
 
 
 def _swap_obstacle(line: OpenBackfill) -> list[str]:
-    """Return why it cannot be swapped in as things are, with what to do about it."""
+    """Return the reasons that block its swap now, with remedies."""
     try:
         refuse_damaged(line.live, line.live.graph.tables)
         return list(examine_swap(line, {}).problems)
@@ -401,8 +405,8 @@ def _print_offers(target: Target, line: OpenBackfill, out: Output, *, can_swap: 
     if can_swap:
         offers.append(("--swap", "swap it in"))
     offers.append((f"--discard {line.name}", "or not"))
-    for flag, what in offers:
-        out.line(f"  tidegate backfill {target.text} {flag}  # {what}", "dim")
+    for flag, purpose in offers:
+        out.line(f"  tidegate backfill {target.text} {flag}  # {purpose}", "dim")
 
 
 def _print_swapped(target: Target, line: OpenBackfill, swapped: CompletedSwap, out: Output) -> int:
@@ -410,7 +414,7 @@ def _print_swapped(target: Target, line: OpenBackfill, swapped: CompletedSwap, o
         raise swapped.error
     out.line(f"Backfill {line.name} is swapped in, by entry {swapped.id}.", "green")
     for table, error in (swapped.report.stuck if swapped.report is not None else {}).items():
-        out.line(f"Table {table} has not taken it yet: {error.what}", "yellow")
+        out.line(f"Not published to table {table} yet: {error.what}", "yellow")
     if swapped.savepoint is not None:
-        out.line(f"To take it back:  tidegate rollback {target.text} --to {swapped.savepoint}", "dim")
+        out.line(f"To undo it:  tidegate rollback {target.text} --to {swapped.savepoint}", "dim")
     return 0

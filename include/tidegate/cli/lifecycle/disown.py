@@ -1,4 +1,4 @@
-"""`tidegate disown`: unblock an interval whose rows others have rewritten in a table."""
+"""`tidegate disown`: unblock an interval whose rows another writer has rewritten in a table."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ CANNOT = 3
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "disown",
-        help="give up an interval's rows that others have rewritten in a table",
-        description="In an interval pipeline, reprocessing replaces the files that the interval has put into a table. "
-        "If others have rewritten these files (OPTIMIZE, DELETE, UPDATE), the files no longer show which rows to "
-        "replace, and the interval waits: INTERVAL_REWRITTEN. Choose: --take-out finds the rows by their values, as "
-        "long as they were only moved, and removes exactly as many as were published; --leave removes nothing, "
-        "because you have deleted them, or want to keep them. Then the waiting rows are published, in one commit.",
+        help="give up an interval's rows that another writer has rewritten in a table",
+        description="In an interval pipeline, reprocessing replaces the files that the interval added to a table. If "
+        "another writer has rewritten these files (OPTIMIZE, DELETE, UPDATE), they no longer show which rows to "
+        "replace, and the interval waits: INTERVAL_REWRITTEN. Choose: --take-out finds the rows by their values, which "
+        "works if they were only moved, and removes exactly as many as were published; --leave removes nothing, "
+        "because you have deleted the rows, or want to keep them. Then the waiting rows are published, in one commit.",
         epilog="examples:\n  tidegate disown jobs.daily:pipeline --sink orders --interval 2026-01-01/2026-01-02 "
         "--take-out --dry-run\n"
         "  tidegate disown jobs.daily:pipeline --sink orders --interval 2026-01-01/2026-01-02 --leave",
     )
-    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the tables are")
+    parser.add_argument(
+        "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the tables are"
+    )
     parser.add_argument("--sink", required=True, metavar="SINK", help="the sink whose table it is")
     parser.add_argument("--interval", required=True, type=data_interval, metavar="FROM/TO", help="the interval (UTC)")
     how = parser.add_mutually_exclusive_group(required=True)
@@ -47,7 +49,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     coordinator, interval = coordinator_of(target), Interval.of(*args.interval)
     preview = disown(coordinator, args.sink, interval, take_out=args.take_out, look=True)
-    rows = f"{preview.rows} rows of interval {interval} go" if args.take_out else f"rows of interval {interval} stay"
+    rows = f"rows of interval {interval} stay"
+    if args.take_out:
+        rows = f"{preview.rows} rows of interval {interval} are removed"
     out.line(f"Sink {args.sink}: {rows}; {preview.files} files are replaced. New rows are added.", "bold")
     document = {"pipeline": target.name, "sink": args.sink, "interval": str(interval), "rows": preview.rows}
     if args.dry_run:
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _publish_waiting(coordinator: Coordinator, interval: Interval) -> dict[str, str]:
-    """Publish what waits; return what of this interval still cannot be, by table or checkpoint, with the reason."""
+    """Publish pending checkpoints. Return why this interval still cannot be published, by table or checkpoint."""
     try:
         report = coordinator.publish()
     except TidegateError as error:

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         help="start a new pipeline from a checkpoint of another one",
         description="Start a new pipeline with the positions and the state of another one's checkpoint. The new "
         "pipeline is declared in code, with its own name and its own tables. Everything is copied: both continue "
-        "independently, and the old one is not changed. If it is interrupted, run the same command again.",
+        "independently, and the old one is not changed. If the command is interrupted, run it again.",
         epilog="examples:\n  tidegate fork orders --from 41 --as jobs.trial:pipeline --dry-run\n"
         "  tidegate fork orders --from before-prices --as jobs.trial:pipeline --note 'new prices, side by side'\n"
         "  tidegate fork ./copies/before-prices --as jobs.trial:pipeline",
@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--from", dest="base", metavar="N", help="a checkpoint, or a savepoint's name")
     parser.add_argument("--as", dest="into", required=True, metavar="MODULE:PIPELINE", help="the new pipeline's code")
     parser.add_argument(
-        "--claim", action="store_true", help="with a folder: the new pipeline takes it over, and it is removed"
+        "--claim", action="store_true", help="with a folder: the new pipeline takes it over, and the folder is removed"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--dry-run", action="store_true", help="only check whether it is possible")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     copied = _open_folder(args, new) if is_folder(args.pipeline) else None
     if copied is not None and forked_already(copied, coordinator, claims=args.claim and not args.dry_run):
         out.document({"pipeline": new.name, "forked": True})
-        out.line(f"Pipeline {new.name} exists already: it started from this savepoint.")
+        out.line(f"Pipeline {new.name} already exists: it started from this savepoint.")
         return 0
     if copied is not None:
         _refuse_changed(copied)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def is_folder(text: str) -> bool:
-    """Tell a folder from a pipeline: a pipeline's name has no slash."""
+    """Return whether the text is a folder: a pipeline's name has no slash."""
     return "/" in text
 
 
@@ -83,7 +83,7 @@ def _open_folder(args: argparse.Namespace, new: Target) -> Copied:
     """Open the savepoint in a folder."""
     if args.base is not None:
         raise Invalid(
-            "a savepoint's folder holds one checkpoint",
+            "a savepoint's folder has only one checkpoint",
             expected="no --from",
             help="leave out --from; or name a pipeline instead of a folder",
             reason="BAD_CHOICE",
@@ -135,6 +135,6 @@ def _print_result(
     out.line(f"  has the state of   {', '.join(document['states']) or 'no operator'}, as a copy")
     for name, table in taken.items():
         out.line(f"  takes over         {table}, of sink {name}, with its rows")
-    out.line(f"  {'its other tables' if taken else 'its tables':18} get the rows from now on")
+    out.line(f"  {'its other tables' if taken else 'its tables':18} get new rows from now on")
     if forked:
         out.line(f"To run it:  {program()} run {shlex.quote(new.text)} --until-idle", "dim")

@@ -1,4 +1,4 @@
-"""`tidegate mark`: put back the mark by which a target that is no Delta table knows what it was given."""
+"""`tidegate mark`: restore the mark of a target that is not a Delta table, which says what was published to it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ NOTHING = "none"
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "mark",
-        help="put back the mark that says which checkpoints a topic or database has",
-        description="A Kafka topic or a database keeps a mark of its own: the last checkpoint that it was given. If "
-        "the mark is lost, because somebody deleted its topic or table, nothing more is published: nobody knows what "
-        "is there already. Look into the target, then say so here. Everything up to that checkpoint counts as "
-        "published and is not sent again; what is later is published. Without --last, the mark is only shown.",
+        help="restore the mark that says which checkpoints a topic or database has",
+        description="A Kafka topic or a database has a mark: the last checkpoint that was published to it. If the mark "
+        "is lost, because its topic or table was deleted, nothing more is published, because it is unknown what is "
+        "there already. Check the target, then set the mark here. Everything up to that checkpoint counts as "
+        "published and is not sent again; everything later is published. Without --last, the mark is only shown.",
         epilog="examples:\n  tidegate mark jobs.orders:pipeline --sink out\n"
         "  tidegate mark jobs.orders:pipeline --sink out --last 41",
     )
-    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the target is")
+    parser.add_argument(
+        "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the target is"
+    )
     parser.add_argument("--sink", required=True, metavar="SINK", help="the sink whose mark it is")
     parser.add_argument(
-        "--last", type=_checkpoint, metavar="N", help=f"the last checkpoint that the target has; {NOTHING}: it has none"
+        "--last", type=_checkpoint, metavar="N", help=f"the last checkpoint that the target has, or {NOTHING}"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 

@@ -1,4 +1,4 @@
-"""`tidegate recover`: verify what the next run continues from, and do what it would do first."""
+"""`tidegate recover`: verify what the next run continues from, and do the first steps of that run."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "recover",
         help="verify what the next run continues from; abort dead checkpoints, publish pending ones",
-        description="Verify what the next run will continue from: each record, version, hash and file. Then do what "
-        "the next run would do first: abort checkpoints that nobody works on any more, and publish pending ones. "
-        "If the last checkpoint is damaged, show the newest intact one, and what would be lost.",
+        description="Verify what the next run will continue from: each record, version, hash and file. Then do the "
+        "first steps of the next run: abort checkpoints whose run is gone, and publish pending ones. If the last "
+        "checkpoint is damaged, show the newest intact one, and what would be lost.",
         epilog="examples:\n  tidegate recover jobs.orders:pipeline --dry-run\n"
         "  tidegate recover jobs.orders:pipeline --fall-back\n"
         "  tidegate recover jobs.orders:pipeline --drop-in-flight --dry-run",
@@ -44,11 +44,13 @@ def add_parser(subparsers: Any) -> None:
         "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the tables are"
     )
     parser.add_argument("--dry-run", action="store_true", help="only verify; exit code 1: the next run cannot continue")
-    parser.add_argument("--fall-back", action="store_true", help="if it is damaged, roll back to an intact one")
+    parser.add_argument(
+        "--fall-back", action="store_true", help="if the last checkpoint is damaged, roll back to an intact one"
+    )
     parser.add_argument(
         "--drop-in-flight",
         action="store_true",
-        help="continue without the rows that were in flight between jobs: they are never read (unaligned = true)",
+        help="continue without the rows in flight between jobs, which are then never read (unaligned = true)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -85,7 +87,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
     if findings.continues_from is None:
         raise Invalid(
             f"pipeline {target.name!r} has no completed checkpoint",
-            expected="a checkpoint that went past a busy job",
+            expected="a checkpoint that overtook a busy job",
             help="leave out --drop-in-flight",
             reason="NOTHING_IN_FLIGHT",
         )
@@ -103,7 +105,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
         findings.continues_from,
         run=new_run(),
         by=user_and_host(),
-        reason="recovered without what was in flight",
+        reason="recovered without the rows in flight",
         choices={},
         shown={*proposal.undone, *proposal.aborted},
         drop_in_flight=True,
@@ -153,7 +155,7 @@ def _loss_text(findings: Recovery) -> str:
 def _stay_text(findings: Recovery) -> str:
     if not findings.rows_stay_in:
         return ""
-    return f"; rows stay in {', '.join(findings.rows_stay_in)}, and what is read again is written there once more"
+    return f"; rows stay in {', '.join(findings.rows_stay_in)}, and input that is read again is written there again"
 
 
 def _document(target: Target, findings: Recovery) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
     for id, why in findings.aborted.items():
         out.line(f"- Checkpoint {id} is open and dead ({why}): it is aborted; its input is read again.")
     for id in findings.running:
-        out.line(f"- Checkpoint {id} is open, and somebody may be working on it: it stays.")
+        out.line(f"- Checkpoint {id} is open, and its run may be in progress: it stays.")
     for name, ids in findings.unpublished.items():
         out.line(f"- Table {name} still lacks checkpoint {', '.join(map(str, ids))}.")
     for problem in findings.problems:
@@ -185,4 +187,4 @@ def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
     if findings.problems and findings.fallback is not None:
         out.line(f"The newest intact checkpoint is {findings.fallback}: {_loss_text(findings)}{_stay_text(findings)}.")
     elif not findings.problems:
-        out.line("- All records and files that it rests on are intact.")
+        out.line("- All of its records and files are intact.")

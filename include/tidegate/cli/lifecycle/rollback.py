@@ -1,4 +1,4 @@
-"""`tidegate rollback`: return to a checkpoint. It first shows what it will do; nothing happens before that."""
+"""`tidegate rollback`: return to a checkpoint. It shows what it will do before it does anything."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "rollback",
         help="return to a checkpoint: positions, state and tables",
-        description="Return to a checkpoint. Sources are read again from where it ended, operators get their state of "
-        "then, and every table gets its rows of then, by one more commit on each. A rollback is an entry of the log "
-        "like any other: the next run continues to publish it, and new checkpoints get new ids.",
+        description="Return to a checkpoint. Sources are read again from where it ended. Operators and tables get back "
+        "their state and rows as of then, with one more commit on each table. A rollback is an entry of the log like "
+        "any other: the next run continues to publish it, and new checkpoints get new ids.",
         epilog="examples:\n  tidegate rollback jobs.orders:pipeline --to 41 --dry-run\n"
         "  tidegate rollback jobs.orders:pipeline --to 41 --suspend --reason 'wrong prices since 42'\n"
         "  tidegate rollback jobs.orders:pipeline --to 41 --retract revenue\n"
@@ -53,16 +53,16 @@ def add_parser(subparsers: Any) -> None:
         "--dry-run", action="store_true", help="only show what would be done; exit code 1: it is not possible"
     )
     for how, help in (
-        ("discard", "for a table that others have written to since: restore it, their commits are lost"),
-        ("retract", "for such a table: restore only this pipeline's own rows, and keep what others committed"),
-        ("keep", "leave a table's rows as they are; rows that are read again are written to it once more"),
+        ("discard", "for a table that other writers have changed since: restore it; their commits are lost"),
+        ("retract", "for such a table: restore only this pipeline's own rows, and keep the other writers'"),
+        ("keep", "leave a table's rows as they are; rows that are read again are written to it again"),
         ("leave", "give up a table that cannot be published to: it stays as it is, and never gets its pending rows"),
     ):
         parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
     parser.add_argument(
         "--drop-in-flight",
         action="store_true",
-        help="let go of the rows that were in flight between jobs then: they are never read (unaligned = true)",
+        help="drop the rows that were in flight between jobs then: they are never read (unaligned = true)",
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--suspend", action="store_true", help="suspend the pipeline after it, to check first")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         print_proposal(target, proposal, out)
         return NO if proposal.problems else 0
     print_proposal(target, proposal, out)
-    if not proposal.problems:  # else roll_back refuses it, with all of them
+    if not proposal.problems:  # otherwise roll_back below refuses it, and lists them
         count = len(proposal.undone)
         lost = f" {dropped_text(proposal)} never processed." if proposal.drops_in_flight else ""
         question = f"Roll back to checkpoint {to}? {count} completed after it will no longer count.{lost}"
@@ -126,7 +126,7 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
         for name in getattr(args, how):
             if choices.setdefault(name, how) != how:
                 raise Invalid(
-                    f"for table {name!r} both --{choices[name]} and --{how} are given",
+                    f"table {name!r} has both --{choices[name]} and --{how}",
                     expected="one of them",
                     help="--dry-run shows what each would do to the table",
                     reason="BAD_CHOICE",
@@ -166,13 +166,13 @@ def _table(change: TableChange) -> dict[str, Any]:
 
 
 def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
-    """Show what a rollback would do, and every reason why it cannot."""
+    """Show what a rollback would do, and every reason why it is not possible."""
     to, decision = proposal.target.id, proposal.target.decision
     at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
     out.line(f"  no longer count    checkpoint {_listed(proposal.undone) or 'none'}")
     for id, name in proposal.undone_swaps:
-        out.line(f"  taken back         backfill {name}, which entry {id} has swapped in")
+        out.line(f"  undone             backfill {name}, which entry {id} swapped in")
     if proposal.aborted:
         out.line(f"  aborted            checkpoint {_listed(proposal.aborted)}, which is open")
     out.line(
@@ -183,7 +183,7 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
         rows = "rows of unknown number" if part.rows is None else f"{part.rows:,} rows"
         out.line(f"  {verb:18} {rows} of {part.stream}, sent to job {part.job} in checkpoint {part.checkpoint}: {then}")
     out.table(
-        ["table", "now at version", "returns to", "others' commits since", "how"],
+        ["table", "now at version", "returns to", "other commits since", "how"],
         [
             [
                 change.table,
@@ -199,24 +199,24 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
     for change in proposal.changes:
         if change.way.rows_stay_reason and change.method == "keep":
             out.line(
-                f"Rows stay in {change.table}: {change.way.rows_stay_reason}. What is read again is written to it once "
-                "more."
+                f"Rows stay in {change.table}: {change.way.rows_stay_reason}. Input that is read again is written to "
+                "it again."
             )
     if proposal.lacking:
         out.line(f"Published first, because they lack a checkpoint: {', '.join(proposal.lacking)}.")
     if stays := [change.table for change in proposal.changes if change.written_directly]:
-        out.line(f"Rows that jobs wrote at once stay, and rows that are read again are added: {', '.join(stays)}.")
-    out.line("Readers see each table change by one commit, one table after the other. No file is removed.", "dim")
+        out.line(f"Rows that jobs wrote directly stay, and rows that are read again are added: {', '.join(stays)}.")
+    out.line("Readers see each table change in one commit, one table after the other. No file is removed.", "dim")
     for problem in proposal.problems:
         out.line(f"Not possible: {problem}", "red")
 
 
 def dropped_text(proposal: Proposal) -> str:
-    """Return how many rows of which checkpoints are let go of, as the subject of a sentence."""
-    known = sum(part.rows or 0 for part in proposal.in_flight)
-    more = "at least " if any(part.rows is None for part in proposal.in_flight) else ""
+    """Return how many rows of which checkpoints are dropped, as the subject of a sentence."""
+    counted = sum(part.rows or 0 for part in proposal.in_flight)
+    at_least = "At least " if any(part.rows is None for part in proposal.in_flight) else ""
     ids = tuple(sorted({part.checkpoint for part in proposal.in_flight}))
-    return f"{more.capitalize()}{known:,} rows that were sent in checkpoint {_listed(ids)} are"
+    return f"{at_least}{counted:,} rows that were sent in checkpoint {_listed(ids)} are"
 
 
 def _now(change: TableChange) -> str:
@@ -268,7 +268,7 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
     for name, why in stuck.items():
         out.line(f"Not restored yet{'' if name == '?' else f': {name}'}: {why}", "red")
     if stuck:
-        out.line("The rollback counts all the same. The next run restores these first, and waits until it can.")
+        out.line("The rollback counts nevertheless. The next run restores these first, and waits until it can.")
         return CANNOT
     out.line(f"Details:  {target.command('explain', rolled_back.id)}", "dim")
     return 0

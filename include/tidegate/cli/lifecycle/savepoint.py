@@ -29,10 +29,10 @@ __all__ = ["add_parser", "run"]
 
 NO = 1
 VERBS = {
-    "create": "name a checkpoint; without --checkpoint, the last one that is on all tables",
+    "create": "name a checkpoint; without --checkpoint, the last one that is published to all tables",
     "list": "all savepoints of a pipeline",
     "show": "one savepoint, and who made it",
-    "verify": "check every record, version, hash and file that a rollback to it would need; of a copy, every hash",
+    "verify": "check every record, version, hash and file that a rollback to it needs; for a copy, every hash",
     "dispose": "delete the name; the next clean-up deletes the checkpoint, unless it is retained anyway",
 }
 
@@ -41,8 +41,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "savepoint",
         help="checkpoints with names: create, list, show, verify, dispose",
-        description="A savepoint is a checkpoint with a name: it stays until it is disposed of, whatever comes after "
-        "it. You can read it, inspect it and roll back to it like any other.",
+        description="A savepoint is a checkpoint with a name: it stays until you dispose of it. You can read it, "
+        "inspect it and roll back to it like any other.",
         epilog="examples:\n  tidegate savepoint create orders before-prices --note 'last good one'\n"
         "  tidegate savepoint verify jobs.orders:pipeline before-prices\n"
         "  tidegate rollback jobs.orders:pipeline --to before-prices\n"
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
     for verb, help in VERBS.items():
         subparser = verbs.add_parser(verb, help=help, description=help.capitalize() + ".")
         code = verb == "verify"
-        pipeline_help = "its code, which says where the tables are; or a copy's folder"
+        pipeline_help = "the code, which says where the tables are; or a copy's folder"
         if not code:
             pipeline_help = "a name, or MODULE:pipeline"
         subparser.add_argument("pipeline", metavar="MODULE:PIPELINE" if code else "PIPELINE", help=pipeline_help)
@@ -68,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
             subparser.add_argument(
                 "--copy",
                 metavar="FOLDER",
-                help="copy all files that are needed to continue from it, instead of naming them",
+                help="copy all files that are needed to continue from it, not only name it",
             )
             which = subparser.add_mutually_exclusive_group()
             which.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="the checkpoint to name")
@@ -92,15 +92,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _copy(target, args, out)
     if args.verb == "create":
         created = savepoint.create(target.ledger, args.name, args.checkpoint, user_and_host(), args.note)
-        behind = savepoint.jobs_with_input_in_flight(target.ledger, created.entry)
-        out.document({"pipeline": target.name, **_document(created), "overtaken": behind})
+        lagging = savepoint.jobs_with_input_in_flight(target.ledger, created.entry)
+        out.document({"pipeline": target.name, **_document(created), "overtaken": lagging})
         out.line(
             f"Savepoint {created.name} is checkpoint {created.entry} of {target.name}. "
             "It stays until you dispose of it."
         )
-        if behind:
+        if lagging:
             out.line(
-                f"Job {', '.join(behind)} lags behind in it. You can roll back to it; to copy or fork one, make it "
+                f"Job {', '.join(lagging)} lags in it. You can roll back to it; to copy or fork a savepoint, create it "
                 "with --new, which waits for all jobs."
             )
         return 0

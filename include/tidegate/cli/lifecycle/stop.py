@@ -1,4 +1,4 @@
-"""`tidegate stop` and `tidegate cancel`: end a pipeline, until somebody resumes it after all."""
+"""`tidegate stop` and `tidegate cancel`: end a pipeline. It can be resumed, unless it was cancelled for good."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def add_parser(subparsers: Any) -> None:
         (
             "stop",
             "stop the pipeline: let open checkpoints finish, make a savepoint",
-            "Stop the pipeline: runs plan no more checkpoints, and show the reason. Open checkpoints are waited for; "
-            "their runs finish them. Then, with --savepoint, the last checkpoint gets a name, and stays.",
+            "Stop the pipeline: runs plan no more checkpoints, and show the reason. The command waits until runs have "
+            "finished the open checkpoints. Then, with --savepoint, the last checkpoint gets a name, and stays.",
         ),
         (
             "cancel",
@@ -151,7 +151,7 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
 
 
 def _question(target: Target, verb: str, how: str) -> str:
-    """Word the question before records are removed, with what is lost."""
+    """Return the question before records are removed, with what is lost."""
     names = ", ".join(item.name for item in savepoint.savepoints(target.ledger)) or "there are none"
     origin = target.settings.origins["retention"]
     return (
@@ -161,7 +161,7 @@ def _question(target: Target, verb: str, how: str) -> str:
 
 
 def _remove(target: Target, out: Output) -> None:
-    """Remove what a pipeline leaves that was cancelled for good. That takes its code, which names the tables."""
+    """Remove the files of a pipeline that was cancelled for good. That needs its code, which names the tables."""
     if target.pipeline is not None:
         coordinator = coordinator_of(target)
         coordinator.publish()
@@ -180,7 +180,7 @@ def _remove(target: Target, out: Output) -> None:
 
 
 def _finish_open(coordinator: Coordinator, view: View) -> None:
-    """Finish open checkpoints as any process may: complete those with all acks, abort abandoned ones, and publish."""
+    """Complete open checkpoints with all acks, abort abandoned ones, and publish, as any process may."""
     for entry in view.still_open():
         if coordinator.complete(entry.id).state == "open" and (why := abandoned_reason(entry.plan)):
             coordinator.abort(entry.id, why)
@@ -188,7 +188,7 @@ def _finish_open(coordinator: Coordinator, view: View) -> None:
 
 
 def _wait(target: Target, out: Output) -> None:
-    """Wait until everything is decided and published. If the pipeline's code is given, do here what can be done."""
+    """Wait until everything is decided and published. With the pipeline's code, do as much of it as possible here."""
     coordinator = coordinator_of(target) if target.pipeline is not None else None
     printed = ""
     while True:

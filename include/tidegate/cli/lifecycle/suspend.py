@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
         (
             "suspend",
             "stop planning checkpoints until `resume`",
-            "Stop planning checkpoints until somebody resumes the pipeline. Runs are skipped with the reason. Planned "
+            "Stop planning checkpoints until the pipeline is resumed. Runs are skipped with the reason. Planned "
             "checkpoints are finished, and input waits: nothing is lost.",
         ),
         (

@@ -1,4 +1,4 @@
-"""Writes files from templates: all of them or none, and never over one that is there."""
+"""Writes files from templates: all of them or none, and never over an existing one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ALWAYS_TAKEN = frozenset({"airflow", "dags", "include", "jobs", "plugins", "pys
 
 
 def check_module_name(name: str) -> str:
-    """Return a name that a pipeline, a suite and a Python module may have; otherwise raise Invalid."""
+    """Return the name if a pipeline, a suite and a Python module may have it, otherwise raise Invalid."""
     if not _MODULE.fullmatch(name) or keyword.iskeyword(name):
         like_it = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789") or "orders"
         raise Invalid(
             f"{name!r} cannot be the name of a Python module and of a pipeline",
-            expected="lower-case letters, digits and '_', beginning with a letter, and no word of Python",
+            expected="lower-case letters, digits and '_', beginning with a letter, and not a keyword of Python",
             help=f"choose another name, such as {like_it}",
             reason="BAD_NAME",
         )
@@ -36,13 +36,13 @@ def check_module_name(name: str) -> str:
 
 
 def check_pipeline_name(name: str) -> str:
-    """Return a name that a DAG file may have, too: Airflow puts dags/ on Python's path, where dags/json.py would be
-    imported in place of `json`."""
+    """Return the name if a DAG file may have it, too. Airflow puts dags/ on Python's path, where dags/json.py would be
+    imported instead of `json`."""
     check_module_name(name)
     if name in _ALWAYS_TAKEN or name in sys.stdlib_module_names or _is_library(name):
         raise Invalid(
-            f"dags/{name}.py would be imported in place of Python's module {name!r}",
-            expected="a name that no module has: Airflow puts dags/ on Python's path",
+            f"dags/{name}.py would be imported instead of Python's module {name!r}",
+            expected="a name that no module has, because Airflow puts dags/ on Python's path",
             help=f"choose another name, such as my_{name}",
             reason="BAD_NAME",
         )
@@ -73,29 +73,29 @@ def rendered(template: str, name: str, project: str = "", data: str = "data") ->
 
 
 def write_new(folder: Path, texts: Mapping[str, str], *, kept: Iterable[str] = ()) -> list[str]:
-    """Write files below a folder, and return their names. If one is there, raise Rejected with nothing written.
+    """Write files below a folder, and return their names. If one already exists, raise Rejected and write nothing.
 
-    kept: of these, those that are there stay as they are.
+    kept: files that are not written if they exist.
     """
-    there = [name for name in texts if os.path.lexists(folder / name)]
-    taken = sorted(set(there) - set(kept))
-    if taken:
+    existing = [name for name in texts if os.path.lexists(folder / name)]
+    conflicts = sorted(set(existing) - set(kept))
+    if conflicts:
         raise Rejected(
-            f"{', '.join(taken)} {'is' if len(taken) == 1 else 'are'} in {folder} already",
-            expected="names that are free: no file is ever overwritten",
-            help="choose another name, or move what is there away",
+            f"{', '.join(conflicts)} already {'exists' if len(conflicts) == 1 else 'exist'} in {folder}",
+            expected="free names: no file is ever overwritten",
+            help="choose another name, or move the existing files away",
             reason="THERE",
         )
     written: list[str] = []
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         for name, text in texts.items():
-            if name in there:
+            if name in existing:
                 continue
             path = folder / name
             for missing in reversed([each for each in path.parents if not each.exists()]):
                 missing.mkdir(exist_ok=True)
-                made.append(missing)
+                created.append(missing)
             with path.open("x", encoding="utf-8") as file:
                 written.append(name)
                 file.write(text)
@@ -103,8 +103,8 @@ def write_new(folder: Path, texts: Mapping[str, str], *, kept: Iterable[str] = (
         for name in written:
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
-        for each in reversed(made):
-            with contextlib.suppress(OSError):  # somebody else has put something in it
+        for each in reversed(created):
+            with contextlib.suppress(OSError):  # another process has put something into it
                 each.rmdir()
         raise Unavailable(
             f"{error.filename or folder} cannot be written: {error.strerror or error}",

@@ -1,4 +1,4 @@
-"""`tidegate init`: an empty folder becomes a project that runs, or an Airflow project gets its first pipeline."""
+"""`tidegate init`: creates a project that runs, or adds a first pipeline to an Airflow project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["add_parser", "run"]
 _PIPELINE = "visits"
 _REQUIREMENT = re.compile(r"^\s*tidegate\b", re.MULTILINE)
 _JAVA = "default-jre-headless"
-"""Of any Debian; its newer ones have no Java 17."""
+"""A package of every Debian; newer ones have no Java 17."""
 _DAGS_FOLDER = "AIRFLOW__CORE__DAGS_FOLDER"
 _CONFTEST = "tests/conftest.py"
 
@@ -30,25 +30,25 @@ def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "init",
-        help="make a project that runs, in a new folder or in an Airflow project that is there",
-        description="Make the folder NAME a project: a pipeline with its DAG, suite, feed and test, settings, a "
-        "Dockerfile and a compose.yaml. Or, with --into, add a pipeline to a project that is there, of Astro's layout "
-        "or of Airflow's own. Overwrites nothing.",
+        help="create a project that runs, in a new folder or in an existing Airflow project",
+        description="Create a project in the folder NAME: a pipeline with its DAG, suite, feed and test, settings, a "
+        "Dockerfile and a compose.yaml. Or, with --into, add a pipeline to an existing project in Astro's layout or "
+        "Airflow's own. Nothing is overwritten.",
         epilog="examples:\n  tidegate init shop\n  tidegate init --into .\n  tidegate init --into . --pipeline orders",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the new folder, which becomes the project")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="a project that is there, such as .")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the folder of the new project")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="an existing project, such as .")
     parser.add_argument(
         "--pipeline", default=_PIPELINE, metavar="NAME", help=f"the name of its first pipeline ({_PIPELINE})"
     )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Write the files, and say how to run the project."""
+    """Write the files, and print how to run the project."""
     if (args.name is None) == (args.into is None):
         raise Invalid(
-            "say which folder becomes a project" if args.name is None else "NAME and --into exclude each other",
-            expected="the name of a new folder, or --into with one that is there",
+            "the folder of the project is missing" if args.name is None else "NAME and --into exclude each other",
+            expected="the name of a new folder, or --into with an existing project",
             help=f"{program()} init shop, or in an Airflow project: {program()} init --into .",
             reason="USAGE",
         )
@@ -63,7 +63,7 @@ def _make(folder: Path, pipeline: str, out: Output) -> int:
         raise Rejected(
             f"{folder} is not empty" if folder.is_dir() else f"{folder} is a file",
             expected="a new folder, or an empty one",
-            help=f"choose another name; in a project that is there: {program()} init --into {folder}",
+            help=f"choose another name; in an existing project: {program()} init --into {folder}",
             reason="THERE",
         )
     written = write_new(folder, _project_files(pipeline, _image_name(folder)) | pipeline_files(pipeline))
@@ -76,12 +76,12 @@ def _make(folder: Path, pipeline: str, out: Output) -> int:
 
 
 def _add(folder: Path, pipeline: str, out: Output) -> int:
-    """Add to a project: what is there stays as it is, and what has to be changed by hand is told."""
+    """Add a pipeline to a project. Existing files stay as they are; print the changes that the user must make."""
     if not folder.is_dir():
         raise Invalid(
             f"{folder} is not a folder",
             expected="the folder of an Airflow project, which has dags/ or airflow.cfg",
-            help=f"make a new project: {program()} init {folder.name or 'shop'}",
+            help=f"create a new project: {program()} init {folder.name or 'shop'}",
             reason="NO_SUCH_FOLDER",
         )
     folder = folder.resolve()
@@ -95,20 +95,20 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
     if _text(folder / _CONFTEST) != pipeline_files(pipeline)[_CONFTEST]:
         todo.append((f"Test it by: python -m pytest tests/test_{pipeline}.py", f"your {_CONFTEST} stays as it is"))
     _show(folder, written, todo, out)
-    for number, (what, why) in enumerate(todo, 1):
-        out.line(f"{number}. {what}", "bold")
+    for number, (change, why) in enumerate(todo, 1):
+        out.line(f"{number}. {change}", "bold")
         out.line(f"   {why}")
     out.line(f'Try it without your Airflow:  {program()} up {pipeline} --beside "python -m jobs.{pipeline}_feed"')
     return 0
 
 
 def _refuse_other_jobs(folder: Path) -> None:
-    """Refuse a project in which Python would find something else as `jobs`."""
+    """Refuse a project in which Python would import something else as `jobs`."""
     if (folder / "jobs.py").is_file():
         raise Rejected(
-            f"{folder / 'jobs.py'} would be imported in place of the folder jobs/",
+            f"{folder / 'jobs.py'} would be imported instead of the folder jobs/",
             expected="a project in which `jobs` is a folder, or nothing yet",
-            help="rename that file, and what imports it",
+            help="rename that file, also where it is imported",
             reason="THERE",
         )
 
@@ -118,29 +118,30 @@ def _is_astro(folder: Path) -> bool:
 
 
 def _packages(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what is left to do in files of yours: what, and why."""
+    """Yield the changes that the user must make in their own files, with the reasons."""
     if not _REQUIREMENT.search(_text(folder / "requirements.txt")):
-        yield "Add to requirements.txt: tidegate[spark,gates]", "your Airflow stays of the version that you have"
+        yield "Add to requirements.txt: tidegate[spark,gates]", "your version of Airflow does not change"
 
 
 def _of_astro(folder: Path, data: str) -> Iterator[tuple[str, str]]:
-    """`astro dev start` builds an image of the whole folder, and shares four folders with its containers."""
+    """Yield the changes in a project of Astro's layout. `astro dev start` builds an image of the whole folder, and
+    shares four folders with its containers."""
     if not re.search(r"\b(jre|jdk)\b", _text(folder / "packages.txt")):
         yield f"Add to packages.txt: {_JAVA}", "Spark needs Java where its jobs run"
     if "tidegate spark jars" not in _text(folder / "Dockerfile"):
-        yield "Add to the Dockerfile: RUN tidegate spark jars", "tasks of Airflow fetch no jars themselves"
+        yield "Add to the Dockerfile: RUN tidegate spark jars", "Airflow's tasks do not fetch jars"
     for name in (".dockerignore", ".gitignore"):
         if f"{data}/" not in _text(folder / name):
             yield f"Add to {name}: {data}/", "records and tables are there, in a folder that all containers share"
     yield (
         "After a change of jobs/ or tidegate.toml: astro dev restart",
-        "only dags/, include/, plugins/ and tests/ are shared with the containers; deployed, let root and data be in "
-        "an object store",
+        "only dags/, include/, plugins/ and tests/ are shared with the containers; in production, root and data "
+        "should be in an object store",
     )
 
 
 def _of_airflow(folder: Path, pipeline: str, data: str) -> Iterator[tuple[str, str]]:
-    yield "Run once: tidegate spark jars", "tasks of Airflow fetch no jars themselves"
+    yield "Run once: tidegate spark jars", "Airflow's tasks do not fetch jars"
     if (folder / ".git").exists() and f"/{data}/" not in _text(folder / ".gitignore"):
         yield f"Add to .gitignore: /{data}/ and /.tidegate/", "records, tables and logs are there"
     where, dags = _dags_folder(folder)
@@ -149,9 +150,9 @@ def _of_airflow(folder: Path, pipeline: str, data: str) -> Iterator[tuple[str, s
 
 
 def _dags_folder(folder: Path) -> tuple[str, Path | None]:
-    """Return where Airflow looks for DAGs, as far as it can be told without Airflow, and what says so."""
-    if given := os.environ.get(_DAGS_FOLDER):
-        return _DAGS_FOLDER, Path(given)
+    """Return the name of the setting of Airflow's DAGs folder, and the folder, as far as known without Airflow."""
+    if configured := os.environ.get(_DAGS_FOLDER):
+        return _DAGS_FOLDER, Path(configured)
     home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
     for config in (folder / "airflow.cfg", home / "airflow.cfg"):
         if found := re.search(r"^dags_folder\s*=\s*(.+)$", _text(config), re.MULTILINE):
@@ -174,7 +175,7 @@ def _show(folder: Path, written: list[str], todo: list[tuple[str, str]], out: Ou
 
 
 def _image_name(folder: Path) -> str:
-    """Return a name that Docker takes."""
+    """Return a valid name for a Docker image."""
     return re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-") or "project"
 
 

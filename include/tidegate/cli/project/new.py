@@ -1,4 +1,4 @@
-"""`tidegate new`: begin a pipeline, a suite, a source or a sink in this project, with a test for it."""
+"""`tidegate new`: start a pipeline, a suite, a source or a sink in this project, with a test for it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["add_parser", "pipeline_files", "run", "write_first_input"]
 
 _KINDS: Final = {
     "pipeline": (
-        "begin a pipeline: its code, DAG, suite, feed and test",
-        "Write jobs/NAME.py, a pipeline that runs; dags/NAME.py, its DAG; include/expectations/NAME.yaml, what its "
-        "gate asks for; jobs/NAME_feed.py, which writes its input; and tests/test_NAME.py.",
+        "start a pipeline: its code, DAG, suite, feed and test",
+        "Write jobs/NAME.py, a pipeline that runs; dags/NAME.py, its DAG; include/expectations/NAME.yaml, its gate's "
+        "expectations; jobs/NAME_feed.py, which writes its input; and tests/test_NAME.py.",
     ),
     "suite": (
-        "begin a suite of expectations",
+        "start a suite of expectations",
         "Write include/expectations/NAME.yaml, a suite to start from. (`tidegate suite init` does the same.)",
     ),
     "source": (
-        "begin a source of your own, with its contract test",
-        "Write jobs/NAME.py, a source that reads a table of SQLite, to change; and tests/test_NAME.py, which asks of "
-        "it what every source promises.",
+        "start a custom source, with its contract test",
+        "Write jobs/NAME.py, a source that reads a SQLite table, for you to change; and tests/test_NAME.py, which "
+        "tests the contract of all sources.",
     ),
     "sink": (
-        "begin a sink of your own, with its contract test",
-        "Write jobs/NAME.py, a sink that adds rows to a table of SQLite, to change; and tests/test_NAME.py, which asks "
-        "of it what every sink promises.",
+        "start a custom sink, with its contract test",
+        "Write jobs/NAME.py, a sink that adds rows to a SQLite table, for you to change; and tests/test_NAME.py, which "
+        "tests the contract of all sinks.",
     ),
 }
 _SHARED = ("tests/conftest.py",)
@@ -44,19 +44,19 @@ def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "new",
-        help="begin a pipeline, suite, source or sink in this project",
-        description="Write the files with which something new begins: it runs, and has a test. Overwrites nothing.",
+        help="start a pipeline, suite, source or sink in this project",
+        description="Write the first files of a new part: it runs, and has a test. Nothing is overwritten.",
         epilog="examples:\n  tidegate new pipeline orders\n  tidegate new suite orders\n  tidegate new source tickets\n"
         "  tidegate new sink warehouse",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
     for kind, (summary, description) in _KINDS.items():
         each = kinds.add_parser(kind, help=summary, description=description)
-        each.add_argument("name", metavar="NAME", help="its name, which is a module's, too: small letters, digits, _")
+        each.add_argument("name", metavar="NAME", help="its name, also of its module: lower-case letters, digits, _")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Write the files into the project's folder, and say what to do with them."""
+    """Write the files into the project's folder, and print what to do next."""
     name = (check_pipeline_name if args.kind == "pipeline" else check_module_name)(args.name)
     project = load_settings(args.settings).project
     if args.kind == "suite":
@@ -91,7 +91,7 @@ def pipeline_files(name: str) -> dict[str, str]:
 
 
 def write_first_input(project: Path, name: str) -> None:
-    """Let the feed write the visits of the last two minutes, so that the first checkpoint finds something."""
+    """Let the feed write the visits of the last two minutes, so that the first checkpoint has input."""
     command = [sys.executable, "-m", f"jobs.{name}_feed", "--files", "12"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     if done.returncode:

@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "quarantine",
         help="rows in quarantine: list, show, release, discard",
-        description="Rows that gates have quarantined. They wait until somebody releases or discards them.",
+        description="Rows that gates have quarantined. They wait until they are released or discarded.",
         epilog="examples:\n  tidegate quarantine list orders\n"
         "  tidegate quarantine show orders checked --rule positive\n"
         "  tidegate quarantine release orders checked --checkpoint 7 --set amount=0\n"
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         "  tidegate quarantine withdraw orders checked 2",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="how many rows wait, by gate, and the open requests")
+    listing = verbs.add_parser("list", help="the number of waiting rows, by gate, and the open requests")
     listing.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
     for verb, help in (
         ("show", "the rows, with the rules that they broke and their state"),
@@ -82,10 +82,10 @@ def _add_choice(parser: Any, verb: str) -> None:
         parser.add_argument(
             "--in-place",
             action="store_true",
-            help="let rows out where they were held back, by a backfill with --cuts recorded; for rows that come too "
-            "late now",
+            help="release rows in place, where they were held back, by a backfill with --cuts recorded; for rows that "
+            "would be late now",
         )
-        parser.add_argument("--dry-run", action="store_true", help="only tell what would become of the rows")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would happen to the rows")
 
 
 def _correction(text: str) -> tuple[str, str]:
@@ -194,7 +194,7 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
     stays = next((row[q.ID] for row in rows if row.get(q.STAYS) and not row[q.SETTLED]), None)
     if stays is not None:
         command = target.command("quarantine release", quarantine.gate, "--id", stays, "--in-place")
-        out.line(f"To let out where it was held back a row that came too late:  {command}", "dim")
+        out.line(f"To release a late row in place, where it was held back:  {command}", "dim")
     return 0
 
 
@@ -248,13 +248,11 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
         count = expected.counts
     if found is not None and found.rows:
         command = target.command("quarantine release", quarantine.gate, *_selection(args), "--in-place")
-        out.line(f"  Rows that stay can be let out where they were held back:  {command}", "dim")
+        out.line(f"  Rows that stay can be released in place, where they were held back:  {command}", "dim")
         out.line(f"  and then:  {_backfill_command(target, found)}", "dim")
     elif found is not None:
-        out.line(
-            "  No backfill comes to where rows that stay were held back: those checkpoints are not retained.", "dim"
-        )
-    number = "Would be asked" if "request" not in document else f"Request {request.number}"
+        out.line("  Rows that stay cannot be released in place: their checkpoints are not retained.", "dim")
+    number = "Dry run" if "request" not in document else f"Request {request.number}"
     out.line(f"{number}: {count:,} rows {effect} with the next checkpoint.")
     return 0
 
@@ -262,7 +260,7 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
 def _ask_in_place(
     target: Target, quarantine: QuarantinedRows, request: Request, args: argparse.Namespace, out: Output
 ) -> int:
-    """Ask for rows to be let out where they were held back, and say by which command that is done."""
+    """Request to release rows in place, and print the command of the backfill that does it."""
     found = in_place(target.ledger, quarantine, request)
     refuse_without_place(quarantine, found)
     document: Json = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action}
@@ -273,12 +271,12 @@ def _ask_in_place(
         document |= {"request": request.number}
         number = f"Request {request.number}"
     out.document(document)
-    out.line(f"{number}: {found.rows:,} rows continue after the gate where they were held back, as if they had passed.")
+    out.line(f"{number}: {found.rows:,} rows are released in place, as if they had passed the gate.")
     if found.unreachable:
-        out.line(f"- {found.unreachable:,} rows stay: no backfill comes to where they were held back", "yellow")
+        out.line(f"- {found.unreachable:,} rows stay: their checkpoints are not retained", "yellow")
     for line in target.ledger.lines():
-        out.line(f"- not by backfill {line.name}, which has begun before: swap it in or discard it first", "yellow")
-    out.line(f"This backfill does that, when it is swapped in:  {_backfill_command(target, found)}", "dim")
+        out.line(f"- not by backfill {line.name}, which had already begun: swap it in or discard it first", "yellow")
+    out.line(f"This backfill does it, once swapped in:  {_backfill_command(target, found)}", "dim")
     return 0
 
 
@@ -287,7 +285,7 @@ def _backfill_command(target: Target, found: InPlaceRelease) -> str:
 
 
 def _selection(args: argparse.Namespace) -> list[str]:
-    """Return the arguments that have chosen the rows, and corrected them."""
+    """Return the arguments that select the rows, and correct them."""
     chosen = [(f"--{name}", str(value)) for name in ("id", "checkpoint", "rule") for value in getattr(args, name)]
     chosen += [("--set", f"{column}={value}") for column, value in args.set]
     chosen += [("--null", column) for column in args.null]
@@ -331,7 +329,7 @@ def _refuse_intervals(target: Target) -> None:
     view = target.ledger.view()
     if view.entries and view.entries[-1].plan.by_interval:
         raise Invalid(
-            f"pipeline {target.name!r} reads by data interval: reprocessing replaces the interval's rows",
+            f"pipeline {target.name!r} is an interval pipeline: reprocessing replaces the interval's rows",
             expected="a continuous pipeline",
             help="correct the input or the rules, and reprocess the interval: clear its run",
             reason="BY_INTERVAL",

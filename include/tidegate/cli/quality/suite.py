@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     check = verbs.add_parser(
         "check",
         help="read suites as a gate does, strictly",
-        description="Read suites as a gate does: everything that is not understood is reported with file and line.",
+        description="Read suites as a gate does: everything unknown is reported with file and line.",
     )
     check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all suites)")
     check.add_argument("--sample", metavar="PATH", help="also check that the columns exist")
@@ -53,8 +53,8 @@ def add_parser(subparsers: Any) -> None:
     verbs.add_parser(
         "list",
         help="show every expectation, and how it is judged",
-        description="Show every expectation, how it is judged, and whether the rows that break it are known, so that "
-        "they can go into quarantine.",
+        description="Show every expectation, how it is judged, and whether it identifies the rows that break it, so "
+        "that they can be quarantined.",
         epilog="example:\n  tidegate suite list",
     )
     init = verbs.add_parser("init", help="start a suite", description="Write a suite to start from.")
@@ -63,11 +63,11 @@ def add_parser(subparsers: Any) -> None:
         "profile",
         help="propose a suite from a sample",
         description="Propose a suite that the sample satisfies: a Delta table, or Parquet, CSV or JSON lines. Review "
-        "it before you use it: a sample shows what is, not what must be.",
+        "it before you use it: a sample shows current rows, not the rules that they must follow.",
     )
     propose.add_argument("name", metavar="NAME", help="the suite's name")
     propose.add_argument("--sample", required=True, metavar="PATH", help="a file, a folder of files or a Delta table")
-    propose.add_argument("--rows", type=int, default=100_000, metavar="N", help="how many rows to read (100000)")
+    propose.add_argument("--rows", type=int, default=100_000, metavar="N", help="the number of rows to read (100000)")
     propose.add_argument("--write", action="store_true", help="write the file instead of printing it")
 
 
@@ -89,12 +89,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _list(out: Output) -> int:
-    known = [
+    described = [
         {"type": name, "judged": kind.how.value, "rows_known": kind.tells_rows, "why": kind.why}
         for name, kind in CATALOGUE.items()
     ]
-    out.document({"expectations": known})
-    rows = [[each["type"], each["judged"], "yes" if each["rows_known"] else "no", each["why"]] for each in known]
+    out.document({"expectations": described})
+    rows = [[each["type"], each["judged"], "yes" if each["rows_known"] else "no", each["why"]] for each in described]
     out.table(["expectation", "how it is judged", "bad rows known", "why"], rows)
     return 0
 
@@ -119,7 +119,7 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
     if wrong:
         raise Invalid(
             "\n".join(wrong),
-            expected="suites in Great Expectations' form, in which every word is understood",
+            expected="suites in Great Expectations' form, without unknown words",
             help="`tidegate suite list` shows what is available",
             reason="BAD_SUITE",
         )
@@ -143,14 +143,14 @@ def _check_suite(path: Path, columns: list[str] | None, *, quick: bool) -> Suite
 def _write(place: Place, name: str, text: str, out: Output) -> int:
     """Write the file, unless it exists already."""
     path = Expectations(name).path(place)
-    read_suite(text, str(path), name)  # we write only what we can read
+    read_suite(text, str(path), name)  # never write a suite that cannot be read
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise Rejected(
-            f"{path} exists already",
+            f"{path} already exists",
             expected="a new name",
             help="choose another name, or remove the file",
             reason="THERE",

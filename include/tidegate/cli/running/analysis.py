@@ -1,4 +1,4 @@
-"""What `check` and `plan` have Spark say: whether the whole pipeline can be planned, on frames without rows."""
+"""Spark's part of `check` and `plan`: it plans the whole pipeline on empty frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["add_option", "analysed"]
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Let a user leave Spark out."""
+    """Add the option --no-spark."""
     parser.add_argument(
         "--no-spark", action="store_true", help="start no Spark: columns, keys and expressions are not checked"
     )
@@ -41,8 +41,8 @@ def analysed(
     from tidegate.spark.errors import silence_pyspark
     from tidegate.spark.session import control_settings, session
 
-    silence_pyspark()  # what it says is told once
-    out.line("Spark plans the pipeline on empty frames; no row is read (--no-spark leaves that out) …", "dim")
+    silence_pyspark()  # its errors are reported below
+    out.line("Spark plans the pipeline on empty frames; no row is read (--no-spark skips this) …", "dim")
     try:
         provide_spark_needs(target.settings, out)
         with session(control_settings(target.settings)) as spark:

@@ -35,12 +35,14 @@ def add_parser(subparsers: Any) -> None:
         help="can this code make the next checkpoint? every reason why not",
         description="Compare the pipeline's code with a checkpoint: sources, operators and hooks with state, sinks and "
         "their tables, fixed settings. Then have Spark plan all of it on empty frames: every expression, column and "
-        "key, every suite, and what each table can take. It lists every reason why no checkpoint could be made, with "
-        "the remedy, and the parts that are new. No row is read, and nothing is written.",
+        "key, every suite, and the schema of each table. It lists every reason why no checkpoint could be made, with "
+        "the remedy, and the new parts. No row is read, and nothing is written.",
         epilog="examples:\n  tidegate check jobs.orders:pipeline\n  tidegate check jobs.orders:pipeline --from good",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
-    parser.add_argument("--from", dest="base", metavar="N", help="a checkpoint, or a savepoint's name; else the last")
+    parser.add_argument(
+        "--from", dest="base", metavar="N", help="a checkpoint, or a savepoint's name (the last checkpoint)"
+    )
     add_option(parser)
 
 
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if base is not None:
         warnings += unknown_deletes(coordinator.graph, target.ledger, base)
     if not errors and not args.no_spark and args.base is None and target.ledger.declined() is not None:
-        target.ledger.forget_declined()  # triggers need not refuse it any more
+        target.ledger.forget_declined()  # triggers need not refuse this code any longer
     document: dict[str, Any] = {"from": base.id if base is not None else None, "can_continue": not errors}
     reasons = [error_document(error) for error in errors]
     out.document({"pipeline": target.name, **document, "reasons": reasons, "new_parts": new, "warnings": warnings})
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"- {text}")
     _warn(warnings, out)
     if base is None:
-        out.line(f"Pipeline {target.name} has no checkpoint yet: there is nothing that it must continue from.")
+        out.line(f"Pipeline {target.name} has no checkpoint yet: it has nothing to continue from.")
     else:
         same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
         change = "is the same as when" if same else "has changed since"
@@ -94,7 +96,7 @@ def _warn(warnings: Sequence[str], out: Output) -> None:
 
 
 def _base(text: str | None, target: Target) -> Entry | None:
-    """Return the checkpoint to continue from; None if there is none yet."""
+    """Return the checkpoint to continue from, or None for a pipeline without one."""
     if text is None:
         return target.ledger.view().last_completed if target.ledger.identity() is not None else None
     entry = entry_of(target.ledger, checkpoint_or_savepoint(text, target))

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Interrupts"]
 
 _CANCEL_S = 5.0
-"""How long Spark has to cancel its work."""
+"""The time for Spark to cancel its work."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -20,8 +20,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """Counts SIGINT and SIGTERM during a `with` block. Calling it returns whether to stop.
 
-    stopping: called at the first signal, from inside the signal handler.
-    cancel: cancels what runs in Spark; called at the second signal, in a thread of its own.
+    stopping: called at the first signal, inside the signal handler.
+    cancel: cancels Spark's work; called at the second signal, in a separate thread.
     """
 
     def __init__(self, stopping: Callable[[], None], cancel: Callable[[], None], notice: int | None) -> None:
@@ -44,7 +44,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def install(self) -> None:
-        """Install the handlers. Call it again after Spark has started: in local mode it takes over SIGINT."""
+        """Install the handlers. Call it again after Spark has started, because in local mode it replaces that of
+        SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
@@ -56,13 +57,13 @@ class Interrupts:
             return
         if self._count == 2:
             self._write(b"tidegate: aborting the running checkpoint\n")
-            # In a thread: this handler may have interrupted the very client that has to send the request.
+            # In a thread, because this handler may have interrupted the client that must send the request.
             thread = threading.Thread(target=self._cancel, daemon=True)
             thread.start()
             thread.join(_CANCEL_S)
         raise KeyboardInterrupt
 
     def _write(self, text: bytes) -> None:
-        """Write straight to the file: the handler may have interrupted a print."""
+        """Write directly to the file, because the handler may have interrupted a print."""
         if self._notice is not None:
             os.write(self._notice, text)

@@ -28,8 +28,8 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         help="how a pipeline is cut into jobs, and the channels between them",
         description="Show the pipeline's graph, its jobs in the order in which they run, the inputs, stages, state "
-        "and outputs of each, and the streams that go from job to job by channels. Spark plans all of it on empty "
-        "frames, so that what is wrong is told (exit code 1). No row is read, and nothing is written.",
+        "and outputs of each, and the streams between jobs, in channels. Spark plans all of it on empty frames, and "
+        "its errors are shown (exit code 1). No row is read, and nothing is written.",
         epilog="example:\n  tidegate plan jobs.orders:pipeline",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.line()
     out.line(f"mode {mode}: {_MEANS[mode]}")
     if graph.by_interval and graph.operators:
-        out.line("by interval: each operator begins with no state, and its event time ends with the interval")
+        out.line("by interval: each operator starts without state, and its event time ends with the interval")
     for job in jobs:
         out.line()
         after = f", after {', '.join(job['after'])}" if job["after"] else ""

@@ -34,7 +34,7 @@ class ProgressPrinter(Observer):
         self.checkpoints: list[dict[str, Any]] = []
         self.covered_intervals: list[dict[str, Any]] = []
         self.unpublished: dict[str, TidegateError] = {}
-        """The tables that could not be published to when all were tried last, and why."""
+        """The tables to which the last attempt could not publish, with the reasons."""
         self._waiting = ""
 
     def __enter__(self) -> ProgressPrinter:
@@ -45,7 +45,7 @@ class ProgressPrinter(Observer):
 
     def waiting(self, why: str) -> None:
         if self._waiting != "" or why.startswith("next checkpoint in"):
-            return  # a log needs this once, and does not need a pause that was requested
+            return  # log each reason once, and not a requested pause
         self._waiting = why
         self.out.line(f"waiting: {why.splitlines()[0]}", "yellow")
 
@@ -61,7 +61,7 @@ class ProgressPrinter(Observer):
         self.out.line(f"checkpoint {plan.id}: {_input(plan)}", "dim")
 
     def step(self, plan: Plan, what: str) -> None:
-        """Steps are too many for a log."""
+        """Do nothing: a log would get too many lines."""
 
     def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
         times = "once" if tries_left == 1 else f"{tries_left} times"
@@ -97,7 +97,7 @@ class ProgressPrinter(Observer):
         self.unpublished = dict(stuck)
 
     def stopping(self) -> None:
-        """The user asked to stop. Called from a signal handler: it must not print the usual way."""
+        """Report that the user asked to stop. Called from a signal handler, so it must not print."""
 
 
 class LiveProgress(ProgressPrinter):

@@ -59,9 +59,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     if ":" not in args.pipeline:
         raise Invalid(
-            f"{args.pipeline!r} names no pipeline's code",
+            f"{args.pipeline!r} is not a pipeline's code",
             expected="MODULE:pipeline, such as jobs.orders:pipeline",
-            help="name the Python module that declares the pipeline, and the variable that holds it",
+            help="name the Python module that declares the pipeline, and its variable",
             reason="BAD_PIPELINE_ARGUMENT",
         )
     target = open_target(args.pipeline, args.settings, started=False)
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             _refuse_unpublished(progress)
     except KeyboardInterrupt:
         out.document(_document(target, progress, stopped=True))
-        out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
+        out.line("Stopped; the running checkpoint was aborted. The next run reads its input again.", "yellow")
         return 1
     except TidegateError as error:
         out.document(_document(target, progress, stopped=False) | {"error": error_document(error)})
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _refuse_unpublished(progress: ProgressPrinter) -> None:
-    """Raise Unavailable if a table lacks rows of completed checkpoints: whoever comes next would not find them."""
+    """Raise Unavailable if a table lacks rows of completed checkpoints, so that later steps do not run without them."""
     if not progress.unpublished:
         return
     error, tables = next(iter(progress.unpublished.values())), ", ".join(map(repr, progress.unpublished))
@@ -121,7 +121,7 @@ def refuse_submit(settings: Settings) -> None:
     if settings.spark.mode == "submit":
         raise Invalid(
             "`tidegate run` makes checkpoints in this process, and spark.mode = submit"
-            f" ({settings.origins['spark.mode']}) gives jobs to spark-submit",
+            f" ({settings.origins['spark.mode']}) hands jobs to spark-submit",
             expected="spark.mode connect or local",
             help="run the pipeline under Airflow, or here on this machine:"
             " -D spark.mode=connect -D spark.master='local[*]'",
@@ -136,7 +136,7 @@ def data_interval(text: str) -> tuple[datetime, datetime]:
         start, end = (parse_time(part.strip()) for part in parts)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no interval: write FROM/TO, such as 2026-01-01T00:00/2026-01-02T00:00"
+            f"{text!r} is not an interval: write FROM/TO, such as 2026-01-01T00:00/2026-01-02T00:00"
         ) from None
     start, end = (moment if moment.tzinfo else moment.replace(tzinfo=UTC) for moment in (start, end))
     if start >= end:
@@ -162,7 +162,7 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
         raise Invalid(
             "--forever needs an interval, and interval is 'never'",
             expected="an interval of at least 1 s",
-            help="give one: -D interval='5 min'; or use --until-idle",
+            help="set one: -D interval='5 min'; or use --until-idle",
             reason="NO_INTERVAL",
         )
     return Schedule(
@@ -190,7 +190,7 @@ def run_loop(
     sessions = reused_session(settings)
     notice = None if out.terminal else out.err_fd
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
-        sessions.opened = interrupts.install  # Spark takes over the signals when it starts
+        sessions.opened = interrupts.install  # Spark replaces the signal handlers when it starts
         for schedule in schedules:
             schedule.stop = interrupts
             run_checkpoints(coordinator, sessions, schedule, progress)
@@ -219,7 +219,7 @@ def _tables(target: Target) -> dict[str, dict[str, Any]]:
             continue
         try:
             tables[name] = sink_document(target, table)
-        except TidegateError:  # the run itself succeeded; `tidegate doctor` looks into tables
+        except TidegateError:  # the run itself succeeded; `tidegate doctor` checks tables
             tables[name] = {"table": table.uri, "version": table.version, "rows": None}
     return tables
 

@@ -28,13 +28,13 @@ def add_parser(subparsers: Any) -> None:
         "spark",
         help="start, inspect or stop the embedded Spark server",
         description="The embedded Spark server runs on this machine, for this user and project. Jobs start it when "
-        "they need it, and it ends itself when it is idle: there is no need to start or stop it by hand.",
+        "they need it, and it ends when it is idle, so you need not start or stop it by hand.",
         epilog="examples:\n  tidegate spark start\n  tidegate spark status --json\n  tidegate spark stop --force",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=type(parser))
     start = actions.add_parser(
         "start",
-        help="start it, unless it runs with the same settings",
+        help="start it, unless it is running with the same settings",
         description="Start the server and wait until it answers, so that the next job need not wait.",
         epilog="example:\n  tidegate spark start -D spark.memory=4g",
     )
@@ -70,14 +70,14 @@ def add_parser(subparsers: Any) -> None:
     jars.add_argument("--s3", action="store_true", help="also those for s3:// URLs (18 MB)")
     serve = actions.add_parser(
         "serve",
-        help="run a Spark server in the foreground, for a container of its own",
+        help="run a Spark server in the foreground, for a separate container",
         description="Run a Spark Connect server on loopback in this process, until it is stopped. Jobs reach it by "
         "spark.remote, sc://localhost:PORT/;token=…, from the same machine or container network.",
         epilog="example:\n  tidegate spark serve --port 15002 --token-file /run/secrets/spark_token",
     )
-    serve.add_argument("--port", type=_port, default=15002, metavar="PORT", help="where it listens (15002)")
+    serve.add_argument("--port", type=_port, default=15002, metavar="PORT", help="the port to listen on (15002)")
     serve.add_argument(
-        "--token-file", type=Path, required=True, metavar="FILE", help="holds the token that clients must present"
+        "--token-file", type=Path, required=True, metavar="FILE", help="contains the token that clients must send"
     )
     for action, function in (
         (start, _start),
@@ -103,7 +103,7 @@ def _start(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     server = connect_server.start(spark_settings(settings))
     seconds = seams.monotonic() - before
     out.document({"fresh": server.fresh, "seconds": round(seconds, 3), "server": server.to_json()})
-    how = f"started in {seconds:.1f} s" if server.fresh else "runs already"
+    how = f"started in {seconds:.1f} s" if server.fresh else "is already running"
     out.line(f"Spark {how}: port {server.port} on loopback, process {server.pid}, server {server.key}.")
     out.line(f"Its log: {server.log}")
     return 0
@@ -112,10 +112,10 @@ def _start(args: argparse.Namespace, settings: Settings, out: Output) -> int:
 def _prepare(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     if out.terminal:
         out.line("Preparing Spark's class archive; this takes about a minute …")
-    made = make_archive()
-    archive = made or find_archive()
-    out.document({"file": str(archive), "made": made is not None})
-    out.line(f"Made {archive}." if made is not None else f"It is there already: {archive}.")
+    created = make_archive()
+    archive = created or find_archive()
+    out.document({"file": str(archive), "made": created is not None})
+    out.line(f"Created {archive}." if created is not None else f"It already exists: {archive}.")
     return 0
 
 
@@ -123,7 +123,7 @@ def _jars(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     fetched = fetch_jars(s3=args.s3, say=out.line)
     folder = jars_folder()
     out.document({"folder": str(folder), "fetched": [path.name for path in fetched]})
-    out.line(f"{len(fetched)} fetched, into {folder}." if fetched else f"All are there already: {folder}.")
+    out.line(f"{len(fetched)} fetched, into {folder}." if fetched else f"Nothing to fetch: {folder} has all.")
     return 0
 
 
@@ -136,7 +136,7 @@ def _status(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     ]
     out.document({"servers": documents})
     if not servers:
-        out.line("No Spark server runs. The next job, or `tidegate spark start`, starts one.")
+        out.line("No Spark server is running. The next job, or `tidegate spark start`, starts one.")
         return 1
     columns = ["server", "state", "port", "process", "spare", "started", "used by", "log"]
     out.table(
@@ -164,7 +164,7 @@ def _serve(args: argparse.Namespace, settings: Settings, out: Output) -> int:
 def _refuse_submit(settings: Settings) -> None:
     if settings.spark.mode == "submit":
         raise Invalid(
-            "With spark.mode = submit jobs do not use a Spark server: each is an application of its own.",
+            "With spark.mode = submit, jobs do not use a Spark server: each is a separate application.",
             expected="spark.mode connect",
             help="no server is needed; or choose another mode: -D spark.mode=connect -D spark.master='local[*]'",
             reason="SPARK_SUBMIT_ONLY",
@@ -183,5 +183,5 @@ def _stop(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     for server in stopped:
         out.line(f"Stopped the Spark server {server.key} (process {server.pid}).")
     if not stopped:
-        out.line("No Spark server runs.")
+        out.line("No Spark server is running.")
     return 0

@@ -1,6 +1,5 @@
-"""What Spark needs of this machine is looked at before anything is started by the commands that a person starts, which
-are `tidegate run` and `tidegate up`. They fetch jars that are missing. Tasks of Airflow fetch nothing; they name the
-command."""
+"""Checks what Spark needs on this machine, and fetches missing jars, before `tidegate run` and `tidegate up` start
+anything. Airflow's tasks fetch nothing: their error names the command."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ __all__ = ["provide_spark_needs"]
 
 
 def provide_spark_needs(settings: Settings, out: Output) -> None:
-    """Raise Invalid without a pyspark or a Java to run with. Fetch missing jars, with a line for each; a folder that
-    somebody has named is not ours to write to."""
+    """Raise Invalid without a supported pyspark or Java. Fetch missing jars, with a line for each, but not into a
+    folder that the user has set."""
     spark_home()
     if settings.spark.remote:
         return
@@ -28,5 +27,5 @@ def provide_spark_needs(settings: Settings, out: Output) -> None:
     except TidegateError as error:
         if error.reason not in ("JARS_MISSING", "JARS_CORRUPT") or os.environ.get(JARS_FOLDER_VARIABLE):
             raise
-    out.line(f"Spark's jars of Delta are not there yet. They come once, into {jars_folder()}", "dim")
+    out.line(f"Fetching the Delta jars for Spark, once, into {jars_folder()}", "dim")
     fetch_jars(say=lambda text: out.line(f"  {text}", "dim"))

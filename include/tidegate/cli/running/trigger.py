@@ -1,4 +1,4 @@
-"""`tidegate trigger`: ask for a checkpoint now, of a pipeline that Airflow runs."""
+"""`tidegate trigger`: request a checkpoint now, of a pipeline that Airflow runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.records.names import airflow_run
 __all__ = ["TOKEN", "add_parser", "airflow_of", "run"]
 
 TOKEN = "AIRFLOW_CLI_TOKEN"
-"""The variable with the token for an Airflow elsewhere: the one of Airflow's own command, airflowctl."""
+"""The variable with the token for another Airflow, the same as that of Airflow's own command, airflowctl."""
 
 _POLL_S = 1.0
 
@@ -29,20 +29,20 @@ _POLL_S = 1.0
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "trigger",
-        help="ask for a checkpoint now, of a pipeline that Airflow runs",
-        description="Ask Airflow for a run of the pipeline's DAG now, as the button on its Checkpoints page does. "
-        "Without --airflow, the Airflow that `tidegate up` runs in this project is asked. The run makes one checkpoint "
-        "when those in progress allow it. Exit code 1: it is refused, or, with --wait, the run has completed none.",
+        help="request a checkpoint now, of a pipeline that Airflow runs",
+        description="Trigger a run of the pipeline's DAG now, like the button on its Checkpoints page. Without "
+        "--airflow, in the Airflow that `tidegate up` runs in this project. The run makes one checkpoint when those in "
+        "progress allow it. Exit code 1: it was refused, or, with --wait, the run completed no checkpoint.",
         epilog="examples:\n  tidegate trigger orders\n"
         "  tidegate trigger orders --savepoint before-release --wait\n"
         f"  {TOKEN}=… tidegate trigger orders --airflow https://airflow.example.com",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-    parser.add_argument("--savepoint", metavar="NAME", help="make the checkpoint a savepoint of this name")
+    parser.add_argument("--savepoint", metavar="NAME", help="make the checkpoint a savepoint with this name")
     parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--airflow", metavar="URL", help=f"another Airflow; {TOKEN} holds a token for its API")
     parser.add_argument("--dag", metavar="DAG", help="the DAG, if several run the pipeline")
-    parser.add_argument("--wait", action="store_true", help="wait until the run is over, and tell what became of it")
+    parser.add_argument("--wait", action="store_true", help="wait until the run is over, and print its result")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document(document)
         out.line(f"Run {run_id} of DAG {dag.id} makes a checkpoint.")
         if dag.paused:
-            out.line("The DAG is paused: the run begins when somebody unpauses it.", "yellow")
+            out.line("The DAG is paused: the run begins when it is unpaused.", "yellow")
         return 0
     entry, state = _wait(airflow, dag, run_id, target, out)
     outcome = entry.decision.outcome if entry is not None and entry.decision is not None else None
     out.document(document | {"checkpoint": entry.id if entry is not None else None, "state": outcome or state})
     if entry is None:
-        out.line(f"Run {run_id} of DAG {dag.id} is over ({state}), and has made no checkpoint.")
+        out.line(f"Run {run_id} of DAG {dag.id} is over ({state}), and made no checkpoint.")
     else:
         out.line(f"Checkpoint {entry.id} is {outcome or 'open'}.")
     out.line(f"To see more:  {target.command('explain', *([entry.id] if entry is not None else []))}", "dim")
@@ -72,24 +72,24 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def airflow_of(url: str | None, target: Target) -> Airflow:
-    """Return the Airflow to ask: the one at this address, or the one that `tidegate up` runs in this project."""
+    """Return the Airflow at this address, or the one that `tidegate up` runs in this project."""
     if url is None:
         home = Home(target.settings.project.absolute())
         port = home.state().get("port")
         if not isinstance(port, int):
-            raise _never_abandon(target, f"`{program()} up` has never run here")
+            raise _no_airflow(target, f"`{program()} up` has never run here")
         return Airflow(f"http://127.0.0.1:{port}", home.password()[0])
     if not url.startswith(("http://", "https://")):
         raise Invalid(
-            f"{url!r} is no address of an Airflow",
+            f"{url!r} is not an address of an Airflow",
             expected="an address such as https://airflow.example.com",
-            help="copy it from the browser, up to the host or the path below which Airflow is",
+            help="copy it from the browser, up to the host, or up to Airflow's base path",
             reason="BAD_AIRFLOW",
         )
     token = os.environ.get(TOKEN, "")
     if not token:
         raise Invalid(
-            f"there is no token to log in to {url} with",
+            f"there is no token to log in to {url}",
             expected=f"a token for Airflow's API in the variable {TOKEN}",
             help=f"get one with a POST to {url.rstrip('/')}/auth/token, or from `airflowctl auth login`",
             reason="NO_TOKEN",
@@ -97,15 +97,15 @@ def airflow_of(url: str | None, target: Target) -> Airflow:
     return Airflow(url.rstrip("/"), "", token)
 
 
-def _dag(airflow: Airflow, target: Target, wanted: str | None) -> Dag:
-    """Return the DAG that runs the pipeline."""
+def _dag(airflow: Airflow, target: Target, dag_id: str | None) -> Dag:
+    """Return the DAG that runs the pipeline. dag_id: the user's choice, if any."""
     try:
         dags = airflow.dags_of(target.name)
     except Unavailable as error:
         if error.reason != "AIRFLOW_SILENT":
             raise
-        raise _never_abandon(target, error.what) from error
-    found = [dag for dag in dags if wanted in (None, dag.id)]
+        raise _no_airflow(target, error.what) from error
+    found = [dag for dag in dags if dag_id in (None, dag.id)]
     if len(found) == 1:
         return found[0]
     names = ", ".join(dag.id for dag in dags)
@@ -114,30 +114,30 @@ def _dag(airflow: Airflow, target: Target, wanted: str | None) -> Dag:
         + (f"the DAGs {names} of" if names else "no DAG that runs")
         + f" pipeline {target.name!r}",
         expected="exactly one DAG of build_dag",
-        help="name one of them with --dag"
+        help="choose one of them with --dag"
         if names
-        else f"without Airflow, this makes one here: {_read_manual_edit(target)}",
+        else f"to make a checkpoint here, without Airflow: {_run_command(target)}",
         reason="NO_SUCH_DAG",
     )
 
 
-def _never_abandon(target: Target, why: str) -> Rejected:
+def _no_airflow(target: Target, why: str) -> Rejected:
     return Rejected(
         f"no Airflow answers that could make a checkpoint of {target.name!r}: {why}",
-        expected=f"`{program()} up` at work in {target.settings.project}, or another Airflow, named with --airflow",
-        help=f"to make one here, in this process: {_read_manual_edit(target)}",
+        expected=f"`{program()} up` running in {target.settings.project}, or another Airflow, named with --airflow",
+        help=f"to make one here, in this process: {_run_command(target)}",
         reason="NO_AIRFLOW",
     )
 
 
-def _read_manual_edit(target: Target) -> str:
+def _run_command(target: Target) -> str:
     return f"{program()} run {target.text if target.pipeline is not None else 'MODULE:pipeline'} --checkpoints 1"
 
 
 def _refuse_suspended(target: Target) -> None:
-    """Raise Rejected if somebody has suspended, stopped or drained the pipeline: the run would be skipped.
+    """Raise Rejected if the pipeline was suspended, stopped or drained by a user: the run would be skipped.
 
-    Only the DAG knows how many failures its code tolerates, so those are not counted here.
+    Only the DAG knows how many failures its code tolerates, so failures are not counted here.
     """
     view = target.ledger.view()
     control.refuse_after_final_cancel(target.ledger, view)
@@ -154,7 +154,7 @@ def _refuse_suspended(target: Target) -> None:
 
 
 def _wait(airflow: Airflow, dag: Dag, run_id: str, target: Target, out: Output) -> tuple[Entry | None, str]:
-    """Wait until the run is over. Return its last checkpoint, if it has made one, and the run's state in Airflow."""
+    """Wait until the run is over. Return its last checkpoint, if any, and the run's state in Airflow."""
     out.line(f"Run {run_id} of DAG {dag.id}: waiting for its checkpoint. Ctrl-C ends only the waiting.", "dim")
     while True:
         state = str(airflow.details(dag, run_id)["state"])

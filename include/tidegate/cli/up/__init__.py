@@ -1,1 +1,1 @@
-"""`tidegate up`: an Airflow of its own, started and supervised."""
+"""`tidegate up`: a local Airflow, started and supervised."""

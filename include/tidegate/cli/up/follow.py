@@ -18,7 +18,7 @@ __all__ = ["Followed", "FollowedPipelines"]
 
 
 class Followed:
-    """One pipeline, from the moment it was first found: earlier decisions are not reported."""
+    """One pipeline, followed since it was first found: earlier decisions are not reported."""
 
     def __init__(self, dag: Dag, ledger: Ledger, runs: list[DagRun]) -> None:
         self.dag = dag
@@ -33,11 +33,11 @@ class Followed:
 
     @property
     def open(self) -> list[int]:
-        """Checkpoints that are not decided, or not on all tables yet."""
+        """Checkpoints that are not decided, or not published to all tables yet."""
         return sorted(self._pending)
 
     def open_in_runs(self) -> list[int]:
-        """Open checkpoints of the DAG's own runs. Other processes finish their own."""
+        """Open checkpoints of the DAG's own runs. Other processes finish theirs."""
         prefix = f"airflow:{self.dag.id}:"
         entries = {id: self.ledger.entry(id) for id in self.open}
         return [id for id, entry in entries.items() if entry is not None and entry.plan.run.startswith(prefix)]
@@ -64,7 +64,7 @@ class Followed:
         return news
 
     def suspended(self) -> SuspensionState | None:
-        """Return why its runs make no checkpoint, by the settings of its last plan; None if they do."""
+        """Return why its runs make no checkpoint, by the settings of its last plan, or None if they do."""
         if self.ledger.identity() is None:
             return None
         view = self.ledger.view()
@@ -73,8 +73,8 @@ class Followed:
         return suspended(view, tolerable if isinstance(tolerable, int) else 0)
 
     def resume_after_failures(self) -> str:
-        """Resume the pipeline if too many failures suspended it, as `tidegate run` does, because a user has started it;
-        not if a user suspended it. Return the notice for the user, or ""."""
+        """Resume the pipeline if failures suspended it, as `tidegate run` does, because a user has started it. Do not
+        if a user suspended it. Return the notice for the user, or ""."""
         suspension = self.suspended()
         if suspension is None or not suspension.failed_checkpoints:
             return ""
@@ -101,7 +101,7 @@ class FollowedPipelines:
     """The pipelines of the project's DAGs. A paused DAG is unpaused when it is first found, and not again."""
 
     def __init__(self, airflow: Airflow, settings: Settings, only: Collection[str] = ()) -> None:
-        """only: the DAGs to follow; all of them if it is empty."""
+        """only: the DAGs to follow; empty for all."""
         self._airflow = airflow
         self._settings = settings
         self._only = frozenset(only)
@@ -110,7 +110,7 @@ class FollowedPipelines:
         """Notices for the user about new pipelines."""
 
     def poll(self) -> list[Dag]:
-        """Find new DAGs; return all that are followed."""
+        """Find new DAGs. Return all followed ones."""
         dags = [dag for dag in self._airflow.dags() if not self._only or dag.id in self._only]
         for dag in dags:
             followed = self.followed.get(dag.id)

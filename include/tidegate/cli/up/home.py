@@ -2,12 +2,12 @@
 
 .tidegate/airflow/       AIRFLOW_HOME, readable by this user only
   up.lock                held by the running `tidegate up`
-  up.json                its port and processes, so that the next one can end those of a killed one
-  secrets.json           made once: running tasks, browsers' logins and the database depend on them
+  up.json                its port and processes, so that the next call can end those of a killed one
+  secrets.json           created once: running tasks, browsers' logins and the database depend on them
   passwords.json         the logins of the UI
   airflow.db             the metadata database, if no other is configured
   config/                settings that Airflow imports in each of its processes
-  logs/                  of tasks; logs/up/ has the components' own
+  logs/                  logs of tasks; logs/up/ has those of the components
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NOBODY = "1"
 """A port without a listener."""
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
-# Runs in the scheduler before it forks the workers that fork the tasks, so that these imports cost a task nothing
-# instead of two seconds. Libraries only: project code would not be reloaded until a restart. And imports only: a
-# session, a client or an open table does not survive a fork.
+# Runs in the scheduler before it forks the workers that fork the tasks, which saves each task two seconds of imports.
+# Only libraries, because project code would not be reloaded until a restart. And only imports, because a session, a
+# client or an open table does not survive a fork.
 _LOCAL_SETTINGS = '''\
 """Written by `tidegate up`, again at each start."""
 
@@ -126,7 +126,7 @@ class Home:
         return password, True
 
     def secrets(self) -> dict[str, str]:
-        """Return the keys that sign tokens and encrypt passwords in the database. They are the same at every start."""
+        """Return the keys that sign tokens and encrypt passwords in the database, the same at every start."""
         path = self.folder / "secrets.json"
         names = ("jwt", "session", "fernet")
         stored = _read_json(path)
@@ -138,11 +138,11 @@ class Home:
         return generated
 
     def state(self) -> dict[str, Any]:
-        """Return the state that the last `tidegate up` wrote; empty if there was none."""
+        """Return the state that the last `tidegate up` wrote, or an empty one."""
         return _read_json(self.state_file)
 
     def write_private(self, path: Path, text: str) -> None:
-        """Write a file that only this user may read, whole or not at all."""
+        """Write a file that only this user may read, atomically."""
         temporary = path.with_name(f".{path.name}.{seams.new_id()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -157,8 +157,8 @@ class Home:
         return not os.environ.get(_DATABASE)
 
     def is_migrated(self) -> bool:
-        """Return true if our own database is known to be migrated to this Airflow version. Asking Airflow takes
-        seconds."""
+        """Return true if our own database is known to be migrated to this Airflow version, without calling Airflow,
+        which takes seconds."""
         stamp = self.folder / "migrated"
         with contextlib.suppress(OSError):
             return self.own_database and stamp.read_text() == _airflow() and self._database_file.is_file()
@@ -217,8 +217,8 @@ class Home:
         }
 
     def fingerprint(self, environment: Mapping[str, str]) -> str:
-        """Return a digest of all that a component is started with, and reads only then. Components with the same digest
-        may continue under another `tidegate up`."""
+        """Return a digest of everything that a component reads only when it starts. Components with the same digest may
+        continue under another `tidegate up`."""
         plugins = sorted((self.project / "plugins").rglob("*.py"))
         told = {
             "python": sys.executable,
@@ -243,8 +243,8 @@ class Home:
 
 
 # Measured: with the defaults each task waits a second for the scheduler, and a failed one up to five for its
-# supervisor. The intervals of heartbeats and of looking for them let tasks continue soon if whoever ran them is gone or
-# stands still; calls to an API server that is being restarted are tried again for a minute, every two seconds at least.
+# supervisor. Short heartbeats let tasks continue soon if their process is gone or hangs. Calls to an API server that is
+# being restarted are retried for a minute, at least every two seconds.
 _TUNED = {
     "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
     "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
@@ -258,16 +258,16 @@ _TUNED = {
     "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "2",
 }
 _OF_A_SHELL = {"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES"}
-"""Variables that say where a command was typed, and change nothing of what it does."""
+"""Variables of the user's shell that do not affect a command."""
 
 
 def free_port(requested: int | None, last: object) -> int:
-    """Return a free loopback port: the requested one, or else the last one, the usual one, or any."""
+    """Return a free loopback port: the requested one, otherwise the last one, the usual one, or any."""
     if requested is not None:
         if _is_free(requested):
             return requested
         raise Unavailable(
-            f"port {requested} is taken by another program, or this user may not listen on it",
+            f"port {requested} is in use by another program, or this user may not listen on it",
             expected="a free port",
             help="leave out --port to use a free one; or end the other program",
             reason="PORT_TAKEN",
@@ -297,7 +297,7 @@ def _is_free(port: int) -> bool:
 
 
 def _around_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep Airflow's processes, which talk to each other on loopback, from asking a proxy."""
+    """Return variables that keep Airflow's processes, which call each other on loopback, from using a proxy."""
     if not any(name.lower() in ("http_proxy", "all_proxy") for name in environment):
         return {}
     given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
@@ -313,7 +313,7 @@ def _random(count: int) -> str:
 
 
 def _executor() -> str:
-    """Return the executor: ours where Airflow is new enough for it and processes are forked."""
+    """Return the executor: ours, if Airflow is new enough for it and the system can fork."""
     ours = sys.platform == "linux" and release_of(_airflow()) >= (3, 3)
     return "tidegate.dag.executor.ForkingLocalExecutor" if ours else "LocalExecutor"
 

@@ -1,7 +1,7 @@
 """The processes of `tidegate up`: each gets its own session, and ends together with its whole session.
 
-By session, not by process group: Airflow gives each task its own group. And by the recorded identity of a process,
-not by its pid alone: pids are reused.
+Sessions, not process groups, because Airflow gives each task its own group. A process is identified by its recorded
+identity, not by its pid alone, because pids are reused.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ERROR = re.compile(
 
 @dataclass
 class Child:
-    """A process that leads its session: one that we have started, or taken over from a call that was killed."""
+    """A session's leading process: one that we started, or took over from a call that was killed."""
 
     name: str
     id: ProcessId | None
     log: Path
     process: subprocess.Popen[bytes] | None = None
-    """None: taken over."""
+    """None if it was taken over."""
 
     @property
     def ended(self) -> bool:
@@ -57,18 +57,18 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code once it has ended. None: it has not, or nobody can know, because it was taken over."""
+        """The exit code once it has ended, or None if it has not, or if it was taken over: then it is unknown."""
         return None if self.process is None else self.process.poll()
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if self.process is not None:
             self.process.terminate()
         elif self.id is not None:
             kill(self.id, signal.SIGTERM)
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has ended, or so long."""
+        """Wait until it has ended, for at most this time."""
         if self.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(seconds)
@@ -84,7 +84,7 @@ def lock_project(home: Home) -> Iterator[None]:
         port = home.state().get("port")
         address = f" on http://127.0.0.1:{port}" if port else ""
         raise Rejected(
-            f"Airflow of this project runs already{address}",
+            f"Airflow of this project is already running{address}",
             expected="no other `tidegate up` in this folder",
             help="stop that one with Ctrl-C, or use it",
             reason="UP_ALREADY",
@@ -130,7 +130,7 @@ class Processes:
                 raise Invalid(
                     f"{command[0]} cannot be started: {error.strerror or error}",
                     expected="a program and its arguments",
-                    help="name a program of this machine; tidegate runs from the environment that it is installed in",
+                    help="name a program on this machine; tidegate runs in the environment in which it is installed",
                     reason="NO_SUCH_PROGRAM",
                 ) from error
         child = Child(name, identify(process.pid), log, process)
@@ -149,13 +149,14 @@ class Processes:
         self.children.remove(child)
         with contextlib.suppress(
             OSError
-        ):  # the disk is full: the state still names a process that has ended, which does no harm
+        ):  # the disk is full: the state still names an ended process, which is harmless
             self._write_state()
 
     def stop(self, grace: float, hurried: Callable[[], bool]) -> None:
-        """End all: first politely, the scheduler and its tasks before the servers that they call, then by force.
+        """End all: first with SIGTERM, the scheduler and its tasks before the servers that they call, then with
+        SIGKILL.
 
-        grace: how long all of them may take. hurried: called all the time; True means by force, now.
+        grace: the time limit for all of them. hurried: called repeatedly; True means SIGKILL now.
         """
         until = seams.monotonic() + grace
         for child in sorted(self.children, key=lambda child: child.name != "scheduler"):
@@ -171,7 +172,7 @@ class Processes:
         self._write_state()
 
     def _write_state(self) -> None:
-        # Also of processes that have ended: the next call must find whatever still runs in their sessions.
+        # Also for processes that have ended: the next call must find the remaining ones of their sessions.
         processes = {child.name: child.id.to_json() for child in self.children if child.id}
         state = {
             "format": 1,
@@ -183,10 +184,10 @@ class Processes:
 
 
 def adopt_processes(home: Home, names: Iterable[str], server: str, port: int | None) -> list[Child]:
-    """Return the processes of a `tidegate up` that was killed which are just those that this call would start.
+    """Return the processes of a killed `tidegate up` that are equal to those that this call would start.
 
-    names: of the components. server: without this one, nothing is taken over: it has the port that the others call.
-    port: the one that is asked for; None for any.
+    names: the components' names. server: without this one, none is taken over, because the rest call its port.
+    port: the requested port, or None for any.
     """
     recorded = home.state()
     last = recorded.get("port")
@@ -194,13 +195,12 @@ def adopt_processes(home: Home, names: Iterable[str], server: str, port: int | N
         return []
     if recorded.get("fingerprint") != home.fingerprint(home.environment(last)):
         return []
-    found = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
-    return [Child(name, leader, home.log(name)) for name, leader in found.items()] if server in found else []
+    leaders = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
+    return [Child(name, leader, home.log(name)) for name, leader in leaders.items()] if server in leaders else []
 
 
 def end_leftover_processes(home: Home, kept: Iterable[Child] = ()) -> list[str]:
-    """End the processes of a `tidegate up` that was killed, but for those that are kept; return the names of those that
-    were ended."""
+    """End the processes of a killed `tidegate up`, except the kept ones. Return the names of the ended ones."""
     keep = {child.id for child in kept}
     leaders = {leader: name for leader, name in _recorded(home).items() if leader not in keep}
     ended = _end_sessions(leaders, home)
@@ -226,14 +226,14 @@ def log_end(path: Path, lines: int = _LOG_LINES) -> str:
 
 
 def last_error(path: Path) -> str:
-    """Find the line of a log that most likely says why its process ended: the last that names an error, else the last
-    that is not the record of a request. Empty if there is none."""
+    """Return the line of a log that most likely says why its process ended: the last one with an error, otherwise the
+    last one that is not about a request. Empty if the log has neither."""
     texts = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
     return next((line for line in reversed(texts) if _ERROR.search(line)), texts[-1] if texts else "")
 
 
 def _last_lines(path: Path) -> list[str] | None:
-    """Return the end of a log, without empty lines; None if it cannot be read."""
+    """Return the end of a log, without empty lines, or None if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _LOG_END))

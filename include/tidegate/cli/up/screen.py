@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveScreen", "Screen", "screen_for"]
 
 _ROWS = 15
-"""How many checkpoints the live table holds."""
+"""The number of checkpoints in the live table."""
 
 
 def screen_for(out: Output) -> Screen:
@@ -43,15 +43,15 @@ class Screen:
         self.out.line(what, "dim")
 
     def ready(self, url: str, user: str, password: str) -> None:
-        """Airflow is up."""
-        self.out.line(f"Airflow runs: {url}  user {user}  {password}", "bold")
+        """Show that Airflow is running, and its address."""
+        self.out.line(f"Airflow is running: {url}  user {user}  {password}", "bold")
 
     def notify(self, text: str, style: str = "yellow") -> None:
         """Show a notice to the user."""
         self.out.line(text, style)
 
     def decided(self, pipeline: str, row: dict[str, Any]) -> None:
-        """Show a checkpoint that is completed and published, or aborted. `row`: as in `tidegate list --json`."""
+        """Show a checkpoint that is completed and published, or aborted. row: as in `tidegate list --json`."""
         self.checkpoints.append({"pipeline": pipeline} | row)
         self.out.line(*_checkpoint_line(pipeline, row))
 
@@ -133,9 +133,9 @@ class LiveScreen(Screen):
 
 def _checkpoint_line(pipeline: str, row: dict[str, Any]) -> tuple[str, str]:
     """Return a checkpoint as one line, and the line's style."""
-    took = "" if row["seconds"] is None else f" in {row['seconds']:.1f} s"
+    duration = "" if row["seconds"] is None else f" in {row['seconds']:.1f} s"
     style = "green" if row["state"].startswith("completed") else "bold red"
-    return f"{pipeline}: checkpoint {row['id']} {row['state']}{took}: {_result_text(row)}", style
+    return f"{pipeline}: checkpoint {row['id']} {row['state']}{duration}: {_result_text(row)}", style
 
 
 def _result_text(row: dict[str, Any]) -> str:

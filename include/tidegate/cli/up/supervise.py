@@ -1,8 +1,8 @@
-"""Keeps Airflow's components running: one that has ended, hangs, or starts no more tasks is restarted.
+"""Keeps Airflow's components running: restarts one that has ended, hangs, or starts no more tasks.
 
-It checks whether the process lives, Airflow's health page, and how long a task has been queued while the executor has
-room. The last shows a LocalExecutor with a killed idle worker: the worker held the lock of the queue, the kernel keeps
-a lock of that kind, and all other workers wait for it forever.
+It checks whether the process lives, Airflow's health page, and how long tasks are queued while the executor has free
+slots. The last check detects a LocalExecutor with a killed idle worker: that worker held the lock of the queue, the
+kernel does not release such a lock, and all other workers wait for it forever.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["SCHEDULER", "SERVER", "Supervisor"]
 SERVER = "api-server"
 SCHEDULER = "scheduler"
 
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 _START_S = 300.0
-"""How long a component may take to start."""
+"""The time limit for a component to start."""
 _SILENT_S = 60.0
-"""How long a healthy API server may be silent, or another healthy component give no heartbeat."""
+"""The time for which a healthy API server may not answer, or another healthy component may send no heartbeat."""
 _QUEUED_S = 60.0
-"""How long a task may be queued while there is room for it. Usually it takes a second, on a busy machine several."""
+"""The time for which a task may be queued while a slot is free. Usually a second, on a busy machine several."""
 _MAX_QUEUED_S = 600.0
 _STEADY_S = 60.0
-"""A component that was healthy and lived this long does not count as one that keeps ending."""
+"""A component that was healthy and has run this long does not count as one that keeps ending."""
 _ENDS = 5
-"""How many times in a row a component may end before we give up."""
+"""The number of times in a row that a component may end before we give up."""
 _MAX_WAIT_S = 15.0
 
 
@@ -47,19 +47,19 @@ class Component:
     child: Child | None = None
     began: float = 0.0
     since: datetime = field(default_factory=seams.now)
-    """When it was started, by the clock of its heartbeats."""
+    """Its start time, by the clock of its heartbeats."""
     beat: datetime | None = None
     """Its last heartbeat."""
     well_at: float | None = None
-    """When it last proved healthy since its start."""
+    """When it was last healthy since its start."""
     ends: int = 0
-    """How many times in a row it has ended."""
+    """The number of times in a row that it has ended."""
     due: float | None = None
-    """When it is to be restarted."""
+    """When to restart it."""
 
 
 class Supervisor:
-    """Starts Airflow's components and restarts them when needed. `check_components` is called again and again."""
+    """Starts Airflow's components, and restarts them when needed. The caller must call `check_components` regularly."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Supervisor:
         room: int,
         notify: Callable[[str], None],
     ) -> None:
-        """room: how many tasks may run at the same time."""
+        """room: the number of tasks that may run at the same time."""
         self.parts = {name: Component(name, command) for name, command in commands.items()}
         self._processes = processes
         self._airflow = airflow
@@ -78,10 +78,10 @@ class Supervisor:
         self._queued: dict[str, float] = {}
         """Queued tasks, each with the time when it was first found queued."""
         self._patience = _QUEUED_S
-        self._looked = 0.0
+        self._checked_at = 0.0
 
     def start(self) -> None:
-        """Start all components but those that were taken over."""
+        """Start all components except those that were taken over."""
         running = {child.name: child for child in self._processes.children}
         for part in self.parts.values():
             if (child := running.get(part.name)) is not None:
@@ -90,7 +90,7 @@ class Supervisor:
                 self._start(part)
 
     def check_components(self) -> None:
-        """Restart components that have ended, and check the others now and then. Unavailable if one keeps ending."""
+        """Restart ended components, and regularly check the rest. Raise Unavailable if one keeps ending."""
         for part in self.parts.values():
             if part.due is not None:
                 if seams.monotonic() >= part.due:
@@ -100,9 +100,9 @@ class Supervisor:
                 # A killed process had no chance to log an error.
                 error = last_error(part.child.log) if code is not None and code > 0 else ""
                 self._note_end(part, f"has ended{_exit_text(code)}", error)
-        if seams.monotonic() - self._looked >= _LOOK_S:
+        if seams.monotonic() - self._checked_at >= _CHECK_S:
             self._check_health()
-            self._looked = seams.monotonic()
+            self._checked_at = seams.monotonic()
 
     # -- health --------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Supervisor:
                 part.beat = beat
                 self._mark_healthy(name)
         for part in self.parts.values():
-            # While the server does not answer, the health of the others is unknown.
+            # While the server does not answer, the health of the other components is unknown.
             if part.child is not None and part.due is None and (beats or part.name == SERVER):
                 self._end_if_it_hangs(part)
         if beats:
@@ -132,10 +132,10 @@ class Supervisor:
     def _end_if_it_hangs(self, part: Component) -> None:
         allowed = _START_S if part.well_at is None else _SILENT_S
         if (silent := seams.monotonic() - (part.well_at or part.began)) > allowed:
-            self._note_end(part, f"has given no sign of life for {silent:.0f} s")
+            self._note_end(part, f"has not responded for {silent:.0f} s")
 
     def _end_if_it_starts_no_task(self) -> None:
-        """Restart the scheduler if a task stays queued although the executor has room."""
+        """Restart the scheduler if a task stays queued although the executor has free slots."""
         part = self.parts[SCHEDULER]
         if part.child is None or part.due is not None or part.well_at is None:
             self._queued.clear()
@@ -147,11 +147,11 @@ class Supervisor:
         now = seams.monotonic()
         if running:
             self._patience = _QUEUED_S
-        # Tasks that the previous scheduler had queued are taken over some time after the new one's start.
+        # A new scheduler adopts the tasks that the previous one had queued only some time after its start.
         self._queued = {id: max(self._queued.get(id, now), part.began) for id in queued}
         for id, since in self._queued.items():
             if now - since > self._patience and running < self._room:
-                why = f"has not started {queued[id]} for {now - since:.0f} s, though it has room for it"
+                why = f"has not started {queued[id]} for {now - since:.0f} s, although it has a free slot"
                 # If the restart does not help, the machine is only slow, and frequent restarts would make it worse.
                 self._patience = min(2 * self._patience, _MAX_QUEUED_S)
                 self._note_end(part, why)
@@ -167,7 +167,7 @@ class Supervisor:
             self._note_end(part, "cannot be started", error.strerror or str(error))
 
     def _note_end(self, part: Component, how: str, error: str = "") -> None:
-        """End its remaining processes, and schedule the restart, a little later each time."""
+        """End the remaining processes of a component, and schedule its restart, a little later each time."""
         now = seams.monotonic()
         steady = part.well_at is not None and now - part.began >= _STEADY_S
         part.ends = 1 if steady else part.ends + 1
@@ -179,9 +179,9 @@ class Supervisor:
         cause = f": {error}" if error else ""
         if part.ends >= _ENDS:
             raise Unavailable(
-                f"Airflow's {part.name} does not stay up: {part.ends} times in a row it ended soon after it was "
-                f"started; now it {how}{cause}",
-                expected="components of Airflow that stay up",
+                f"Airflow's {part.name} keeps ending: {part.ends} times in a row it ended soon after its start; now it "
+                f"{how}{cause}",
+                expected="components of Airflow that keep running",
                 help=f"fix that error, then start again: {program()} up. The whole log: "
                 f"{self._processes.home.log(part.name)}",
                 reason="AIRFLOW_ENDED",
@@ -192,7 +192,7 @@ class Supervisor:
 
 
 def _exit_text(code: int | None) -> str:
-    """Explain an exit code. None: nobody knows it."""
+    """Return an explanation of an exit code; empty for None, an unknown one."""
     if code is None:
         return ""
     if code < 0:

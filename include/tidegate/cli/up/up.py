@@ -42,9 +42,9 @@ COMPONENTS = {
 _START_S = 300.0
 _STALLED_S = 600.0
 _LET_END_S = 30.0
-"""How long running checkpoints may take to finish after Ctrl-C."""
+"""The time limit for running checkpoints to finish after Ctrl-C."""
 _STOP_S = 15.0
-"""How long processes may take to end by themselves before they are killed."""
+"""The time limit for processes to end after SIGTERM, before they are killed."""
 _TICK_S = 0.25
 _LOOK_S = 1.0
 
@@ -52,16 +52,14 @@ _LOOK_S = 1.0
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "up",
-        help="run the project's DAGs under a local Airflow",
+        help="run the project's DAGs in a local Airflow",
         description="Start an Airflow for the dags/ of this project, on loopback, with its database, logs and logins "
         "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops "
         "everything after the running checkpoint, a second Ctrl-C at once. The next call continues from there.",
         epilog="examples:\n  tidegate up\n  tidegate up orders --checkpoints 3\n"
         "  tidegate up --beside 'python -m jobs.orders_feed --live 12'",
     )
-    parser.add_argument(
-        "dags", nargs="*", metavar="DAG", help="the DAGs to unpause and follow; all of this project if none is named"
-    )
+    parser.add_argument("dags", nargs="*", metavar="DAG", help="the DAGs to unpause and follow (all of this project)")
     parser.add_argument(
         "--checkpoints",
         type=count,
@@ -99,14 +97,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
             raise
     out.document(up.document())
     if args.checkpoints:
-        out.line(f"{up.completed} of {args.checkpoints} checkpoints completed. Look at them:  {program()} list")
+        out.line(f"{up.completed} of {args.checkpoints} checkpoints completed. To list them:  {program()} list")
     return 0 if up.completed >= (args.checkpoints or 0) else 1
 
 
 def _settings(args: argparse.Namespace) -> Settings:
     if args.settings:
         raise Invalid(
-            "`tidegate up` takes no -D: Airflow's tasks would not see it",
+            "`tidegate up` does not accept -D: Airflow's tasks would not see it",
             expected="settings in tidegate.toml, in TIDEGATE_* variables or in the pipeline's code",
             help="set them there, and leave out -D",
             reason="BAD_SETTINGS",
@@ -123,14 +121,14 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def refuse_without_airflow() -> None:
-    """Raise Invalid if there is no Airflow, or one of a version that tidegate does not know."""
-    known = RANGES_BY_PACKAGE["apache-airflow"]
-    found = installed_version("apache-airflow-core") or installed_version("apache-airflow")
-    if found is None or found not in known:
+    """Raise Invalid without an Airflow of a supported version."""
+    supported = RANGES_BY_PACKAGE["apache-airflow"]
+    version = installed_version("apache-airflow-core") or installed_version("apache-airflow")
+    if version is None or version not in supported:
         raise Invalid(
-            f"Airflow {found} is installed" if found else "Airflow is not installed in this environment",
-            expected=f"apache-airflow {known.text}",
-            help=f"{known.command}; without Airflow: {program()} run MODULE:pipeline --until-idle",
+            f"Airflow {version} is installed" if version else "Airflow is not installed in this environment",
+            expected=f"apache-airflow {supported.text}",
+            help=f"{supported.command}; without Airflow: {program()} run MODULE:pipeline --until-idle",
             reason="AIRFLOW_MISSING",
         )
 
@@ -212,7 +210,7 @@ class Up:
         return {"url": self.airflow.url, "user": USER, "checkpoints": self.screen.checkpoints, "stopped": self.stop()}
 
     def run(self) -> None:
-        """Run from start to end; whatever happens, no process is left running."""
+        """Run from start to end. No process is left running, even after an error."""
         failed = True
         try:
             with self.processes:
@@ -262,20 +260,21 @@ class Up:
             self.screen.now(f"Airflow is starting: waiting for {component}")
             if seams.monotonic() > until:
                 raise Unavailable(
-                    f"Airflow is not up within {_START_S:.0f} s: {component} is missing",
+                    f"Airflow was not ready within {_START_S:.0f} s: {component} is missing",
                     help=f"see the logs: {self.home.log('scheduler').parent}",
                     reason="AIRFLOW_SLOW",
                 )
             seams.sleep(_TICK_S)
 
     def _no_pipeline(self) -> str:
-        """Return "" when there is a DAG that is a pipeline; raise Invalid for DAG files that cannot be imported."""
+        """Return "" if Airflow has a DAG that is a pipeline. Raise Invalid for DAG files that cannot be imported."""
         try:
             if errors := self.airflow.import_errors():
                 raise import_failure(errors)
-            found = {dag.id for dag in self.pipelines.poll()}
-            missing = [f"the DAG {name!r}" for name in self.dags if name not in found]
-            return ", ".join(missing) if self.dags else "" if found else "a DAG of build_dag in dags/"
+            present = {dag.id for dag in self.pipelines.poll()}
+            if self.dags:
+                return ", ".join(f"the DAG {name!r}" for name in self.dags if name not in present)
+            return "" if present else "a DAG of build_dag in dags/"
         except Unavailable:
             return "API server"
 
@@ -293,7 +292,7 @@ class Up:
             if self.target_count is not None and seams.monotonic() - self._advanced > _STALLED_S:
                 raise Unavailable(
                     f"no checkpoint has completed for {_STALLED_S:.0f} s; {self._situation()}",
-                    help="look at the runs in Airflow's UI with `tidegate up`, without --checkpoints",
+                    help="see the runs in Airflow's UI with `tidegate up`, without --checkpoints",
                     reason="STALLED",
                 )
             self.screen.now(self._situation())
@@ -306,7 +305,7 @@ class Up:
                 self.screen.decided(followed.dag.pipeline, row)
 
     def _poll_airflow(self) -> None:
-        """Ask Airflow for what is not in the ledgers. It may be busy for a while."""
+        """Ask Airflow for facts that are not in the ledgers. It may be busy for a while."""
         try:
             self.pipelines.poll()
             self._check_imports(self.airflow.import_errors())
@@ -329,7 +328,7 @@ class Up:
             if self.target_count is not None:
                 raise Rejected(
                     f"run {run.id} of DAG {run.dag} has failed: {why}",
-                    help="fix that error; the next run takes the same input again",
+                    help="fix that error; the next run reads the same input again",
                     reason="RUN_FAILED",
                 )
             self.screen.notify(f"run {run.id} of DAG {run.dag} has failed: {why}", "red")
@@ -339,7 +338,7 @@ class Up:
                 raise _suspended(followed, suspension)
             self.airflow.trigger(followed.dag)
             idle = False
-        # Only after two idle looks: the schedule goes first.
+        # Only after two idle polls, so that scheduled runs go first.
         self._idle = self._idle | {followed.dag.id} if idle else self._idle - {followed.dag.id}
 
     def _check_imports(self, errors: dict[str, str]) -> None:
@@ -359,7 +358,7 @@ class Up:
     def _situation(self) -> str:
         """Describe the current activity in a few words."""
         busy = [
-            f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is being made"
+            f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is in progress"
             for followed in self.pipelines.followed.values()
             if followed.open
         ]
@@ -368,7 +367,7 @@ class Up:
     # -- end -----------------------------------------------------------------------------------------
 
     def _finish_checkpoints(self) -> None:
-        """Let the runs finish their open checkpoints, for a limited time: no new ones, and none of other processes."""
+        """Wait a limited time for the runs to finish their open checkpoints, but not for those of other processes."""
         until = seams.monotonic() + _LET_END_S
         awaited = {name: set(followed.open_in_runs()) for name, followed in self.pipelines.followed.items()}
         while not self.stop.at_once() and seams.monotonic() < until:
@@ -380,13 +379,13 @@ class Up:
         self.screen.now("stopping Airflow")
 
     def _stop_spark(self, failed: bool) -> None:
-        """Stop the embedded Spark server: it belongs to no client, and would stay until it has been idle for long."""
+        """Stop the embedded Spark server, which would otherwise run until its idle timeout."""
         spark = self.settings.spark
         try:
             if spark.mode == "connect" and spark.remote is None:
                 connect_server.stop(server_home(self.settings.project))
         except Rejected:
-            self.screen.notify("The embedded Spark server stays: another process uses it.")
+            self.screen.notify("The embedded Spark server keeps running: another process uses it.")
         except TidegateError as error:
             if not failed:
                 raise
