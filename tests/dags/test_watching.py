@@ -162,9 +162,9 @@ def test_a_run_by_event_needs_something_new_and_a_job_that_somebody_clears_does_
     dag = load(project.pipeline("asked", interval="event"))
     trigger, job = dag.task_dict["trigger"], dag.task_dict["job_main"]
     first = trigger.execute(context(dag, "first", run_type="asset_triggered"))["checkpoint"]
-    task = Task.of(trigger.pipeline, trigger.project, context(dag, "first", run_type="asset_triggered"))
+    task = Task.open(trigger.pipeline, trigger.project, context(dag, "first", run_type="asset_triggered"))
     task.coordinator.abort(first, "JOB_FAILED", "the disk is full")
-    with pytest.raises(AirflowSkipException, match="nothing is new"):
+    with pytest.raises(AirflowSkipException, match="no new input"):
         trigger.execute(context(dag, "second", run_type="asset_triggered"))
     assert trigger.execute(context(dag, "by hand", run_type="manual"))["checkpoint"] == first + 1
     task.coordinator.abort(first + 1, "CANCELLED", "by hand")

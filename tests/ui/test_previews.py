@@ -74,7 +74,7 @@ def test_a_preview_tells_what_would_be_done_and_does_nothing(effects, orders: To
     assert f"Checkpoint {last} stays for now: it is among the last" in effects("dispose", name="told")
     assert effects("suspend").endswith("No checkpoint is open.")
     told = effects("rollback", to=last, expected_undone=[])
-    assert f"No longer counts: checkpoint {earlier}. a, b: as after checkpoint {last}" in told
+    assert f"No longer counts: checkpoint {earlier}. a, b: restored as of checkpoint {last}" in told
     assert "2 rows, after gate enough" in effects("release", gate="enough", correct={"amount": "3"})
     assert "Discarded with the next checkpoint: 2 rows." in effects("release", gate="enough", discard=True)
     assert everything(orders) == before
