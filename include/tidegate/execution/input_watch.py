@@ -22,6 +22,7 @@ from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
+    from tidegate.ledger.ledger import Ledger
     from tidegate.protocol.view import View
 
 __all__ = ["Arrival", "InputWatch", "is_due"]
@@ -95,7 +96,8 @@ class InputWatch:
     def _dead(self, view: View) -> Arrival | None:
         """Return an open checkpoint past its timeout. If its own run is gone, only another run aborts it."""
         for entry in view.still_open():
-            if not awaits_person(entry) and self.coordinator.ledger.expired(entry.plan):
+            late = _is_past(entry.plan.created, entry.plan.timeout_s) and self.coordinator.ledger.expired(entry.plan)
+            if late and not awaits_person(entry):
                 return Arrival(f"expired:{entry.id}", f"the time of checkpoint {entry.id} is over")
         return None
 
@@ -106,7 +108,8 @@ class InputWatch:
             arrival = self._new_input(answer, view) or self._unpublished(view)
             if arrival is not None:
                 return arrival
-        if is_due(view, self.max_pause_s) and all(awaits_person(entry) for entry in view.still_open()):
+        idle = all(awaits_person(entry) for entry in view.still_open())
+        if idle and is_due(self.coordinator.ledger, view, self.max_pause_s):
             return Arrival(f"pause:{view.last_id}", f"there was no checkpoint for {self.max_pause_s:g} s")
         return None
 
@@ -115,8 +118,9 @@ class InputWatch:
         ledger, last = self.coordinator.ledger, view.last_completed
         if last is None or last.id <= view.settled or any(view.still_open()) or ledger.published(last.id) is not None:
             return None
-        age_s = ledger.age_of_decision(last.id)
-        if age_s is None or age_s < UNTIL_PLANNED_S:
+        if last.decision is None or not _is_past(last.decision.created, UNTIL_PLANNED_S):
+            return None
+        if (ledger.age_of_decision(last.id) or 0.0) < UNTIL_PLANNED_S:
             return None
         return Arrival(f"unpublished:{last.id}", f"checkpoint {last.id} is not published yet")
 
@@ -138,11 +142,17 @@ class InputWatch:
         return Arrival(fingerprint(ends), reason)
 
 
-def is_due(view: View, max_pause_s: float) -> bool:
+def is_due(ledger: Ledger, view: View, max_pause_s: float) -> bool:
     """Return whether to make a checkpoint even without new input: it is the first, or the last one is long ago."""
     if not view.entries:
         return True
-    return seams.now() - parse_time(view.entries[-1].plan.created) >= timedelta(seconds=max_pause_s)
+    plan = view.entries[-1].plan
+    return _is_past(plan.created, max_pause_s) and ledger.age(plan) >= max_pause_s
+
+
+def _is_past(created: str, seconds: float) -> bool:
+    """Return whether a record may be so old. Only the store's clock decides, and that is written to at each look."""
+    return seams.now() - parse_time(created) >= timedelta(seconds=seconds)
 
 
 def _failures(view: View) -> int:

@@ -41,6 +41,8 @@ class Watched:
 
     def pass_time(self, seconds: float) -> None:
         self.passed_s += seconds
+        for path in self.world.folder.glob("checkpoints/*/*.json"):  # the store's clock
+            os.utime(path, (path.stat().st_mtime - seconds,) * 2)
 
     def look(self) -> str | None:
         with self.clock():
@@ -105,11 +107,18 @@ def test_after_the_longest_pause_a_checkpoint_is_due_without_input(watched: Watc
     watched.pass_time(1)
     assert watched.look() == "there was no checkpoint for 300 s"
     with watched.clock():
-        assert is_due(watched.world.ledger.view(), MAX_PAUSE_S)
+        assert is_due(watched.world.ledger, watched.world.ledger.view(), MAX_PAUSE_S)
     watched.checkpoint("second")
     assert watched.look() is None
     with watched.clock():
-        assert not is_due(watched.world.ledger.view(), MAX_PAUSE_S)
+        assert not is_due(watched.world.ledger, watched.world.ledger.view(), MAX_PAUSE_S)
+
+
+def test_the_clock_of_a_machine_makes_no_checkpoint_due(watched: Watched) -> None:
+    watched.passed_s += 10 * MAX_PAUSE_S  # the machine that planned the last one has its clock that far behind
+    assert watched.look() is None
+    watched.world.age(1, MAX_PAUSE_S + 1)
+    assert watched.look() == "there was no checkpoint for 300 s"
 
 
 def test_the_longest_pause_is_not_over_while_a_checkpoint_is_at_work(watched: Watched) -> None:
@@ -129,7 +138,7 @@ def test_a_checkpoint_that_nobody_works_on_any_more_is_not_left_until_the_longes
     with watched.clock():
         id = watched.world.trigger("whose worker is gone")
     assert watched.look() is None
-    watched.world.age(id, 10_000)
+    watched.pass_time(601)
     assert watched.look() == "the time of checkpoint 2 is over", "only a run aborts it"
     with watched.clock():
         watched.world.trigger("the next one", give_up=lambda plan: None)
@@ -139,10 +148,9 @@ def test_a_checkpoint_that_nobody_works_on_any_more_is_not_left_until_the_longes
 
 def test_a_checkpoint_that_its_run_could_not_publish_is_not_left_until_the_longest_pause(watched: Watched) -> None:
     with watched.clock():
-        id = watched.world.decided("second", 1)
+        watched.world.decided("second", 1)
     assert watched.look() is None, "its run is about to publish it"
-    decision = watched.world.path(id, "decision.json")
-    os.utime(decision, (decision.stat().st_mtime - UNTIL_PLANNED_S - 1,) * 2)
+    watched.pass_time(UNTIL_PLANNED_S)
     assert watched.look() == "checkpoint 2 is not published yet"
     with watched.clock():
         assert watched.world.coordinator().trigger("third", only_if_new=True) is None

@@ -191,7 +191,6 @@ class PipelineTask(BaseOperator):
         from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import notify_requested_suspension
-        from tidegate.execution.input_watch import is_due
 
         task.end_unattended()
         if task.follows:
@@ -207,7 +206,7 @@ class PipelineTask(BaseOperator):
                     drain=run_params.drain_of(task),
                     aligned=run_params.is_named(task),
                     rank=run_params.rank_of(task),
-                    only_if_new=only_if_new and not is_due(task.coordinator.ledger.view(), task.settings.max_pause),
+                    only_if_new=only_if_new and not self._is_due(task),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
@@ -229,6 +228,13 @@ class PipelineTask(BaseOperator):
         if triggered is None:
             raise task.skip("no new input: an earlier run has already read it")
         return triggered
+
+    @staticmethod
+    def _is_due(task: Task) -> bool:
+        from tidegate.execution.input_watch import is_due
+
+        ledger = task.coordinator.ledger
+        return is_due(ledger, ledger.view(), task.settings.max_pause)
 
     def wait_for_replay(self, task: Task, why: str, look_again: float) -> NoReturn:
         """Defer the task until it is time to check a backfill's progress again."""
