@@ -174,7 +174,7 @@ def test_an_attribute_that_shows_uses_is_part_of_what_the_state_means() -> None:
 
 def test_a_key_may_show_no_row() -> None:
     played = TestOfWrong(Shows("some"))._played([[{"k": k, "v": 1} for k in "abc"], [{"k": "b", "v": 1}]])
-    assert played.held == {"{'k': 'b', 'n': 1}": 1}
+    assert played.output == {"{'k': 'b', 'n': 1}": 1}
     assert len(played.state) == 3
 
 

@@ -35,7 +35,7 @@ def windowed(source: dict[str, Any] | None = None, **window: Any) -> Pipeline:
         ({"tumbling": None}, "it has 0 kinds of window"),
         ({"session": "10 min"}, "it has 2 kinds of window"),
         ({"tumbling": "an hour"}, "tumbling='an hour': expected a duration"),
-        ({"tumbling": "2 moons"}, "tumbling='2 moons' ('moons' is no unit"),
+        ({"tumbling": "2 moons"}, "tumbling='2 moons' ('moons' is not a unit"),
         ({"tumbling": 0}, "tumbling=0 is too short"),
         ({"tumbling": None, "session": "0 s"}, "session='0 s' is too short"),
         ({"tumbling": None, "hopping": "1 h"}, "hopping='1 h': expected a size and a step"),

@@ -61,7 +61,7 @@ def looked_up(rows: Any, table: Any) -> Any:
         (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="soon"), "state_ttl is 'soon': write a duration"),
         (lambda rows, _: rows.window(count=0, by="k", n="count(*)"), "count=0: expected a number of rows"),
         (lambda rows, _: rows.window(count=3, by="k"), 'it computes nothing: name at least one, such as orders="count'),
-        (lambda rows, _: rows.top_n(2, tumbling="1 moon", order_by="v"), "tumbling='1 moon' ('moon' is no unit"),
+        (lambda rows, _: rows.top_n(2, tumbling="1 moon", order_by="v"), "tumbling='1 moon' ('moon' is not a unit"),
         (lambda rows, _: rows.top_n(0, tumbling="1 h", order_by="v"), "n is 0: expected a number of rows per key"),
         (lambda rows, _: rows.top_n(2, tumbling="1 h", by="_k", order_by="v"), "by names '_k', which tidegate"),
         (lambda rows, _: rows.every(0), "it is every 0: expected a number of checkpoints, such as every(5)"),

@@ -229,7 +229,7 @@ def test_check_says_where_nothing_tells_which_row_of_a_key_is_the_first() -> Non
     (told,) = unordered(
         declared(lambda rows, _: rows.deduplicate(by="id", uid="once"), sink=DeltaAppend("made")).graph()
     )
-    assert told.startswith("deduplicate 'once' keeps one row of each id, that of the first checkpoint that has one")
+    assert told.startswith("deduplicate 'once' keeps one row of each id, from the first checkpoint that has one")
     assert 'top_n(1, by="id", order_by="…")' in told
 
 
