@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySource
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.errors import Invalid, Unavailable
 from tidegate.execution.input_watch import AFTER_FAILURE_S, MAX_BACKOFF_S, UNTIL_PLANNED_S, InputWatch, is_due
-from tidegate.records.records import Unread
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import Request, Unread
 
 MAX_PAUSE_S = 300.0
 
@@ -264,6 +266,15 @@ def test_whatever_a_source_raises_a_run_shows_it(watched: Watched, monkeypatch: 
     monkeypatch.setattr(ToySource, "plan", fails)
     assert str(watched.look()).startswith("its input cannot be planned: KeyError")
     assert watched.look() is None
+
+
+def test_a_request_of_a_gate_that_quarantines_nothing_any_more_is_no_input(watched: Watched) -> None:
+    watched.world.gates = {"checked": ToyGate(every=0, hold_for=60.0, unanswered="reject")}
+    assert not watched.world.graph().gates[0].quarantine
+    release = Request(**stamp("x"), number=1, gate="checked", action="release", seen=1, by="ann")
+    watched.world.ledger.create_request(release)
+    watched.begin()
+    assert watched.look() is None, "no plan takes it up"
 
 
 def test_looking_writes_nothing(watched: Watched) -> None:
