@@ -195,7 +195,7 @@ def test_a_catalog_that_is_not_there_is_said_to_be_away_and_no_login_shows(lake)
     with pytest.raises((Invalid, Unavailable)) as refused:
         lake.sink.check(broken)
     assert "hunter2" not in str(refused.value) + repr(refused.value.__cause__)
-    with pytest.raises(Invalid, match="no connection 'lake'"):
+    with pytest.raises(Invalid, match="connection 'lake' does not exist"):
         lake.sink.check(SinkContext("p", "u", "s", Place(str(lake.folder))))
 
 

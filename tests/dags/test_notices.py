@@ -77,12 +77,12 @@ def test_a_suspension_and_the_recovery_from_it_are_told_once(project: Project) -
 
 
 def test_a_suspension_by_somebody_is_told_by_the_next_run(project: Project) -> None:
-    made = project.pipeline("asked", gate=WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    made = project.pipeline("by_hand", gate=WRITES_DOWN, arguments="notify=NOTIFY").feed()
     assert run(made, 1)[0] == "success"
     control.suspend(made.ledger, "ann", "prices")
     for number in (2, 3):
         assert run(made, number)[1]["trigger"] == "skipped"
-    assert told(made) == [["suspended", None, "asked: somebody has suspended it"]]
+    assert told(made) == [["suspended", None, "by_hand: somebody has suspended it"]]
 
 
 def test_quarantined_rows_are_told_with_their_gate_and_no_value(project: Project) -> None:

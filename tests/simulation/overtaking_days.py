@@ -174,10 +174,10 @@ def channels_in_memory(world: World) -> Iterator[None]:
             ask(f"discard {path}")
             there.pop(path, None)
 
-    def gone(self: Channel, sent: Sent, context: Any) -> list[str]:
+    def missing_files(self: Channel, sent: Sent, context: Any) -> list[str]:
         return [file.path for file in sent.rows.files if file.path not in there]
 
-    own = {"send": send, "read_all": read_all, "attempts": attempts, "discard": discard, "gone": gone}
+    own = {"send": send, "read_all": read_all, "attempts": attempts, "discard": discard, "missing_files": missing_files}
     with (
         mock.patch.multiple(Channel, **own, syncing=lambda self, context: Syncing(Location("/", {}))),
         mock.patch.object(run_job, "stage_results", lambda stage, streams, _: {stage.name: streams[stage.inputs[0]]}),

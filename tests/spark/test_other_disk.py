@@ -183,7 +183,7 @@ def test_a_cluster_is_asked_by_its_tasks(tmp_path: Path, spark: Any, monkeypatch
     same_disk.refuse_other_disks(spark, [whole])
     below = same_disk.rows_below
     monkeypatch.setattr(same_disk, "rows_below", lambda *a: below(*a) // 2)
-    with pytest.raises(Invalid, match=r"of 32 rows that Spark's tasks wrote there, 16 are there") as found:
+    with pytest.raises(Invalid, match=r"of 32 rows that Spark's tasks wrote there, this process sees 16") as found:
         same_disk.refuse_other_disks(spark, [whole, half])
     assert found.value.reason == "OTHER_DISK"
     assert list(tmp_path.iterdir()) == []

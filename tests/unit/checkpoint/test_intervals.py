@@ -410,7 +410,7 @@ def test_an_interval_with_a_part_of_a_window_is_refused_before_anything_is_writt
 def test_what_an_operator_remembers_cannot_be_changed_where_it_remembers_nothing(tmp_path):
     world = Windowed(tmp_path).begin()
     for change in (partial(bootstrap, rows={"in": None}), partial(edit_state, change=lambda rows: rows)):
-        with pytest.raises(Invalid, match="operator 'two' remembers nothing") as error:
+        with pytest.raises(Invalid, match="operator 'two' has no state") as error:
             change(world.coordinator(), None, "two")
         assert error.value.reason == "BY_INTERVAL"
     assert world.ledger.ids() == []
