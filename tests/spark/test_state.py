@@ -197,7 +197,8 @@ def test_distinct_counts_that_an_earlier_version_began_take_back_the_0_that_they
 ) -> None:
     play = SmallPipeline(tmp_path, spark, sizes({"kinds": "count(distinct v)"}, {"mean": "avg(kinds)"}))
     with monkeypatch.context() as then:
-        then.setattr(Aggregate, "_with_stored_counts", lambda self, functions, *_: [each.sparse() for each in functions])
+        as_then = lambda self, functions, *_: [each.sparse() for each in functions]  # noqa: E731
+        then.setattr(Aggregate, "_with_stored_counts", as_then)
         play.play([[{"id": 1, "g": "a", "v": None}]])
     assert play.rows("tables/groups") == [{"g": "a", "total": None, "mean": 0.0}]
     play.play([[{"id": 1, "g": "a", "v": 7}, {"id": 2, "g": "a", "v": 7}]])
