@@ -210,7 +210,7 @@ def test_partitions_of_every_type_come_through_spark(spark, tmp_path):
         "p1": ("timestamp", "timestamp'2026-10-25 00:30:00.000001Z'", "timestamp'1969-12-31 23:59:59.5Z'"),
         "p2": ("timestamp_ntz", "timestamp_ntz'2026-10-25 02:30:00.000001'", "timestamp_ntz'1969-12-31 23:59:59.5'"),
         "p3": ("date", "date'2026-10-25'", "date'1582-10-15'"),
-        "p4": ("decimal(12, 2)", "cast(1.5 AS decimal(12, 2))", "cast(-0.05 AS decimal(12, 2))"),
+        "p4": ("decimal(12, 2)", "cast(1.5 AS decimal(12, 2))", "cast(-3 AS decimal(12, 2))"),
         "p5": ("boolean", "true", "false"),
         "p6": ("bigint", "9007199254740993L", "-1L"),
     }

@@ -321,7 +321,7 @@ def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path
     live = {file.path for file in live_files(open_table(Location(str(table))))}
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
     assert live < there, "what marking has replaced is kept for those who go back"
-    taken_up = "It takes up request 1, 2 for rows in quarantine of gate checked."
+    taken_up = "It processes request 1, 2 for rows in quarantine of gate checked."
     assert taken_up in cli("explain", "play", "3")[1]["events"]
     played.feed(GOOD)
     played.limit(num_retained=1)

@@ -385,7 +385,7 @@ def test_removals_from_before_the_upgrade_are_named_as_unknown(
     without_implied_operators.undo()
     (told,) = unknown_deletes(play)
     assert "sink 'now'" in told
-    assert "rows that were removed up to checkpoint 2 are not known" in told
+    assert "rows that were removed up to checkpoint 2 are unknown" in told
     play.play([[change(2, "D", 12)], [change(1, "U", 11), change(2, "U", 11)]])
     assert rows_of(play, "now") == [change(1, "U", 11)], "what version 0.2 removed is not known; what came since is"
     assert "up to checkpoint 2" in unknown_deletes(play)[0]
