@@ -210,7 +210,7 @@ def test_what_operators_remember_can_be_read_and_compared(orders):
 
     changed = sum(early[each] != late[each] for each in early)
     found = orders.json("diff", "orders", "3", "5")
-    assert found["states"]["totals"] == {"added": len(late) - len(early), "changed": changed, "gone": 0}
+    assert found["states"]["totals"] == {"added": len(late) - len(early), "changed": changed, "removed": 0}
     assert found["tables"]["totals"]["rows"] == [len(early), len(late)]
     assert all(source["changed"] for source in found["sources"].values())
     assert found["code_changed"] is False
@@ -221,7 +221,7 @@ def test_what_operators_remember_can_be_read_and_compared(orders):
         assert (row["orders before"], row["orders after"]) == (known and known[1], late[row["customer_id"]][1])
     assert len(rows) == len(late) - len(early) + changed
     back = orders.json("diff", "orders", "5", "3")["states"]["totals"]
-    assert back == {"added": 0, "changed": changed, "gone": len(late) - len(early)}
+    assert back == {"added": 0, "changed": changed, "removed": len(late) - len(early)}
 
 
 def test_a_state_that_is_not_there_or_a_wrong_condition_is_refused(orders):

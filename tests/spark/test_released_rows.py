@@ -143,7 +143,7 @@ def test_behind_deduplicate_a_join_and_a_window_each_row_is_in_every_table_or_in
     shown = cli("quarantine", "show", "play", "checked")[1]["rows"]
     assert {row["id"]: row["_tidegate_stays"] for row in shown} == aside
     events = cli("explain", "play", str(last))[1]["events"]
-    assert any("let 1 back in from quarantine" in event for event in events)
+    assert any("released 1 from quarantine" in event for event in events)
     assert f"Gate checked: of the rows to be released 2 stay there: {reason}." in events
 
     pipeline.coordinator().roll_back(asked_after, run="back", by="ann")
@@ -339,5 +339,5 @@ def test_a_pipeline_that_leaves_out_late_rows_behind_a_gate_is_not_called_well(p
     assert pipeline.ack(last).stats.counts["once"]["late"] == 1
     _, standing = cli("explain", "play")
     assert standing["state"] == "losing"
-    assert "Deduplicate 'once' left out 1 row: too late" in standing["cause"]
+    assert "Deduplicate 'once' dropped 1 row: late, or without event time" in standing["cause"]
     assert any("backfill" in remedy for remedy in standing["remedy"])
