@@ -43,7 +43,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 def killed(project: Project) -> list[ProcessId]:
     """The first call is killed as soon as Airflow runs. These processes of it live on."""
     with project.up() as up:
-        up.says("Airflow runs: http://127.0.0.1:")
+        up.says("Airflow is running: http://127.0.0.1:")
         up.process.kill()
         up.ends()
     return [ProcessId.from_json(each) for each in project.home.state()["processes"].values()]

@@ -136,7 +136,7 @@ def test_history_comes_before_all_rows_however_old_it_is_and_only_to_who_has_tak
     assert [r["s"] for r in play.rows("tables/threes")] == [82], "the first three were history alone"
     told_now = sorted(r["told"] for r in play.rows("tables/told"))
     assert told_now == ["after 2 at 152", "after 80 at 150"], "timers of history fire up to its newest row"
-    with pytest.raises(Invalid, match="operator 'steps' takes rows in the order of event time, and has taken some"):
+    with pytest.raises(Invalid, match="operator 'steps' takes rows in order of event time, and has taken some"):
         editing.bootstrap(play.coordinator(), spark, "steps", {"rows": history})
 
 
