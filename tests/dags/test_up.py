@@ -62,7 +62,7 @@ def ended(project: Project, killed: list[ProcessId]) -> None:
         assert all(is_alive(each) for each in killed), "what a killed call has left just goes on"
         third = project.tidegate("up")
         assert third.returncode == 1
-        assert "runs already on http://127.0.0.1:" in third.stderr
+        assert "is already running on http://127.0.0.1:" in third.stderr
         assert up.ends() == 0
 
 
