@@ -63,7 +63,7 @@ def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
     second.until("trigger", "success")
     made.release()
     assert second.ended() == "success"
-    assert "the run of checkpoint 1 has ended without it" in second.log("trigger")
+    assert "the run of checkpoint 1 has ended without deciding it" in second.log("trigger")
     assert made.outcomes() == ["RUN_GONE", "completed"]
     made.check(1)
 
