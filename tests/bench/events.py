@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from tests.bench.dag import airflow, until
 from tests.bench.harness import ROOT, Budget, Options, Result
 from tests.kit.kafka import Broker, kafka
+from tests.kit.processes import input_watchers
 from tidegate.cli.up.airflow import Airflow
 from tidegate.ledger.ledger import open_ledger
 
@@ -144,28 +145,10 @@ def orders(table: Path) -> int:
 def idle_share(folder: Path, seconds: float) -> float:
     """The share of a core that the busier of the two watchers takes while nothing arrives."""
     time.sleep(min(seconds, 5))
-    pids = [
-        int(process.name)
-        for process in Path("/proc").glob("[0-9]*")
-        if b"tidegate.execution.watching" in command_of(process) and folder_of(process) == folder.resolve()
-    ]
+    pids = input_watchers(folder)
     before = {pid: processor_seconds(pid) for pid in pids}
     time.sleep(seconds)
     return max((processor_seconds(pid) - before[pid]) / seconds for pid in pids)
-
-
-def command_of(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def folder_of(process: Path) -> Path | None:
-    try:
-        return (process / "cwd").resolve()
-    except OSError:
-        return None
 
 
 def processor_seconds(pid: int) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import datetime, timedelta
@@ -69,10 +71,11 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     airflow: Airflow,
 ):
     """Scenario 21, too: its runs and those of the schedule come at the same instant."""
-    made = airflow.project.pipeline("continuous", interval="3 s", min_pause="0 s").feed(3)
+    made = airflow.project.pipeline("continuous", interval="3 s", min_pause="0 s", num_retained=5).feed(3)
     airflow.known("continuous")
     eventually("three checkpoints are in the tables", lambda: len(made.published) >= 3, 180)
     savepoint.create(made.ledger, "second", 2, "ann")  # it stays, however many come until it is wanted
+    eventually("the first one is retired", lambda: made.ledger.ids()[0] == 2, 180)
 
     # From before all that is retained: each run says why not, and where to begin; there is no replay.
     long_ago = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
@@ -101,6 +104,23 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     (line,) = backfill_statuses(made.ledger, {})
     assert (line.record.origin, line.blocked_by, line.head is not None) == (2, "", True)
     made.check(6)
+
+    # Its configuration may say that it begins at the beginning, whatever its dates are.
+    discard(made.project.folder, made.name, line.record.name)
+    before = time.time()
+    airflow.call("PATCH", "/dags/continuous", {"is_paused": False})
+    request(airflow, "continuous", long_ago | {"dag_run_conf": {"from": "beginning"}}, "completed")
+    ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 3, before), 240)
+    airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
+    assert {run.state for run in ended} == {"success"}, [run.log("trigger")[-2000:] for run in ended]
+    (line,) = backfill_statuses(made.ledger, {})
+    assert line.record.origin == 0
+
+
+def discard(project: Path, pipeline: str, name: str) -> None:
+    command = [sys.executable, "-m", "tidegate", "backfill", f"dags.dag_{pipeline}:pipeline", "--discard", name]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def feed(folder: Path, hour: int, version: int) -> None:
@@ -143,9 +163,15 @@ def backfill(airflow: Airflow, reprocess: str) -> None:
 def request(airflow: Airflow, dag_id: str, wanted: dict[str, Any], reprocess: str) -> None:
     wanted = wanted | {"dag_id": dag_id, "max_active_runs": 3, "run_backwards": True, "reprocess_behavior": reprocess}
 
+    def all_over() -> bool:
+        made_before = airflow.call("GET", f"/backfills?dag_id={dag_id}")["backfills"]
+        return all(each["completed_at"] for each in made_before)
+
     def made() -> object:
         with airflow.still():
             return airflow.call("POST", "/backfills", wanted, fine=(409,))  # 409: the one before is not marked as done
+
+    eventually("the backfills before it are over", all_over, 180)
 
     eventually("a backfill is made", made, 180)
 

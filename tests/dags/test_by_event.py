@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from tests.dags.project import Made
 from tests.dags.server import Airflow
+from tests.kit.processes import input_watchers
 from tests.kit.waiting import eventually
 
 
 def completed(made: Made, count: int) -> None:
     eventually(f"{made.name} has {count} checkpoints", lambda: made.outcomes() == ["completed"] * count, 180)
     eventually(f"{made.name}'s tables have them", lambda: made.published == made.completed, 120)
-
-
-def watchers(project: Path) -> list[int]:
-    """The processes that watch for input of this project."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command, cwd = (folder / "cmdline").read_bytes(), (folder / "cwd").resolve()
-        except OSError:
-            continue
-        if b"tidegate.execution.watching" in command and cwd == project:
-            found.append(int(folder.name))
-    return found
 
 
 def test_a_checkpoint_follows_each_arrival_and_a_burst_is_one(airflow: Airflow) -> None:
@@ -48,16 +35,16 @@ def test_whoever_is_killed_no_arrival_is_missed_and_none_makes_two_checkpoints(a
     made = airflow.project.pipeline("hardy", interval="event", max_pause="1 day")
     airflow.known("hardy")
     completed(made, 1)
-    for pid in eventually("its sources are watched", lambda: watchers(airflow.project.folder), 60):
+    for pid in eventually("its sources are watched", lambda: input_watchers(airflow.project.folder), 60):
         os.kill(pid, signal.SIGKILL)
     made.feed()
     completed(made, 2)
 
     triggerer = airflow.processes["triggerer"]
-    before = watchers(airflow.project.folder)
+    before = input_watchers(airflow.project.folder)
     os.killpg(triggerer.pid, signal.SIGKILL)
     triggerer.wait()
-    eventually("nobody watches any more", lambda: not set(before) & set(watchers(airflow.project.folder)), 60)
+    eventually("nobody watches any more", lambda: not set(before) & set(input_watchers(airflow.project.folder)), 60)
     made.feed()
     airflow.start("triggerer")
     completed(made, 3)

@@ -82,7 +82,19 @@ def test_a_suspension_by_somebody_is_told_by_the_next_run(project: Project) -> N
     control.suspend(made.ledger, "ann", "prices")
     for number in (2, 3):
         assert run(made, number)[1]["trigger"] == "skipped"
-    assert told(made) == [["suspended", None, "by_hand: somebody has suspended it"]]
+    assert told(made) == [["suspended", None, "by_hand: it is suspended: a person asked for it"]]
+
+
+def test_damage_is_told_once(project: Project) -> None:
+    made = project.pipeline("damaged", gate=WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    for commit in (made.folder / "every" / "_delta_log").glob("*.json"):
+        commit.write_text('{"add": ')
+    assert run(made, 2)[0] == "failed"
+    run(made, 3)
+    ((event, checkpoint, text),) = told(made)
+    assert (event, checkpoint) == ("suspended", None)
+    assert text.startswith("damaged: it is suspended: ")
 
 
 def test_quarantined_rows_are_told_with_their_gate_and_no_value(project: Project) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import signal
+from pathlib import Path
 
-__all__ = ["die_with_parent"]
+__all__ = ["die_with_parent", "input_watchers"]
 
 
 def die_with_parent() -> None:
@@ -14,3 +15,16 @@ def die_with_parent() -> None:
     As `preexec_fn`. A signal that can be ignored would not do: what a shell starts in the background ignores some.
     """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def input_watchers(project: Path) -> list[int]:
+    """The processes that watch for input of this project's pipelines."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, folder = (process / "cmdline").read_bytes(), (process / "cwd").resolve()
+        except OSError:  # it has ended
+            continue
+        if b"tidegate.execution.watching" in command and folder == project.resolve():
+            found.append(int(process.name))
+    return found

@@ -159,7 +159,7 @@ def choose_stop(line: OpenBackfill, text: str) -> Entry:
         raise Invalid(
             f"source {unstoppable[0]!r} of pipeline {name!r} cannot stop where another checkpoint stopped",
             expected="sources that can, for --to",
-            help="omit --to; a source of your own needs `can_stop` and `context.until` (see the guide on sources)",
+            help="omit --to; a source of your own needs `can_stop` and `context.stop_position` (guide on sources)",
             reason="CANNOT_STOP",
         )
     id = checkpoint_of(line.live.ledger, text)

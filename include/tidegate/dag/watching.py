@@ -21,6 +21,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from tidegate import seams
 from tidegate.config import Settings
 from tidegate.errors import TidegateError, name_of
+from tidegate.execution.loading import declaring_files
+from tidegate.execution.opening import airflow_logins
 from tidegate.execution.watch_request import WatchReport, WatchRequest
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.graph.graph import Graph
@@ -28,9 +30,8 @@ from tidegate.records import typed
 from tidegate.records.airflow_login import (
     AirflowConnection,
     connection_id,
-    is_airflow_login,
-    login_variable,
     no_connection,
+    variables_of,
 )
 from tidegate.records.codec import fingerprint
 from tidegate.versions.airflow import can_import_airflow, find_connection_from_trigger
@@ -48,13 +49,12 @@ see, or it fails for the same reason, and everybody sees that."""
 
 def input_asset(pipeline: Pipeline, graph: Graph, settings: Settings, project: str, dag_file: str) -> Asset:
     """Return the asset whose events run the pipeline's DAG."""
-    sources = {name: node.source for name, node in graph.sources.items()}
-    named = [settings.storage, *(value for source in sources.values() for value in vars(source).values())]
+    sources = [node.source for node in graph.sources.values()]
     watcher = SourceWatcher(
         pipeline=graph.name,
-        declared_in=[list(place) for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]],
+        declared_in=[list(place) for place in declaring_files(pipeline, dag_file)],
         project=project,
-        logins=sorted({name for name in named if is_airflow_login(name)}),
+        logins=airflow_logins(settings, sources),
         code=fingerprint({"graph": graph.code_fingerprint(), "settings": settings.record()}),
     )
     name = f"{graph.name} input"
@@ -149,14 +149,13 @@ class SourceWatcher(BaseEventTrigger):
 
     async def _logins(self) -> dict[str, str]:
         """Return the variables by which a process outside of Airflow finds these connections."""
-        variables = {}
-        for login in self.logins:
-            id = connection_id(login)
+        connections = []
+        for id in map(connection_id, self.logins):
             found = await find_connection_from_trigger(id)
             if found is None:
                 raise no_connection(id)
-            variables[login_variable(id)] = AirflowConnection.of(id, found).as_variable
-        return variables
+            connections.append(AirflowConnection.of(id, found))
+        return variables_of(connections)
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -71,7 +71,7 @@ class InputWatch:
         self.is_over = ended or control.final_cancel(view) is not None or control.finished(view) is not None
         if seams.monotonic() < self._next_request:
             return None
-        arrival = self._dead(view) or (self._arrival(view, suspension is not None) if not self.is_over else None)
+        arrival = self._expired(view) or (self._arrival(view, suspension is not None) if not self.is_over else None)
         if arrival is not None:
             self._requests += 1
             self._next_request = seams.monotonic() + self._backoff(UNTIL_PLANNED_S, self._requests)
@@ -93,7 +93,7 @@ class InputWatch:
         doubled_s: float = first_s * 2.0 ** min(times - 1, 20)
         return min(doubled_s, max(first_s, min(self.max_pause_s, MAX_BACKOFF_S)))
 
-    def _dead(self, view: View) -> Arrival | None:
+    def _expired(self, view: View) -> Arrival | None:
         """Return an open checkpoint past its timeout. If its own run is gone, only another run aborts it."""
         for entry in view.still_open():
             late = _is_past(entry.plan.created, entry.plan.timeout_s) and self.coordinator.ledger.expired(entry.plan)

@@ -12,7 +12,13 @@ from typing import Any
 from tidegate.errors import Invalid, TidegateError
 from tidegate.pipeline import Pipeline
 
-__all__ = ["find_pipeline"]
+__all__ = ["declaring_files", "find_pipeline"]
+
+
+def declaring_files(pipeline: Pipeline, dag_file: str) -> list[tuple[str, str]]:
+    """Return where another process can find the pipeline: names of modules and their files, the best one first."""
+    places = dict.fromkeys([pipeline.declared_in, ("", dag_file)])
+    return [(module, file) for module, file in places if file]
 
 
 def find_pipeline(name: str, declared_in: Sequence[tuple[str, str]], process: str) -> Pipeline:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid
+from tidegate.records.airflow_login import is_airflow_login
 
 if TYPE_CHECKING:
+    from tidegate.connectors.sink import Sink
+    from tidegate.connectors.source import Source
     from tidegate.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["open_coordinator", "refuse_by_interval"]
+__all__ = ["airflow_logins", "open_coordinator", "refuse_by_interval"]
 
 
 def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Settings]:
@@ -25,6 +29,15 @@ def open_coordinator(pipeline: Pipeline, project: str) -> tuple[Coordinator, Set
     place = settings.place()
     ledger = open_ledger(settings.root, pipeline.name, settings.storage_options)
     return Coordinator(pipeline.graph(place, settings.mode), ledger, settings, place), settings
+
+
+def airflow_logins(settings: Settings, parts: Iterable[Source | Sink]) -> list[str]:
+    """Return the names of the connections of Airflow that the settings and these sources and sinks name."""
+    names: set[str] = set()
+    for value in [settings.storage, *(value for part in parts for value in vars(part).values())]:
+        if is_airflow_login(value):
+            names.add(value)
+    return sorted(names)
 
 
 def refuse_by_interval(graph: Graph) -> None:

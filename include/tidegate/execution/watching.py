@@ -44,10 +44,10 @@ AWAY_S: Final = 300.0
 
 def main() -> None:
     """Watch until standard input is closed."""
-    heard, said = _own_streams()
-    reporter = _Reporter(said)
-    request = typed.decode(_read_line(heard), WatchRequest)
-    threading.Thread(target=_end_with_starter, args=(heard,), daemon=True, name="end-with-starter").start()
+    requests, reports = _take_over_streams()
+    reporter = _Reporter(reports)
+    request = typed.decode(_read_line(requests), WatchRequest)
+    threading.Thread(target=_end_with_starter, args=(requests,), daemon=True, name="end-with-starter").start()
     try:
         pipeline = find_pipeline(request.pipeline, request.declared_in, "the process that watches for input")
         coordinator, settings = open_coordinator(pipeline, request.project)
@@ -122,25 +122,25 @@ class _Reporter:
         self._stream.flush()
 
 
-def _own_streams() -> tuple[int, BinaryIO]:
-    """Return this process's input and output, and put nothing and the log in their places."""
-    heard, said = os.dup(0), os.fdopen(os.dup(1), "wb")
+def _take_over_streams() -> tuple[int, BinaryIO]:
+    """Return this process's input and output, and put nothing and the log in their places for the user's code."""
+    requests, reports = os.dup(0), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return heard, said
+    return requests, reports
 
 
-def _read_line(heard: int) -> bytes:
+def _read_line(stream: int) -> bytes:
     line = b""
-    while not line.endswith(b"\n") and (byte := os.read(heard, 1)):
+    while not line.endswith(b"\n") and (byte := os.read(stream, 1)):
         line += byte
     return line
 
 
-def _end_with_starter(heard: int) -> None:
-    while os.read(heard, 1024):
+def _end_with_starter(stream: int) -> None:
+    while os.read(stream, 1024):
         pass
     os._exit(0)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -28,6 +28,7 @@ __all__ = [
     "login_variable",
     "login_variables",
     "no_connection",
+    "variables_of",
     "where_login_is",
 ]
 
@@ -362,8 +363,13 @@ def connector_options(name: str) -> dict[str, str]:
 
 def login_variables(names: list[str]) -> dict[str, str]:
     """Return the environment with which a process outside of Airflow can log in by these names."""
+    return variables_of(map(look_up, names))
+
+
+def variables_of(connections: Iterable[AirflowConnection]) -> dict[str, str]:
+    """Return the environment variables by which a process outside of Airflow finds these connections."""
     variables: dict[str, str] = {}
-    for connection in map(look_up, names):
+    for connection in connections:
         variable = login_variable(connection.id)
         if variables.setdefault(variable, connection.as_variable) != connection.as_variable:
             raise Invalid(

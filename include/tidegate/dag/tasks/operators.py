@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator import Triggered
     from tidegate.execution.finish import Finished
     from tidegate.pipeline import Pipeline
+    from tidegate.pipeline.hooks import Suspension
     from tidegate.spark.session import ReusedSession
 
 __all__ = [
@@ -159,12 +160,16 @@ class PipelineTask(BaseOperator):
         """Tell people, through the notifiers that the DAG file lists for such an event."""
         send_notice(self.notifiers, task.context, notice)
 
+    def _notify_suspended(self, task: Task, suspension: Suspension | None, why: str, id: int | None = None) -> None:
+        """Tell people of a suspension. None: the hooks were called before, and so were the notifiers."""
+        if suspension is not None:
+            self.notify(task, Notice("suspended", self.pipeline.name, id, f"it is suspended: {why}"))
+
     def note(self, task: Task, error: TidegateError) -> None:
         """Record the error for the pipeline, and suspend it after damage."""
         task.note(self.task_id, error)
         if isinstance(error, Corrupt):
-            _suspend(task, error)
-            self.notify(task, Notice("suspended", self.pipeline.name, None, f"it is suspended: {error.reason}"))
+            self._notify_suspended(task, _suspend(task, error), error.reason)
 
     def as_airflow(self, error: TidegateError, task: Task | None) -> AirflowException:
         """Return the exception to raise in Airflow."""
@@ -215,9 +220,7 @@ class PipelineTask(BaseOperator):
                 tolerable = task.coordinator.settings.tolerable_failed_checkpoints
                 if lift_abandoned(task.coordinator.ledger, tolerable, task.abandon_reason):
                     return self.triggered(task, only_if_new=only_if_new)
-                suspension = notify_requested_suspension(task.coordinator)
-                if suspension is not None:
-                    self.notify(task, Notice("suspended", self.pipeline.name, None, "somebody has suspended it"))
+                self._notify_suspended(task, notify_requested_suspension(task.coordinator), "a person asked for it")
             ids: list[int] = []
             if error.reason == "CHECKPOINT_IN_PROGRESS":
                 open_entries = task.coordinator.ledger.view().still_open()
@@ -426,8 +429,8 @@ class CompleteOperator(PipelineTask):
         task.measure()
         if finished.suspension is not None:
             failed = ", ".join(map(str, finished.suspension.failed)) or str(id)
-            why = f"it is suspended: checkpoint {failed} was aborted ({finished.outcome.reason})"
-            self.notify(task, Notice("suspended", self.pipeline.name, id, why))
+            why = f"checkpoint {failed} was aborted ({finished.outcome.reason})"
+            self._notify_suspended(task, finished.suspension, why, id)
         return finished
 
     def _refuse_unpublished(self, id: int, finished: Finished) -> None:
@@ -457,13 +460,15 @@ def _cancel_nothing() -> None:
     """Do nothing: no Spark work is running."""
 
 
-def _suspend(task: Task, error: Corrupt) -> None:
-    """Suspend the pipeline after damage, so that no run makes it worse before a person has looked at it."""
+def _suspend(task: Task, error: Corrupt) -> Suspension | None:
+    """Suspend a damaged pipeline: a person has to look, and until then no run makes it worse. Return the suspension if
+    it was told now."""
     from tidegate.execution.finish import notify_requested_suspension
 
     with contextlib.suppress(TidegateError):
         task.coordinator.suspend(task.run, str(error))
-        notify_requested_suspension(task.coordinator)
+        return notify_requested_suspension(task.coordinator)
+    return None
 
 
 def _retry_interval(task: Task, error: Rejected) -> float:

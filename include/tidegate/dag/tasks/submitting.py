@@ -14,11 +14,15 @@ from airflow.sdk import Connection
 
 from tidegate import seams
 from tidegate.errors import Invalid
-from tidegate.records.airflow_login import is_airflow_login, login_variables
+from tidegate.execution.loading import declaring_files
+from tidegate.execution.opening import airflow_logins
+from tidegate.records.airflow_login import login_variables
 from tidegate.spark.server.processes import identify
 from tidegate.versions.airflow import AirflowException, can_import_airflow
 
 if TYPE_CHECKING:
+    from tidegate.connectors.sink import Sink
+    from tidegate.connectors.source import Source
     from tidegate.dag.tasks.task import Task
     from tidegate.records.records import Ack
     from tidegate.spark.submit import Submission
@@ -41,34 +45,25 @@ def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
     pipeline = task.pipeline
     dag_file = getattr(task.context.get("dag"), "fileloc", None) or ""
     process_identity = identify(os.getpid())
-    # The module's own file first, then the DAG file: each only once, and only if known.
-    declared_in = [place for place in dict.fromkeys([pipeline.declared_in, ("", dag_file)]) if place[1]]
     request = DriverRequest(
         pipeline=pipeline.name,
-        declared_in=declared_in,
+        declared_in=declaring_files(pipeline, dag_file),
         project=task.project,
         checkpoint=checkpoint,
         job=job,
         task={"pid": process_identity.pid, "start": process_identity.start} if process_identity else None,
     )
     with prepared(spark_settings(task.settings, job), request) as submission:
-        logins = login_variables(_airflow_logins(task))  # its driver cannot ask Airflow
+        graph = task.coordinator.graph
+        parts: list[Source | Sink] = [node.source for node in graph.sources.values()]
+        parts += [node.sink for node in graph.sinks.values()]
+        logins = login_variables(airflow_logins(task.settings, parts))  # its driver cannot ask Airflow
         submission.environment.update(can_import_airflow(submission.environment | logins))
         process = SparkSubmit(task, submission, checkpoint, job)
         try:
             yield process
         finally:
             process.cancel()
-
-
-def _airflow_logins(task: Task) -> list[str]:
-    """Return the names of all logins in Airflow that the pipeline's settings, sources and sinks name."""
-    graph = task.coordinator.graph
-    parts = [node.source for node in graph.sources.values()] + [node.sink for node in graph.sinks.values()]
-    names: list[Any] = [task.settings.storage]
-    for part in parts:
-        names.extend(vars(part).values())
-    return sorted({name for name in names if is_airflow_login(name)})
 
 
 class SparkSubmit:
