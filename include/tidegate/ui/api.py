@@ -217,9 +217,12 @@ def configuration(pipeline: Of) -> dict[str, Any]:
 
 
 @router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.GraphAnswer))
-def graph(pipeline: Of) -> dict[str, Any]:
-    """Return the pipeline's parts, with the figures of each in the last completed checkpoint."""
-    return views.graph(pipeline)
+def graph(
+    pipeline: Of,
+    checkpoint: Annotated[int | None, Query(ge=1, le=99_999_999, description="By default the newest")] = None,
+) -> dict[str, Any]:
+    """Return the pipeline's parts, with the state and the figures of each in a checkpoint."""
+    return views.graph(pipeline, checkpoint)
 
 
 @router.get("/dags/{dag_id}/plots", dependencies=READ, **answers(shapes.Points))

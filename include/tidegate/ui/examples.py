@@ -127,6 +127,13 @@ _BACKFILL = {
         "problems": [],
     },
 }
+_RECENT = {
+    "id": [6, 7],
+    "state": ["completed", "completed"],
+    "planned": ["2026-03-01T10:10:02.016+00:00", "2026-03-01T10:11:02.120+00:00"],
+    "seconds": [3.9, 4.225],
+    "reason": ["", ""],
+}
 _WHOLE = _ROW | {"details": {"detail": "", "missing_acks": [], "timeout_s": 600.0}, "records_retained": True}
 _SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "p999": 5.3, "max": 5.3, "count": 7}
 
@@ -137,7 +144,7 @@ EXAMPLES: Final[dict[str, Any]] = {
             _WELL
             | {"dag": "orders", "pipeline": "orders", "age_seconds": 31.5, "lag_seconds": 3608.3, "failures": 0}
             | {"last_completed": {name: _ROW[name] for name in ("id", "decided", "seconds", "rows_out", "run")}}
-            | {"in_progress": 0, "owner": "mia", "tags": ["sales"]}
+            | {"in_progress": 0, "recent": _RECENT, "owner": "mia", "tags": ["sales"]}
         ],
         "total": 1,
         "complete": True,
@@ -162,6 +169,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "open_checkpoints": [],
         "savepoints": [_SAVEPOINT],
         "backfills": [_BACKFILL],
+        "recent": _RECENT,
         "history_problem": "",
         "now": "2026-03-01T10:11:38.000+00:00",
         "permissions": dict.fromkeys(["trigger", "edit", "answer", "rollback", "drain", "backfill", "swap"], True),
@@ -211,10 +219,20 @@ EXAMPLES: Final[dict[str, Any]] = {
     },
     "GraphAnswer": {
         "checkpoint": 7,
+        "state": "completed",
         "jobs": ["main"],
+        "job_states": {"main": "done"},
         "parts": [
             {"name": "totals", "role": "sink", "kind": "delta-upsert", "inputs": ["totals"], "rows": 78}
-            | {"job": "main", "seconds": 0.3, "bytes": None, "late": None, "watermark": None, "verdict": None}
+            | {
+                "job": "main",
+                "state": "done",
+                "seconds": 0.3,
+                "bytes": None,
+                "late": None,
+                "watermark": None,
+                "verdict": None,
+            }
             | dict.fromkeys(("rate", "waiting", "waiting_files", "waiting_bytes", "waiting_seconds", "sent"))
             | {"state_delta": None, "state_files": None, "event_time": "2026-03-01T09:10:58.000+00:00"}
         ],

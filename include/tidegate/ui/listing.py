@@ -144,7 +144,10 @@ def list_pipelines(
     may_read_rows: whether the user may read rows of a DAG's pipeline. Only called if that makes a difference.
     """
     complete = _list.update(pipelines, until)
-    return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete
+    # Strips cost more to read than rows. Where there are very many, an old one is good enough until there is time.
+    _strips.update(pipelines, until)
+    has_strips = all(pipeline.dag_id in _strips.cached for pipeline in pipelines)
+    return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete and has_strips
 
 
 def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list[Metric]]:
@@ -195,7 +198,9 @@ def _document(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> Js
     document = list_row.document
     if list_row.without_rows is not None and not may_read_rows(pipeline.dag_id):
         document = list_row.without_rows
-    return named | document | {"age_seconds": views.age(list_row.decided)}
+    strip = _strips.cached.get(pipeline.dag_id)
+    recent = strip.document if strip is not None else None
+    return named | document | {"age_seconds": views.age(list_row.decided), "recent": recent}
 
 
 def _changed(pipeline: PipelineRef) -> tuple[int, ...]:
@@ -246,6 +251,17 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
         return _Row(damaged), False
 
 
+def _read_strip(pipeline: PipelineRef) -> tuple[Json | None, bool]:
+    """Return a pipeline's last checkpoints, and whether they last: an open one may end without a trace in the files
+    that are looked at."""
+    try:
+        recent = views.recent_checkpoints(pipeline.past())
+    except Exception as error:
+        _reported(pipeline, error)
+        return None, False
+    return recent, not {"open", "held"} & set(recent["state"][-5:])
+
+
 def _failed(entry: Entry) -> bool:
     """Return whether an entry is a failed checkpoint: not a user's act, and not ended by one."""
     ended = entry.decision is not None and entry.decision.reason in ENDED
@@ -262,4 +278,5 @@ def _last_completed(pipeline: PipelineRef, ledger: Ledger, view: View) -> Checkp
 
 _list: PipelineCache[_Row] = PipelineCache(lambda pipeline: _read(pipeline), _MAX_AGE_S)
 _rows, _reading = _list.cached, _list.reading
+_strips: PipelineCache[Json | None] = PipelineCache(lambda pipeline: _read_strip(pipeline), _MAX_AGE_S)
 _metrics: PipelineCache[list[Metric]] = PipelineCache(lambda pipeline: _read_metrics(pipeline), _MAX_AGE_S)

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, Field, RootModel, create_model
 
+from tidegate.history.part_states import PART_STATES, PartState
 from tidegate.history.row import MEASURES, CheckpointRow
 from tidegate.records.records import State
 from tidegate.ui.examples import EXAMPLES
@@ -112,6 +113,16 @@ class LastCompleted(BaseModel):
     run: str
 
 
+class RecentCheckpoints(BaseModel):
+    """The last checkpoints and other entries, oldest first: each field has one value for each."""
+
+    id: list[int]
+    state: list[str]
+    planned: list[str]
+    seconds: list[float | None] = Field(description="From the plan to the decision; null: it is not decided")
+    reason: list[str] = Field(description="Why it was aborted; empty: it was not")
+
+
 class ListedPipeline(HealthAnswer):
     """A pipeline in the list. One whose records are damaged has no figures."""
 
@@ -122,6 +133,7 @@ class ListedPipeline(HealthAnswer):
     lag_seconds: float | None = None
     failures: int = Field(0, description="In a row, since the last completed one")
     in_progress: int = Field(0, description="Checkpoints that are planned and not decided")
+    recent: RecentCheckpoints | None = Field(None, description="Null: not read yet, or not readable")
     owner: str
     tags: list[str] = Field(description="Of its DAG, without `tidegate`")
 
@@ -241,6 +253,7 @@ class Overview(BaseModel):
     open_checkpoints: list[CheckpointWithProgress] = Field(description="Those that are open or held")
     savepoints: list[SavepointAnswer]
     backfills: list[BackfillAnswer]
+    recent: RecentCheckpoints
     history_problem: str
     now: str
     permissions: dict[str, bool] = Field(
@@ -355,13 +368,14 @@ class Configuration(BaseModel):
 
 
 class PartAnswer(BaseModel):
-    """A source, stage, operator, gate or sink, and what it did in the last completed checkpoint."""
+    """A source, stage, operator, gate or sink, and what it did in the checkpoint."""
 
     name: str
     role: str = Field(examples=["source", "stage", "operator", "gate", "sink"])
     kind: str
     inputs: list[str]
     job: str
+    state: PartState | None = Field(description="; ".join(f"{state}: {text}" for state, text in PART_STATES.items()))
     rows: int | None
     seconds: float | None
     bytes: int | None
@@ -396,8 +410,10 @@ class InFlightAnswer(BaseModel):
 class GraphAnswer(BaseModel):
     """The pipeline's graph."""
 
-    checkpoint: int | None
+    checkpoint: int | None = Field(description="The one that the states and figures are of")
+    state: str | None = Field(description="The checkpoint's state")
     jobs: list[str]
+    job_states: dict[str, PartState]
     parts: list[PartAnswer]
     in_flight: dict[str, InFlightAnswer] = Field(description="By job that the checkpoint went past")
     sampled_parts: list[str] = Field(

@@ -20,9 +20,10 @@ from tidegate.errors import Rejected
 from tidegate.history import health as condition
 from tidegate.history.backfill import BackfillStatus, backfill_statuses
 from tidegate.history.details import CheckpointDetails
+from tidegate.history.part_states import PartState, job_states, part_states
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
-from tidegate.history.selection import COUNTED
+from tidegate.history.selection import COUNTED, REPLACED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
@@ -46,6 +47,7 @@ __all__ = [
     "observe_pipeline",
     "overview",
     "read_health",
+    "recent_checkpoints",
     "rollback_plan",
     "row_of_run",
     "samples",
@@ -56,6 +58,8 @@ SAMPLES, LETTERS = 20, 256
 """The maximum number of values to show for a broken rule, and the maximum length of each."""
 _ALARMING = frozenset({"hold", "abort"})
 """Verdicts that need a person's attention."""
+_DRAWN = ("open", "held", "completed", REPLACED, "aborted")
+"""The graph shows the newest of these. Rollbacks and other acts have no parts."""
 _RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
@@ -87,9 +91,19 @@ def overview(pipeline: PipelineRef) -> Json:
         "open_checkpoints": [_with_progress(history, history.find(row.id)) for row in undecided],
         "savepoints": [_savepoint(each) for each in savepoints],
         "backfills": [_backfill(status) for status in backfills],
+        "recent": recent_checkpoints(history),
         "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
+
+
+RECENT = 50
+"""How many checkpoints the strip of a pipeline shows."""
+
+
+def recent_checkpoints(history: CheckpointHistory) -> Json:
+    """Return what a strip of the last checkpoints shows, oldest first."""
+    return history.points(["state", "planned", "seconds", "reason"], RECENT)
 
 
 def _backfill(status: BackfillStatus) -> Json:
@@ -260,25 +274,46 @@ def _sentence_of(key: str) -> str:
     return KEYS[max(names, key=len)].description if names else ""
 
 
-def graph(pipeline: PipelineRef) -> Json:
-    """Return the pipeline's graph, with the figures of each part in the last completed checkpoint."""
-    last = pipeline.past().last_completed()
-    details = last.details if last is not None else CheckpointDetails()
+def graph(pipeline: PipelineRef, id: int | None = None) -> Json:
+    """Return the pipeline's graph, with the state and the figures of each part in a checkpoint: by default the
+    newest."""
+    history = pipeline.past()
+    shown = history.newest(*_DRAWN) if id is None else _view(pipeline, history, id)
+    details = shown.details if shown is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
     _add_event_times(parts)
+    jobs: dict[str, PartState] = {}
+    if shown is not None:
+        notes = _notes_of(history.ledger, pipeline.card.jobs, shown.id)
+        jobs = job_states(shown, pipeline.card.jobs, notes)
+        states = part_states(shown, pipeline.card.parts, jobs, notes)
+        for part in parts:
+            part["state"] = states[part["role"], part["name"]]
     entry = None
-    if last is not None and details.config.get("sample_rows"):
-        entry = pipeline.ledger().entry(last.id)
+    if shown is not None and details.config.get("sample_rows"):
+        entry = history.ledger.entry(shown.id)
     in_flight = {}
     for job, amount in details.overtaken_jobs.items():
         in_flight[job] = {"rows": amount.rows, "bytes": amount.bytes}
     return {
-        "checkpoint": last.id if last is not None else None,
+        "checkpoint": shown.id if shown is not None else None,
+        "state": shown.state if shown is not None else None,
         "jobs": pipeline.card.jobs,
+        "job_states": jobs,
         "parts": parts,
         "in_flight": in_flight,
-        "sampled_parts": stream_samples.sampled_parts(pipeline.ledger(), entry),
+        "sampled_parts": stream_samples.sampled_parts(history.ledger, entry),
     }
+
+
+def _notes_of(ledger: Ledger, jobs: Sequence[str], id: int) -> dict[str, JobNote]:
+    """Return the last reported progress of jobs, if it is about this checkpoint."""
+    notes = {}
+    for job in jobs:
+        note = ledger.progress(job)
+        if note is not None and note.id == id:
+            notes[job] = note
+    return notes
 
 
 def _add_event_times(parts: Sequence[Json]) -> None:
@@ -307,7 +342,15 @@ def _add_event_times(parts: Sequence[Json]) -> None:
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     """Return a part's figures. Names are only unique within a role: a sink may have the same name as an operator."""
-    figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
+    figures: Json = {
+        "state": None,
+        "rows": None,
+        "seconds": None,
+        "watermark": None,
+        "bytes": None,
+        "late": None,
+        "verdict": None,
+    }
     figures |= {"rate": None, "sent": None, "state_delta": None, "state_files": None}
     figures |= dict.fromkeys(("waiting", "waiting_files", "waiting_bytes", "waiting_seconds"))
     step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
