@@ -108,9 +108,9 @@ def test_a_key_of_any_year_is_published_and_shown(spark, tmp_path, key):
         assert "+10000-01-01" in commanded(running, "state", "counts")[0]
         assert "+10000-01-01" in commanded(running, "diff", "1", "2", "counts")[0]
         known: Any = KnownHere(running, {"upserted": [key]})
-        assert len(table_samples.rows(known, 3, "upserted", 50)["rows"]) == 6
+        assert len(table_samples.rows(known, 3, "upserted", 50).rows) == 6
         changes = table_samples.changes(known, 1, 2, "upserted", 50)
-        assert (changes["added"], changes["removed"], changes["changed"]) == (5, 0, 0)
+        assert (changes.added, changes.removed, changes.changed) == (5, 0, 0)
         by_spark = spark.read.format("delta").load(str(running.data / "upserted"))
         assert by_spark.selectExpr(f"count(distinct {key})").collect()[0][0] == 6
 
@@ -156,8 +156,8 @@ def test_rows_of_any_year_are_judged_quarantined_and_shown(spark, tmp_path):
         commanded(running, "explain", "2")
         commanded(running, "show", "2")
         known: Any = KnownHere(running, {})
-        assert quarantined.rows(known, "checked", (), 0, 50)["total"] == 5
-        assert len(quarantined.of_checkpoint(known, 2, "checked", 50)["rows"]) == 5
+        assert quarantined.rows(known, "checked", (), 0, 50).total == 5
+        assert len(quarantined.of_checkpoint(known, 2, "checked", 50).rows) == 5
 
 
 # -- partitions ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.kit.api_answers import check_answer
 from tests.kit.toy_world import ToyWorld
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import put_dag
@@ -103,12 +104,12 @@ def keep(page: Page, name: str) -> None:
 
 
 def test_a_part_says_how_far_event_time_has_come_in_what_it_gives(client: Any, tokens: dict[str, str], measured: int):
-    from tidegate.ui.shapes import GraphAnswer
+    from tidegate.ui.answers import GraphAnswer
 
     client.cookies.clear()
     client.cookies.set("_token", tokens["viewer"])
     answer = client.get("/tidegate/api/v1/dags/backlogged/graph")
-    GraphAnswer.model_validate_json(answer.content, extra="forbid")
+    check_answer(answer.content, GraphAnswer)
     told = answer.json()
     parts = {(part["role"], part["name"]): part for part in told["parts"]}
     times = {name: part["event_time"] for (role, name), part in parts.items() if role != "sink"}

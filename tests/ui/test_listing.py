@@ -49,7 +49,8 @@ def listed(pipelines, budget_s: float = 60.0):
     from tidegate import seams
     from tidegate.ui.listing import list_pipelines
 
-    return list_pipelines(pipelines, seams.monotonic() + budget_s, lambda dag_id: True)
+    rows, complete = list_pipelines(pipelines, seams.monotonic() + budget_s, lambda dag_id: True)
+    return msgspec.to_builtins(rows), complete
 
 
 def test_a_thousand_pipelines_are_listed_and_none_is_read_twice(declare, monkeypatch):
@@ -144,11 +145,11 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     assert [row["state"] for row in listed([known])[0]] == ["well"]
     found = {each.name: each.value for each in listing.metrics_of([known], seams.monotonic() + 60)["orders"]}
     assert (found["readable"], found["numberOfCompletedCheckpoints"]) == (1, 3)
-    assert views.overview(known)["latest"]["swap"]["back_to"] == 0
-    assert views.checkpoint(known, swapped.id)["back_to"] == 0
-    assert views.graph(known)["checkpoint"] == 3, "its figures are the last that there are"
+    assert views.overview(known, {}).latest.swap.back_to == 0
+    assert views.checkpoint(known, swapped.id).back_to == 0
+    assert views.graph(known).checkpoint == 3, "its figures are the last that there are"
     back = views.rollback_plan(known, 3)
-    assert (back["undone"], back["undone_swaps"]) == ([], [{"id": 4, "backfill": "fix"}])
+    assert (back.undone, msgspec.to_builtins(back.undone_swaps)) == ([], [{"id": 4, "backfill": "fix"}])
     listing._metrics.cached.clear()
     listing._rows.clear()
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.kit.api_answers import check_answer
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.ledger.ledger import stamp
@@ -55,14 +56,14 @@ def judged(world: ToyWorld, tmp_path: Path) -> int:
 
 @pytest.fixture
 def findings(client: Any, tokens: dict[str, str], world: ToyWorld, judged: int) -> Any:
-    from tidegate.ui.shapes import Findings
+    from tidegate.ui.answers import Findings
 
     def ask() -> Any:
         client.cookies.clear()
         client.cookies.set("_token", tokens["viewer"])
         answer = client.get(f"/tidegate/api/v1/dags/orders/checkpoints/{judged}/gates/enough")
         assert answer.status_code == 200, answer.text
-        Findings.model_validate_json(answer.content, extra="forbid")
+        check_answer(answer.content, Findings)
         return answer.json()
 
     yield ask

@@ -218,7 +218,7 @@ ROWS: dict[str, tuple[Step, tuple[str, ...], Step]] = {
     "code changed while a checkpoint was running": (
         Story.change_code, ("code has changed since the checkpoint", "KeyError"), Story.resume,
     ),
-    "there is no Spark: it does not start, or sees another disk": (
+    "Spark does not start, or sees another disk": (
         Story.lose_spark, ("ENVIRONMENT_FAILED", "Java is missing", "install Java 17"), Story.run,
     ),
     "a disk is full": (Story.fill_the_disk, ("a disk is full", "make room"), Story.make_room),
@@ -233,7 +233,7 @@ ROWS: dict[str, tuple[Step, tuple[str, ...], Step]] = {
         Story.change_state, ("STATE_CHANGED", "by is file, and was id", "revert the change"), Story.run,
     ),
     "a gate waits for you": (Story.hold, ("held by gate", "positive", "the button Approve"), Story.approve),
-    "a table takes nothing": (Story.refuse_publishing, ("not on all tables",), Story.repair_the_table),
+    "a table accepts no commits": (Story.refuse_publishing, ("not on all tables",), Story.repair_the_table),
     "a record or table is damaged": (Story.damage, ("plan.json",), Story.restore),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.kit.api_answers import check_answer
 from tests.kit.toy_world import ToyWorld
 from tests.ui.browser import Browser
 from tests.ui.known_dags import put_table
@@ -98,12 +99,12 @@ def as_viewer(client: Any, tokens: dict[str, str], path: str) -> Any:
 
 
 def test_a_table_differs_between_two_checkpoints_by_its_key(client: Any, tokens: dict[str, str], ids: list[int]):
-    from tidegate.ui.shapes import TableChanges, TableRows
+    from tidegate.ui.answers import TableChanges, TableRows
 
     first, last = ids
     answer = as_viewer(client, tokens, f"{last}/tables/b/changes?since={first}")
     told = answer.json()
-    TableChanges.model_validate_json(answer.content, extra="forbid")
+    check_answer(answer.content, TableChanges)
     assert answer.headers["cache-control"] == "no-store", "rows are kept nowhere"
     assert (told["keys"], told["added"], told["removed"], told["changed"]) == (["id"], 1, 1, 1)
     assert [(row["before"], row["after"]) for row in told["rows"]] == [
@@ -115,7 +116,7 @@ def test_a_table_differs_between_two_checkpoints_by_its_key(client: Any, tokens:
     assert (back["added"], back["removed"], back["changed"], len(back["rows"])) == (1, 1, 1, 1)
     for id, paid in ((first, {"1": "9.50", "2": "1"}), (last, {"1": "12.00", "3": None})):
         then = as_viewer(client, tokens, f"{id}/tables/b")
-        TableRows.model_validate_json(then.content, extra="forbid")
+        check_answer(then.content, TableRows)
         assert {row["id"]: row["paid"] for row in then.json()["rows"]} == paid
 
 
@@ -181,10 +182,10 @@ def aside(world: ToyWorld, ids: list[int]) -> None:
 def test_what_a_gate_set_aside_at_a_checkpoint_is_told_with_its_fate(
     client: Any, tokens: dict[str, str], ids: list[int], aside: None
 ):
-    from tidegate.ui.shapes import QuarantinedRowsAt
+    from tidegate.ui.answers import QuarantinedRowsAt
 
     answer = as_viewer(client, tokens, f"{ids[1]}/quarantined/enough")
-    QuarantinedRowsAt.model_validate_json(answer.content, extra="forbid")
+    check_answer(answer.content, QuarantinedRowsAt)
     told = [(row["values"]["amount"], row["status"], row["rules"]) for row in answer.json()["rows"]]
     assert told == [(f"-{n}", fate, ["positive"]) for n, fate in ((2, "waiting"), (3, "released"), (4, "discarded"))]
     assert len(as_viewer(client, tokens, f"{ids[1]}/quarantined/enough?limit=2").json()["rows"]) == 2
@@ -219,10 +220,10 @@ def sampled(world: ToyWorld) -> int:
 
 
 def test_what_a_part_let_through_is_told_by_stream(client: Any, tokens: dict[str, str], world: ToyWorld, sampled: int):
-    from tidegate.ui.shapes import Checkpoint, PartSamples
+    from tidegate.ui.answers import Checkpoint, PartSamples
 
     answer = as_viewer(client, tokens, f"{sampled}/samples/enough")
-    PartSamples.model_validate_json(answer.content, extra="forbid")
+    check_answer(answer.content, PartSamples)
     assert answer.headers["cache-control"] == "no-store", "rows are kept nowhere"
     told = answer.json()["streams"]
     assert [(each["stream"], each["hidden"], each["left_out"]) for each in told] == [("enough", ["email"], 3)]
@@ -230,7 +231,7 @@ def test_what_a_part_let_through_is_told_by_stream(client: Any, tokens: dict[str
     both = as_viewer(client, tokens, f"{sampled}/samples/split").json()["streams"]
     assert {each["stream"]: each["problem"] for each in both} == {"split.low": "", "split.high": "it took too long"}
     whole = as_viewer(client, tokens, f"{sampled}")
-    Checkpoint.model_validate_json(whole.content, extra="forbid")
+    check_answer(whole.content, Checkpoint)
     assert whole.json()["sampled_parts"] == ["enough", "split"]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -118,11 +119,11 @@ def _api(it: Reading) -> Counter[Row]:
     known: Any = _Known(it.running)
     id = it.running.ledger.view().last_id
     found = table_samples.rows(known, id, it.sink, LIMIT)
-    json.dumps(found)
+    msgspec.json.encode(found)
     if id > 1:
         with contextlib.suppress(Invalid):  # the sink had no table then
-            json.dumps(table_samples.changes(known, 1, id, it.sink, LIMIT))
-    return Counter([("row",)] * len(found["rows"]))
+            msgspec.json.encode(table_samples.changes(known, 1, id, it.sink, LIMIT))
+    return Counter([("row",)] * len(found.rows))
 
 
 def _duckdb(it: Reading) -> Counter[Row] | None:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -32,7 +32,7 @@ from tidegate.history.without_values import details_without_rows
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records import typed
-from tidegate.records.records import Json
+from tidegate.records.records import Json, State
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,7 +254,7 @@ def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointVi
     """Return the view of an entry, from its records. sizes: include the sizes of states and of rows in flight."""
     row = live_row(ledger, entry, sizes=sizes)
     undone_by, replaced_by = _undone(ledger, entry.id) if entry.completed else (None, None)
-    state = row.outcome
+    state = cast(State, row.outcome)
     if undone_by is not None:
         state = UNDONE if replaced_by is None else REPLACED
     return CheckpointView(

@@ -43,8 +43,8 @@ MAX_LENGTH = 200
 """The maximum length of a page."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-UNDONE = "rolled back"
-REPLACED = "replaced"
+UNDONE: Final = "rolled back"
+REPLACED: Final = "replaced"
 """A swap has replaced its output with that of a backfill of the same input."""
 ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
 """Reasons of aborts that are not failures: the pipeline was rolled back or cancelled while the checkpoint ran."""

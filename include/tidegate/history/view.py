@@ -5,25 +5,25 @@ It is made from an entry's records while they exist, and from its row of the his
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.row import CheckpointRow
 from tidegate.records import typed
-from tidegate.records.records import Json
+from tidegate.records.records import Json, State
 
 __all__ = ["CheckpointView", "ListedCheckpoint"]
 
 
 class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
-    """A row of a list."""
+    """A checkpoint in short. Durations are seconds, sizes bytes, times ISO 8601; null: none, or not measured."""
 
-    state: str
+    state: State
     """The outcome, unless it is `rolled back` or `replaced`, which depend on later rollbacks and swaps."""
-    undone_by: int | None
-    """The rollback or swap that undid it."""
-    replaced_by: str | None
-    """The backfill that this swap brought in."""
+    undone_by: Annotated[int | None, msgspec.Meta(description="The rollback or swap that undid it")]
+    replaced_by: Annotated[str | None, msgspec.Meta(description="The backfill that this swapped in")]
 
     @property
     def described_state(self) -> str:

@@ -145,7 +145,7 @@ def rollback(pipeline: Of, body: RollbackRequest, user: GetUserDep) -> ActionAns
     """Trigger a run that returns positions, state and tables to a checkpoint. It refuses an impossible rollback."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        _refuse_unseen(set(views.rollback_plan(pipeline, body.to)["undone"]), set(body.expected_undone))
+        _refuse_unseen(set(views.rollback_plan(pipeline, body.to).undone), set(body.expected_undone))
         conf = {**_words(ledger, body), REQUEST: act.key}
         return _run(pipeline, conf, user.get_name(), f"the rollback to checkpoint {body.to}", act)
 

@@ -19,17 +19,45 @@ from tidegate import seams
 from tidegate.history.query import MAX_LENGTH, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.history.without_values import manifest_without_rows
+from tidegate.records import typed
 from tidegate.records.masking import MASK
 from tidegate.records.records import Act, Acted, ShownKind, State
-from tidegate.ui import shapes, views
+from tidegate.ui import views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, find_visible_pipeline, may, may_read_rows
 from tidegate.ui.airflow_setup import notices
+from tidegate.ui.answers import (
+    ActedAnswer,
+    Audit,
+    Checkpoint,
+    CheckpointOfRun,
+    Checkpoints,
+    Compared,
+    Configuration,
+    Findings,
+    GateTrend,
+    GraphAnswer,
+    JudgedCheckpoint,
+    ManifestAnswer,
+    Me,
+    NoticeAnswer,
+    Overview,
+    PartSamples,
+    PipelinesAnswer,
+    Points,
+    Quarantine,
+    QuarantinedRowsAt,
+    RollbackPlan,
+    RowsAnswer,
+    Summary,
+    TableChanges,
+    TableRows,
+    described,
+)
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.pipelines import PipelineRef, find_pipelines, run_states
 from tidegate.ui.rows import quarantined, stream_samples, table_samples
-from tidegate.ui.shapes import answers
 
-__all__ = ["router"]
+__all__ = ["answers", "router"]
 
 REVALIDATED = {"Cache-Control": "private, no-cache", "Vary": "Cookie, Authorization"}
 """The headers of answers that a browser may cache, but must revalidate. Answers that quote rows are never cached."""
@@ -43,6 +71,10 @@ class AnswerRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **words: Any) -> None:
         quotes_rows = any(each in VALUES[-1:] for each in words.get("dependencies") or ())
+        self.answer = inspect.signature(endpoint, eval_str=True).return_annotation
+        if words["include_in_schema"]:
+            responses = words.get("responses") or {}
+            words |= {"response_model": None, "responses": {**responses, 200: described(self.answer)}}
         super().__init__(path, _encoding(endpoint, {} if quotes_rows else REVALIDATED), **words)
 
 
@@ -70,6 +102,11 @@ Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number
 Numbered = Annotated[int, Query(ge=1, le=99_999_999, description="A checkpoint's number")]
 
 
+def answers() -> list[Any]:
+    """Return the types of all answers."""
+    return [route.answer for route in router.routes if isinstance(route, AnswerRoute) and route.include_in_schema]
+
+
 @router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
 def openapi(request: Request) -> dict[str, Any]:
     """Return this API's description."""
@@ -77,30 +114,30 @@ def openapi(request: Request) -> dict[str, Any]:
     return description
 
 
-@router.get("/me", dependencies=LOGGED_IN, **answers(shapes.Me))
-def me(user: GetUserDep) -> dict[str, Any]:
+@router.get("/me", dependencies=LOGGED_IN)
+def me(user: GetUserDep) -> Me:
     """Return the user."""
-    return {"name": user.get_name()}
+    return Me(name=user.get_name())
 
 
-@router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
-def pipelines(readable: Readable, user: GetUserDep) -> dict[str, Any]:
+@router.get("/pipelines", dependencies=LOGGED_IN)
+def pipelines(readable: Readable, user: GetUserDep) -> PipelinesAnswer:
     """Return all pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a
     row, lag, owner and tags. If the list is very long, the first answers lack some of them."""
     until = seams.monotonic() + BUDGET_S
     visible, has_all = find_pipelines(readable, until)
     rows, is_current = list_pipelines(visible, until, lambda dag_id: may_read_rows(user, dag_id))
-    setup = [{"problem": each.problem, "help": each.help, "is_blocking": each.is_blocking} for each in notices()]
-    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": setup}
+    setup = [NoticeAnswer(problem=each.problem, help=each.help, is_blocking=each.is_blocking) for each in notices()]
+    return PipelinesAnswer(pipelines=rows, total=len(rows), complete=has_all and is_current, notices=setup)
 
 
-@router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
-def overview(pipeline: Of, user: GetUserDep) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/overview", dependencies=READ)
+def overview(pipeline: Of, user: GetUserDep) -> Overview:
     """Return counts, open checkpoints, the latest of each kind, the pipeline's health, and the user's permissions."""
-    return views.overview(pipeline) | {"permissions": may(user, pipeline.dag_id)}
+    return views.overview(pipeline, may(user, pipeline.dag_id))
 
 
-@router.get("/dags/{dag_id}/checkpoints", dependencies=READ, **answers(shapes.Checkpoints))
+@router.get("/dags/{dag_id}/checkpoints", dependencies=READ)
 def checkpoints(
     pipeline: Of,
     limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20,
@@ -112,7 +149,7 @@ def checkpoints(
     text: Annotated[str, Query(max_length=200)] = "",
     since: datetime | None = None,
     until: datetime | None = None,
-) -> dict[str, Any]:
+) -> Checkpoints:
     """Return a page of the history, newest first. Sort by any column; filter by state, kind, time and text."""
     history = pipeline.past()
     page = history.page(
@@ -128,152 +165,149 @@ def checkpoints(
             limit=limit,
         )
     )
-    rows = [row.document() for row in page.rows]
-    return {"checkpoints": rows, "total": page.total, "limit": limit, "offset": offset, "problem": history.problem}
+    return Checkpoints(checkpoints=page.rows, total=page.total, limit=limit, offset=offset, problem=history.problem)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ, **answers(shapes.Checkpoint))
-def checkpoint(pipeline: Of, id: Id) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/checkpoints/{id}", dependencies=READ)
+def checkpoint(pipeline: Of, id: Id) -> Checkpoint:
     """Return one checkpoint of any age: jobs and their acks, operators, gates, sinks, ranges, durations."""
     return views.checkpoint(pipeline, id)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.ManifestAnswer))
-def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ)
+def manifest(pipeline: Of, id: Id) -> ManifestAnswer:
     """Return the manifest as stored; null if there is none (any more). Users who may not read rows get it without
     positions and files, which contain the smallest and largest value of each column."""
     entry = pipeline.ledger().entry(id)
     if entry is None or entry.manifest is None:
-        return {"manifest": None}
+        return ManifestAnswer(manifest=None)
     if not pipeline.may_read_rows:
-        return {"manifest": manifest_without_rows(entry.manifest)}
-    return {"manifest": msgspec.to_builtins(entry.manifest)}
+        return ManifestAnswer(manifest=manifest_without_rows(entry.manifest))
+    return ManifestAnswer(manifest=msgspec.to_builtins(entry.manifest))
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
-def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES)
+def gate(pipeline: Of, id: Id, gate: str) -> Findings:
     """Return a gate's verdict, rule by rule, with some of the values that broke them."""
     return views.samples(pipeline, id, gate)
 
 
-@router.get("/dags/{dag_id}/gates/{gate}", dependencies=READ, **answers(shapes.GateTrend))
-def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/gates/{gate}", dependencies=READ)
+def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> GateTrend:
     """Return a gate's last checkpoints, oldest first: rows judged, and rows that broke each rule."""
-    return {"gate": gate, "checkpoints": pipeline.past().rules(gate, limit)}
+    verdicts = pipeline.past().rules(gate, limit)
+    return GateTrend(gate=gate, checkpoints=[JudgedCheckpoint(**each) for each in verdicts])
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES, **answers(shapes.TableRows))
+@router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES)
 def table_rows_as_of(
     pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
-) -> dict[str, Any]:
+) -> TableRows:
     """Return some rows of a sink's table, exactly as of the checkpoint, in no particular order."""
     return table_samples.rows(pipeline, id, sink, limit)
 
 
-@router.get(
-    "/dags/{dag_id}/checkpoints/{id}/tables/{sink}/changes", dependencies=VALUES, **answers(shapes.TableChanges)
-)
+@router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}/changes", dependencies=VALUES)
 def table_changes(
     pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50
-) -> dict[str, Any]:
+) -> TableChanges:
     """Return how the rows of a sink's table differ between checkpoint `since` and this one: how many do, and some of
     them, by key if the sink has one. Refused if the table changed too much."""
     return table_samples.changes(pipeline, since, id, sink, limit)
 
 
-@router.get(
-    "/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.QuarantinedRowsAt)
-)
+@router.get("/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES)
 def quarantined_by(
     pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 20
-) -> dict[str, Any]:
+) -> QuarantinedRowsAt:
     """Return some of the rows that a gate quarantined in the checkpoint, and the current status of each."""
     return quarantined.of_checkpoint(pipeline, id, gate, limit)
 
 
-@router.get("/dags/{dag_id}/checkpoints/{id}/samples/{part}", dependencies=VALUES, **answers(shapes.PartSamples))
-def samples_of_part(pipeline: Of, id: Id, part: str) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/checkpoints/{id}/samples/{part}", dependencies=VALUES)
+def samples_of_part(pipeline: Of, id: Id, part: str) -> PartSamples:
     """Return some of the rows that a stage, a gate or an operator emitted in the checkpoint, if its pipeline keeps
     samples (setting sample_rows): one sample for each of its streams."""
     return stream_samples.of_part(pipeline, id, part)
 
 
-@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.CheckpointOfRun))
-def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ)
+def of_run(pipeline: Of, run_id: str) -> CheckpointOfRun:
     """Return the last checkpoint that a run made, or null."""
     return views.row_of_run(pipeline, run_id)
 
 
-@router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
-def summary(pipeline: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/summary", dependencies=READ)
+def summary(pipeline: Of, since: datetime | None = None, until: datetime | None = None) -> Summary:
     """Return min, avg, p50, p90, p95, p99, p99.9 and max of durations, sizes, rows and lag of completed checkpoints."""
-    return {"measures": pipeline.past().summary(HistoryFilter(since=since, until=until))}
+    measures = pipeline.past().summary(HistoryFilter(since=since, until=until))
+    return typed.convert({"measures": measures}, Summary)
 
 
-@router.get("/dags/{dag_id}/configuration", dependencies=READ, **answers(shapes.Configuration))
-def configuration(pipeline: Of) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/configuration", dependencies=READ)
+def configuration(pipeline: Of) -> Configuration:
     """Return every setting and the origin of its value. Secrets are masked."""
     return views.configuration(pipeline)
 
 
-@router.get("/dags/{dag_id}/graph", dependencies=READ, **answers(shapes.GraphAnswer))
+@router.get("/dags/{dag_id}/graph", dependencies=READ)
 def graph(
     pipeline: Of,
     checkpoint: Annotated[int | None, Query(ge=1, le=99_999_999, description="By default the newest")] = None,
-) -> dict[str, Any]:
+) -> GraphAnswer:
     """Return the pipeline's parts, with the state and the figures of each in a checkpoint."""
     return views.graph(pipeline, checkpoint)
 
 
-@router.get("/dags/{dag_id}/plots", dependencies=READ, **answers(shapes.Points))
+@router.get("/dags/{dag_id}/plots", dependencies=READ)
 def plots(
     pipeline: Of,
     name: Annotated[list[Literal[tuple(MEASURES)]] | None, Query()] = None,  # type: ignore[valid-type]
     limit: Annotated[int, Query(ge=1, le=2000)] = 300,
-) -> dict[str, Any]:
+) -> Points:
     """Return measures of the last checkpoints, oldest first: the named ones, by default those that the page plots."""
     chosen = list(dict.fromkeys(name or PLOTTED))
     return pipeline.past().points(["state", "planned", *chosen], limit)
 
 
-@router.get("/dags/{dag_id}/compare", dependencies=READ, **answers(shapes.Compared))
-def compare(pipeline: Of, before: Numbered, after: Numbered) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/compare", dependencies=READ)
+def compare(pipeline: Of, before: Numbered, after: Numbered) -> Compared:
     """Compare two checkpoints."""
     return views.compared(pipeline, before, after)
 
 
-@router.get("/dags/{dag_id}/quarantine", dependencies=READ, **answers(shapes.Quarantine))
-def quarantine(pipeline: Of) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/quarantine", dependencies=READ)
+def quarantine(pipeline: Of) -> Quarantine:
     """Return for each gate the number of rows that wait, and the requests about them for the next checkpoint."""
-    return {"gates": quarantined.waiting(pipeline)}
+    return quarantined.waiting(pipeline)
 
 
-@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES, **answers(shapes.RowsAnswer))
+@router.get("/dags/{dag_id}/quarantine/{gate}", dependencies=VALUES)
 def quarantine_rows(
     pipeline: Of,
     gate: str,
     rule: Annotated[list[str] | None, Query(max_length=20)] = None,
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50,
-) -> dict[str, Any]:
+) -> RowsAnswer:
     """Return a page of the rows that wait at a gate, with the rules that they broke."""
     return quarantined.rows(pipeline, gate, rule or (), offset, limit)
 
 
-@router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.RollbackPlan))
-def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/rollback", dependencies=READ)
+def rollback(pipeline: Of, to: Numbered) -> RollbackPlan:
     """Return what a rollback to a checkpoint would do. Nothing is changed."""
     return views.rollback_plan(pipeline, to)
 
 
-@router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
-def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> dict[str, Any]:
+@router.get("/dags/{dag_id}/audit", dependencies=READ)
+def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 50) -> Audit:
     """Return the actions that users took on these pages, newest first. If a run performs one, its result is the
     run's."""
     acts = pipeline.ledger().acts(limit)
     states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.succeeded})
     with_values = pipeline.may_read_rows
-    return {"actions": [_act(act, acted, states.get(act.run, ""), with_values=with_values) for act, acted in acts]}
+    return Audit(actions=[_act(act, acted, states.get(act.run, ""), with_values=with_values) for act, acted in acts])
 
 
 _AFTER_RUN = {
@@ -284,7 +318,7 @@ _AFTER_RUN = {
 """The result of an action and a sentence about it, by the state of the run that performs it."""
 
 
-def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> dict[str, Any]:
+def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> ActedAnswer:
     """Return an action of the audit. with_values: include the values to which the user corrected rows."""
     succeeded, message = None, ""
     if acted is not None:
@@ -295,11 +329,11 @@ def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) ->
     if isinstance(corrected, Mapping) and not with_values:
         request = request | {"correct": dict.fromkeys(corrected, MASK)}
         message = "" if acted is None or acted.succeeded else MASK
-    return {
-        "requested_at": act.created,
-        "requested_by": act.by,
-        "action": act.action,
-        "request": request,
-        "succeeded": succeeded,
-        "message": message,
-    }
+    return ActedAnswer(
+        requested_at=act.created,
+        requested_by=act.by,
+        action=act.action,
+        request=request,
+        succeeded=succeeded,
+        message=message,
+    )

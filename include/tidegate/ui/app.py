@@ -19,6 +19,7 @@ from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailab
 from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
+from tidegate.ui.answers import schemas
 from tidegate.ui.listing import BUDGET_S, metrics_of
 from tidegate.ui.load import DearRequests
 from tidegate.ui.pipelines import find_pipelines
@@ -88,9 +89,19 @@ HEADERS = {
 }
 
 
+class _App(FastAPI):
+    """An app whose description includes the answers of `api`, which are structs of msgspec."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the app's description."""
+        if self.openapi_schema is None:
+            super().openapi()["components"]["schemas"] |= schemas(api.answers())
+        return super().openapi()
+
+
 def make_app() -> FastAPI:
     """Return the app, without FastAPI's documentation pages: they load scripts from other sites, and need no login."""
-    app = FastAPI(
+    app = _App(
         title="tidegate",
         version="1",
         description="Checkpoints of pipelines: their state, their history, and actions on them.",

@@ -12,7 +12,9 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from tidegate import seams
 from tidegate.errors import TidegateError, name_of
@@ -23,8 +25,8 @@ from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import is_url, local_path
-from tidegate.records.records import Json
 from tidegate.ui import views
+from tidegate.ui.answers import HealthAnswer, ListedPipeline, RecentCheckpoints
 from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["BUDGET_S", "list_pipelines", "metrics_of"]
@@ -38,9 +40,9 @@ T = TypeVar("T")
 class _Row:
     """A row of the list."""
 
-    document: Json
-    without_rows: Json | None = None
-    """The document for users who may not read rows, if it differs."""
+    answer: ListedPipeline
+    without_rows: ListedPipeline | None = None
+    """The answer for users who may not read rows, if it differs."""
     decided: str | None = None
     """When the last checkpoint was decided."""
 
@@ -66,15 +68,6 @@ _LASTING = frozenset(
 )
 """States that last until a file of the ledger changes. The other states may end with time, or with a disk's or a
 process's state."""
-_UNKNOWN: Json = {
-    "state": "",
-    "needs_nothing": True,
-    "summary": "not read yet",
-    "cause": "",
-    "remedy": [],
-    "failures": 0,
-    "in_progress": 0,
-}
 
 
 @dataclass(frozen=True)
@@ -138,7 +131,7 @@ class PipelineCache(Generic[T]):
 
 def list_pipelines(
     pipelines: Sequence[PipelineRef], until: float, may_read_rows: Callable[[str], bool]
-) -> tuple[list[Json], bool]:
+) -> tuple[list[ListedPipeline], bool]:
     """Return a row for each pipeline, and whether all rows are current.
 
     may_read_rows: whether the user may read rows of a DAG's pipeline. Only called if that makes a difference.
@@ -147,7 +140,7 @@ def list_pipelines(
     # Strips cost more to read than rows. Where there are very many, an old one is good enough until there is time.
     _strips.update(pipelines, until)
     has_strips = all(pipeline.dag_id in _strips.cached for pipeline in pipelines)
-    return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete and has_strips
+    return [_answer(pipeline, may_read_rows) for pipeline in pipelines], complete and has_strips
 
 
 def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list[Metric]]:
@@ -188,19 +181,35 @@ def _reported(pipeline: PipelineRef, error: Exception) -> TidegateError:
     return TidegateError(f"{name_of(error)}: this should not happen", help=help, reason="UNEXPECTED")
 
 
-def _document(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> Json:
-    named: Json = {"dag": pipeline.dag_id, "pipeline": pipeline.card.pipeline}
-    named |= {"owner": pipeline.owner, "tags": list(pipeline.tags)}
+def _answer(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> ListedPipeline:
     row = _rows.get(pipeline.dag_id)
     if row is None:
-        return named | _UNKNOWN
-    list_row = row.document
-    document = list_row.document
-    if list_row.without_rows is not None and not may_read_rows(pipeline.dag_id):
-        document = list_row.without_rows
+        return _listed(
+            pipeline, HealthAnswer(state="", needs_nothing=True, summary="not read yet", cause="", remedy=[])
+        )
+    cached = row.document
+    answer = cached.answer
+    if cached.without_rows is not None and not may_read_rows(pipeline.dag_id):
+        answer = cached.without_rows
     strip = _strips.cached.get(pipeline.dag_id)
-    recent = strip.document if strip is not None else None
-    return named | document | {"age_seconds": views.age(list_row.decided), "recent": recent}
+    return msgspec.structs.replace(
+        answer,
+        owner=pipeline.owner,
+        tags=list(pipeline.tags),
+        age_seconds=views.age(cached.decided),
+        recent=strip.document if strip is not None else None,
+    )
+
+
+def _listed(pipeline: PipelineRef, health: HealthAnswer, **figures: Any) -> ListedPipeline:
+    return ListedPipeline(
+        dag=pipeline.dag_id,
+        pipeline=pipeline.card.pipeline,
+        owner=pipeline.owner,
+        tags=list(pipeline.tags),
+        **msgspec.structs.asdict(health),
+        **figures,
+    )
 
 
 def _changed(pipeline: PipelineRef) -> tuple[int, ...]:
@@ -224,34 +233,28 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
     try:
         ledger = pipeline.ledger()
         observed = views.observe_pipeline(pipeline, ledger)
-        document = views.health_answer(pipeline, observed)
+        health = views.health_answer(pipeline, observed)
         hidden = views.health_answer(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)
         last_id = last.id if last is not None else 0
-        counts = {
-            "last_completed": views.short(last),
+        figures = {
+            "last_completed": views.short(last) if last is not None else None,
             "lag_seconds": last.lag_seconds if last is not None else None,
             "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > last_id),
             "in_progress": len(list(observed.view.still_open())),
         }
-        without_rows = hidden | counts if hidden != document else None
+        without_rows = _listed(pipeline, hidden, **figures) if hidden != health else None
         decided = last.decided if last is not None else None
-        return _Row(document | counts, without_rows, decided), document["state"] in _LASTING
+        return _Row(_listed(pipeline, health, **figures), without_rows, decided), health.state in _LASTING
     except Exception as error:
         report = _reported(pipeline, error)
-        damaged = {
-            "state": "damaged",
-            "needs_nothing": False,
-            "summary": report.what,
-            "cause": "",
-            "remedy": [report.help],
-            "failures": 0,
-            "in_progress": 0,
-        }
-        return _Row(damaged), False
+        damaged = HealthAnswer(
+            state="damaged", needs_nothing=False, summary=report.what, cause="", remedy=[report.help]
+        )
+        return _Row(_listed(pipeline, damaged)), False
 
 
-def _read_strip(pipeline: PipelineRef) -> tuple[Json | None, bool]:
+def _read_strip(pipeline: PipelineRef) -> tuple[RecentCheckpoints | None, bool]:
     """Return a pipeline's last checkpoints, and whether they last: an open one may end without a trace in the files
     that are looked at."""
     try:
@@ -259,7 +262,7 @@ def _read_strip(pipeline: PipelineRef) -> tuple[Json | None, bool]:
     except Exception as error:
         _reported(pipeline, error)
         return None, False
-    return recent, not {"open", "held"} & set(recent["state"][-5:])
+    return recent, not {"open", "held"} & set(recent.state[-5:])
 
 
 def _failed(entry: Entry) -> bool:
@@ -278,5 +281,5 @@ def _last_completed(pipeline: PipelineRef, ledger: Ledger, view: View) -> Checkp
 
 _list: PipelineCache[_Row] = PipelineCache(lambda pipeline: _read(pipeline), _MAX_AGE_S)
 _rows, _reading = _list.cached, _list.reading
-_strips: PipelineCache[Json | None] = PipelineCache(lambda pipeline: _read_strip(pipeline), _MAX_AGE_S)
+_strips: PipelineCache[RecentCheckpoints | None] = PipelineCache(lambda pipeline: _read_strip(pipeline), _MAX_AGE_S)
 _metrics: PipelineCache[list[Metric]] = PipelineCache(lambda pipeline: _read_metrics(pipeline), _MAX_AGE_S)

@@ -195,15 +195,15 @@ def _resume(pipeline: PipelineRef, ledger: Ledger, body: ResumeRequest) -> Effec
 
 def _rollback(pipeline: PipelineRef, ledger: Ledger, body: RollbackRequest) -> Effects:
     plan = views.rollback_plan(pipeline, body.to)
-    undone, aborted, tables = plan["undone"], plan["aborted"], plan["tables"]
-    effects = [f"Undone: the swap of backfill {swap['backfill']}." for swap in plan["undone_swaps"]]
+    undone, aborted, tables = plan.undone, plan.aborted, plan.tables
+    effects = [f"Undone: the swap of backfill {swap.backfill}." for swap in plan.undone_swaps]
     if undone:
         effects.append(f"No longer counts: checkpoint {_listed(undone)}.")
     elif not effects:
         effects.append("No checkpoint is undone.")
     if aborted:
         effects.append(f"Aborted: checkpoint {_listed(aborted)}.")
-    unchanged = sorted(name for name, table in tables.items() if table["rows_stay_because"])
+    unchanged = sorted(name for name, table in tables.items() if table.rows_stay_because)
     restored = sorted(name for name in tables.keys() - set(unchanged) if "." not in name)
     if restored:
         effects.append(f"{', '.join(restored)}: restored as of checkpoint {body.to}, by one more commit each.")

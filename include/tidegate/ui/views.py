@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,38 @@ from tidegate.records.moments import moment_of
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place, is_url
 from tidegate.records.records import JobNote, Json, Verdict, sum_of
+from tidegate.ui.answers import (
+    BackfillAnswer,
+    Checkpoint,
+    CheckpointOfRun,
+    CheckpointWithDetails,
+    CheckpointWithProgress,
+    Compared,
+    ComparedBackfill,
+    ComparedBackfillTable,
+    Configuration,
+    CountsAnswer,
+    FindingAnswer,
+    Findings,
+    GraphAnswer,
+    HealthAnswer,
+    HeldBackfill,
+    InFlightAnswer,
+    LastCompleted,
+    LatestAnswer,
+    Overview,
+    Pair,
+    PartAnswer,
+    ProgressAnswer,
+    RecentCheckpoints,
+    RollbackPlan,
+    SavepointAnswer,
+    Setting,
+    SuspensionAnswer,
+    TargetAnswer,
+    Tasks,
+    UndoneSwap,
+)
 from tidegate.ui.pipelines import PipelineRef, is_paused
 from tidegate.ui.rows import origins, stream_samples
 
@@ -63,7 +95,7 @@ _DRAWN = ("open", "held", "completed", REPLACED, "aborted")
 _RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
-def overview(pipeline: PipelineRef) -> Json:
+def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview:
     """Return the counts and the latest checkpoints, as on Flink's overview, and the pipeline's health."""
     history = pipeline.past()
     ledger = history.ledger
@@ -72,110 +104,120 @@ def overview(pipeline: PipelineRef) -> Json:
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
     observed, health = read_health(pipeline, ledger)
     view = (observed if pipeline.may_read_rows else observed.without_rows()).view
-    return {
-        "dag": pipeline.dag_id,
-        "pipeline": pipeline.card.pipeline,
-        "started": ledger.identity_or_none() is not None,
-        "by_interval": pipeline.card.by_interval,
-        "gates": list(pipeline.card.gates),
-        "health": health,
-        "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
-        "counts": history.counts(),
-        "latest": {
-            "completed": _document(history.last_completed()),
-            "failed": _document(history.newest("aborted")),
-            "rollback": _document(history.newest("rollback")),
-            "swap": _document(history.newest("swap")),
-            "savepoint": _savepoint(savepoints[-1]) if savepoints else None,
-        },
-        "open_checkpoints": [_with_progress(history, history.find(row.id)) for row in undecided],
-        "savepoints": [_savepoint(each) for each in savepoints],
-        "backfills": [_backfill(status) for status in backfills],
-        "recent": recent_checkpoints(history),
-        "history_problem": history.problem,
-        "now": seams.now().isoformat(timespec="milliseconds"),
-    }
+    suspension = control.suspended(view, pipeline.card.tolerable_failed_checkpoints)
+    return Overview(
+        dag=pipeline.dag_id,
+        pipeline=pipeline.card.pipeline,
+        started=ledger.identity_or_none() is not None,
+        by_interval=pipeline.card.by_interval,
+        gates=list(pipeline.card.gates),
+        health=health,
+        suspended=SuspensionAnswer(**msgspec.to_builtins(suspension)) if suspension is not None else None,
+        counts=CountsAnswer(**history.counts()),
+        latest=LatestAnswer(
+            completed=_with_details(history.last_completed()),
+            failed=_with_details(history.newest("aborted")),
+            rollback=_with_details(history.newest("rollback")),
+            swap=_with_details(history.newest("swap")),
+            savepoint=_savepoint(savepoints[-1]) if savepoints else None,
+        ),
+        open_checkpoints=[_with_progress(history, history.find(row.id)) for row in undecided],
+        savepoints=[_savepoint(each) for each in savepoints],
+        backfills=[_backfill(status) for status in backfills],
+        recent=recent_checkpoints(history),
+        history_problem=history.problem,
+        now=_now(),
+        permissions=dict(permissions),
+    )
 
 
 RECENT = 50
 """How many checkpoints the strip of a pipeline shows."""
 
 
-def recent_checkpoints(history: CheckpointHistory) -> Json:
+def recent_checkpoints(history: CheckpointHistory) -> RecentCheckpoints:
     """Return what a strip of the last checkpoints shows, oldest first."""
-    return history.points(["state", "planned", "seconds", "reason"], RECENT)
+    return RecentCheckpoints(**history.points(["state", "planned", "seconds", "reason"], RECENT))
 
 
-def _backfill(status: BackfillStatus) -> Json:
+def _now() -> str:
+    return seams.now().isoformat(timespec="milliseconds")
+
+
+def _backfill(status: BackfillStatus) -> BackfillAnswer:
     """Return a backfill, its progress, and what a swap would have changed as of the last comparison."""
     record, compared, held = status.record, status.last_comparison, status.held_checkpoint
-    held_answer = last_comparison = None
+    held_checkpoint = last_comparison = None
     if held is not None:
-        held_answer = {"checkpoint": held.checkpoint, "gates": list(held.gates), "why": held.why}
+        held_checkpoint = HeldBackfill(checkpoint=held.checkpoint, gates=list(held.gates), why=held.why)
     if compared is not None:
-        last_comparison = {
-            "compared_at": compared.created,
-            "is_current": compared.head == status.head and not status.pending,
-            "tables": typed.document_of(compared.tables),
-            "unchanged_sinks": compared.unchanged_sinks,
-            "tables_with_other_writers": compared.tables_with_other_writers,
-            "problems": compared.problems,
-        }
-    return {
-        "name": record.name,
-        "origin": record.origin,
-        "created_by": record.by,
-        "note": record.note,
-        "created_at": record.created,
-        "state": status.state,
-        "checkpoints": status.checkpoints,
-        "caught_up_to": status.caught_up_to,
-        "caught_up_at": status.caught_up_at,
-        "pending": len(status.pending),
-        "oldest_pending_seconds": age(status.oldest_pending),
-        "swap": status.swap,
-        "blocked_by": status.blocked_by,
-        "held_checkpoint": held_answer,
-        "stop_reason": status.stop_reason,
-        "last_comparison": last_comparison,
-    }
+        last_comparison = ComparedBackfill(
+            compared_at=compared.created,
+            is_current=compared.head == status.head and not status.pending,
+            tables={name: ComparedBackfillTable(**typed.document_of(table)) for name, table in compared.tables.items()},
+            unchanged_sinks=compared.unchanged_sinks,
+            tables_with_other_writers=compared.tables_with_other_writers,
+            problems=compared.problems,
+        )
+    return BackfillAnswer(
+        name=record.name,
+        origin=record.origin,
+        created_by=record.by,
+        note=record.note,
+        created_at=record.created,
+        state=status.state,
+        checkpoints=status.checkpoints,
+        caught_up_to=status.caught_up_to,
+        caught_up_at=status.caught_up_at,
+        pending=len(status.pending),
+        oldest_pending_seconds=age(status.oldest_pending),
+        swap=status.swap,
+        blocked_by=status.blocked_by,
+        held_checkpoint=held_checkpoint,
+        stop_reason=status.stop_reason,
+        last_comparison=last_comparison,
+    )
 
 
-def checkpoint(pipeline: PipelineRef, id: int) -> Json:
+def checkpoint(pipeline: PipelineRef, id: int) -> Checkpoint:
     """Return everything about one checkpoint."""
     history = pipeline.past()
     view = _view(pipeline, history, id)
-    document = _with_progress(history, view)
+    document = view.document()
     document["details"]["tables"] = _tables(pipeline, history, view)
     previous, following = history.neighbours(id)
     entry = history.ledger.entry(id) if view.records_retained else None
-    return document | {
-        "sampled_parts": stream_samples.sampled_parts(history.ledger, entry),
-        "savepoints": [each.name for each in savepoint.savepoints(history.ledger) if each.entry == id],
-        "run_id": _run_id(view.run),
-        "previous": previous,
-        "next": following,
-        "tasks": _tasks(pipeline),
-        "now": seams.now().isoformat(timespec="milliseconds"),
-    }
+    return Checkpoint(
+        **document,
+        progress=_progress(history, view),
+        sampled_parts=stream_samples.sampled_parts(history.ledger, entry),
+        savepoints=[each.name for each in savepoint.savepoints(history.ledger) if each.entry == id],
+        run_id=_run_id(view.run),
+        previous=previous,
+        next=following,
+        tasks=_tasks(pipeline),
+        now=_now(),
+    )
 
 
-def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> Json:
-    """Return a checkpoint with the last reported progress of its jobs."""
+def _with_details(view: CheckpointView | None) -> CheckpointWithDetails | None:
+    return CheckpointWithDetails(**view.document()) if view is not None else None
+
+
+def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> CheckpointWithProgress:
     assert view is not None, "it is listed"
-    document: Json = view.document()
-    document["progress"] = {}
-    for job in view.details.missing_acks if view.decided is None else ():
-        note = history.ledger.progress(job)
-        if note is not None and note.id == view.id:
-            document["progress"][job] = _progress(note)
-    return document
+    return CheckpointWithProgress(**view.document(), progress=_progress(history, view))
 
 
-def _progress(note: JobNote) -> Json:
-    document: Json = typed.document_of(note)
-    reported_at = document.pop("created")
-    return document | {"reported_at": reported_at, "age_seconds": age(reported_at)}
+def _progress(history: CheckpointHistory, view: CheckpointView) -> dict[str, ProgressAnswer]:
+    """Return the last reported progress of a checkpoint's jobs."""
+    by_job: dict[str, ProgressAnswer] = {}
+    undecided = view.details.missing_acks if view.decided is None else ()
+    for job, note in _notes_of(history.ledger, undecided, view.id).items():
+        document = typed.document_of(note)
+        reported_at = document.pop("created")
+        by_job[job] = ProgressAnswer(**document, reported_at=reported_at, age_seconds=age(reported_at))
+    return by_job
 
 
 def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> CheckpointView:
@@ -187,14 +229,14 @@ def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> Checkpo
     return view
 
 
-def row_of_run(pipeline: PipelineRef, run_id: str) -> Json:
+def row_of_run(pipeline: PipelineRef, run_id: str) -> CheckpointOfRun:
     """Return the last checkpoint that a run of the DAG made."""
     rows = pipeline.past().page(HistoryFilter(text=run_id, limit=200)).rows
     ids = [row.id for row in rows if _run_id(row.run) == run_id]
-    return {"checkpoint": ids[0] if ids else None, "run_id": run_id}
+    return CheckpointOfRun(checkpoint=ids[0] if ids else None, run_id=run_id)
 
 
-def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
+def samples(pipeline: PipelineRef, id: int, gate: str) -> Findings:
     """Return the results of a gate's rules, with some of the values that broke them."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)
@@ -214,55 +256,57 @@ def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
     assert entry is not None, "it has verdicts"
     files = origins.planned_files(pipeline, ledger, entry, gate)
     broken = {
-        rule["rule"]: (rule["column"], rule["values"][0])
-        for rule in rules
-        if not rule["success"] and rule["column"] and rule["values"]
+        rule.rule: (rule.column, rule.values[0]) for rule in rules if not rule.success and rule.column and rule.values
     }
     first_places: Mapping[str, origins.Origin] = {}
     if broken:
         first_places = origins.origins(pipeline, files, broken, (ledger.home, id, gate, entry.plan.attempt))
-    for rule in rules:
-        rule["file"], rule["line"] = first_places.get(rule["rule"], (None, None))
+    for number, rule in enumerate(rules):
+        if rule.rule in first_places:
+            file, line = first_places[rule.rule]
+            rules[number] = msgspec.structs.replace(rule, file=file, line=line)
     names: list[str] = []
     for _, source_names in files.values():
         names += source_names
-    return {"checkpoint": id, "gate": gate, "rules": rules, "files": names[:SAMPLES], "file_count": len(names)}
+    return Findings(checkpoint=id, gate=gate, rules=rules, files=names[:SAMPLES], file_count=len(names))
 
 
-def _rule(finding: Mapping[str, Any]) -> Json:
+def _rule(finding: Mapping[str, Any]) -> FindingAnswer:
     """Return the answer for one expectation's result, which is in Great Expectations' form."""
     config, result = finding.get("expectation_config") or {}, finding.get("result") or {}
     values = result.get("partial_unexpected_list") or []
     observed = result.get("observed_value")
-    return {
-        "rule": str(config.get("id") or config.get("type") or ""),
-        "type": str(config.get("type") or ""),
-        "column": str((config.get("kwargs") or {}).get("column") or ""),
-        "success": bool(finding.get("success")),
-        "unexpected": result.get("unexpected_count"),
-        "observed": str(observed)[:LETTERS] if observed is not None else None,
-        "values": [str(value)[:LETTERS] for value in values[:SAMPLES]],
-    }
+    return FindingAnswer(
+        rule=str(config.get("id") or config.get("type") or ""),
+        type=str(config.get("type") or ""),
+        column=str((config.get("kwargs") or {}).get("column") or ""),
+        success=bool(finding.get("success")),
+        unexpected=result.get("unexpected_count"),
+        observed=str(observed)[:LETTERS] if observed is not None else None,
+        values=[str(value)[:LETTERS] for value in values[:SAMPLES]],
+        file=None,
+        line=None,
+    )
 
 
-def configuration(pipeline: PipelineRef) -> Json:
+def configuration(pipeline: PipelineRef) -> Configuration:
     """Return every setting, its origin, and its value in the last checkpoint."""
     history = pipeline.past()
     rows = history.page(HistoryFilter(limit=1)).rows
     last = history.find(rows[0].id) if rows else None
     used = last.details.config if last is not None else {}
     settings = [
-        {
-            "key": key,
-            "value": value,
-            "origin": origin,
-            "used": _setting(used[key]) if key in used else None,
-            "help": _sentence_of(key),
-        }
+        Setting(
+            key=key,
+            value=value,
+            origin=origin,
+            used=_setting(used[key]) if key in used else None,
+            help=_sentence_of(key),
+        )
         for key, value, origin in pipeline.card.settings
     ]
     card = pipeline.card
-    return {"pipeline": card.pipeline, "root": card.root, "project": card.project, "settings": settings}
+    return Configuration(pipeline=card.pipeline, root=card.root, project=card.project, settings=settings)
 
 
 def _sentence_of(key: str) -> str:
@@ -274,7 +318,7 @@ def _sentence_of(key: str) -> str:
     return KEYS[max(names, key=len)].description if names else ""
 
 
-def graph(pipeline: PipelineRef, id: int | None = None) -> Json:
+def graph(pipeline: PipelineRef, id: int | None = None) -> GraphAnswer:
     """Return the pipeline's graph, with the state and the figures of each part in a checkpoint: by default the
     newest."""
     history = pipeline.past()
@@ -294,19 +338,19 @@ def graph(pipeline: PipelineRef, id: int | None = None) -> Json:
         entry = history.ledger.entry(shown.id)
     in_flight = {}
     for job, amount in details.overtaken_jobs.items():
-        in_flight[job] = {"rows": amount.rows, "bytes": amount.bytes}
-    return {
-        "checkpoint": shown.id if shown is not None else None,
-        "state": shown.state if shown is not None else None,
-        "jobs": pipeline.card.jobs,
-        "job_states": jobs,
-        "parts": parts,
-        "in_flight": in_flight,
-        "sampled_parts": stream_samples.sampled_parts(history.ledger, entry),
-    }
+        in_flight[job] = InFlightAnswer(rows=amount.rows, bytes=amount.bytes)
+    return GraphAnswer(
+        checkpoint=shown.id if shown is not None else None,
+        state=shown.state if shown is not None else None,
+        jobs=pipeline.card.jobs,
+        job_states=jobs,
+        parts=[PartAnswer(**part) for part in parts],
+        in_flight=in_flight,
+        sampled_parts=stream_samples.sampled_parts(history.ledger, entry),
+    )
 
 
-def _notes_of(ledger: Ledger, jobs: Sequence[str], id: int) -> dict[str, JobNote]:
+def _notes_of(ledger: Ledger, jobs: Iterable[str], id: int) -> dict[str, JobNote]:
     """Return the last reported progress of jobs, if it is about this checkpoint."""
     notes = {}
     for job in jobs:
@@ -342,15 +386,7 @@ def _add_event_times(parts: Sequence[Json]) -> None:
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     """Return a part's figures. Names are only unique within a role: a sink may have the same name as an operator."""
-    figures: Json = {
-        "state": None,
-        "rows": None,
-        "seconds": None,
-        "watermark": None,
-        "bytes": None,
-        "late": None,
-        "verdict": None,
-    }
+    figures: Json = dict.fromkeys(("state", "rows", "seconds", "watermark", "bytes", "late", "verdict"))
     figures |= {"rate": None, "sent": None, "state_delta": None, "state_files": None}
     figures |= dict.fromkeys(("waiting", "waiting_files", "waiting_bytes", "waiting_seconds"))
     step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
@@ -396,7 +432,7 @@ def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | No
     return None
 
 
-def compared(pipeline: PipelineRef, before: int, after: int) -> Json:
+def compared(pipeline: PipelineRef, before: int, after: int) -> Compared:
     """Compare two checkpoints."""
     history = pipeline.past()
     old, new = _view(pipeline, history, before), _view(pipeline, history, after)
@@ -404,19 +440,19 @@ def compared(pipeline: PipelineRef, before: int, after: int) -> Json:
     old_details, new_details = old_document["details"], new_document["details"]
     old_details["tables"] = _tables(pipeline, history, old)
     new_details["tables"] = _tables(pipeline, history, new)
-    parts = ("sources", "tables", "states", "gates")
-    return {
-        "before": old_document | {"details": None},
-        "after": new_document | {"details": None},
-        "measures": {name: {"before": getattr(old, name), "after": getattr(new, name)} for name in MEASURES},
-        **{part: _pairs(old_details[part], new_details[part]) for part in parts},
-        "settings": _changed(old.details.config, new.details.config),
-        "code_changed": old.details.code_fingerprint != new.details.code_fingerprint,
-    }
+    parts = {part: _pairs(old_details[part], new_details[part]) for part in ("sources", "tables", "states", "gates")}
+    return Compared(
+        before=old_document | {"details": None},
+        after=new_document | {"details": None},
+        measures={name: Pair(before=getattr(old, name), after=getattr(new, name)) for name in MEASURES},
+        **parts,
+        settings=_changed(old.details.config, new.details.config),
+        code_changed=old.details.code_fingerprint != new.details.code_fingerprint,
+    )
 
 
-def _pairs(before: Json, after: Json) -> Json:
-    return {name: {"before": before.get(name), "after": after.get(name)} for name in sorted({*before, *after})}
+def _pairs(before: Json, after: Json) -> dict[str, Pair]:
+    return {name: Pair(before=before.get(name), after=after.get(name)) for name in sorted({*before, *after})}
 
 
 def _setting(value: Any) -> str:
@@ -426,11 +462,11 @@ def _setting(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _changed(before: Json, after: Json) -> Json:
-    return {name: pair for name, pair in _pairs(before, after).items() if pair["before"] != pair["after"]}
+def _changed(before: Json, after: Json) -> dict[str, Pair]:
+    return {name: pair for name, pair in _pairs(before, after).items() if pair.before != pair.after}
 
 
-def rollback_plan(pipeline: PipelineRef, to: int) -> Json:
+def rollback_plan(pipeline: PipelineRef, to: int) -> RollbackPlan:
     """Return what a rollback would do, according to the records. The run that does it checks the tables themselves."""
     history = pipeline.past()
     target, published = history.find(to), history.ledger.published(to)
@@ -445,23 +481,23 @@ def rollback_plan(pipeline: PipelineRef, to: int) -> Json:
     last = history.newest(*COUNTED)
     _refuse_deleted_tables(pipeline, tables, to, last)
     versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
-    return {
-        "to": to,
-        "decided": target.decided,
-        "undone": history.checkpoints_after(to, "completed"),
-        "undone_swaps": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_after(to)],
-        "aborted": history.checkpoints_after(to, "open", "held"),
-        "sources": sorted(target.details.sources),
-        "tables": {
-            name: {
-                "version": versions.get(name),
-                "restored_version": table["version"],
-                "uri": table["uri"],
-                "rows_stay_because": pipeline.card.rows_stay.get(name, ""),
-            }
-            for name, table in sorted(tables.items())
-        },
-    }
+    targets = {}
+    for name, table in sorted(tables.items()):
+        targets[name] = TargetAnswer(
+            version=versions.get(name),
+            restored_version=table["version"],
+            uri=table["uri"],
+            rows_stay_because=pipeline.card.rows_stay.get(name, ""),
+        )
+    return RollbackPlan(
+        to=to,
+        decided=target.decided,
+        undone=history.checkpoints_after(to, "completed"),
+        undone_swaps=[UndoneSwap(id=row.id, backfill=row.backfill) for row in history.swaps_after(to)],
+        aborted=history.checkpoints_after(to, "open", "held"),
+        sources=sorted(target.details.sources),
+        tables=targets,
+    )
 
 
 def _refuse_deleted_tables(pipeline: PipelineRef, tables: Json, to: int, last: CheckpointView | None) -> None:
@@ -481,14 +517,10 @@ def _tables(pipeline: PipelineRef, history: CheckpointHistory, view: CheckpointV
     return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
 
 
-def _document(view: CheckpointView | None) -> Json | None:
-    return view.document() if view is not None else None
-
-
 # -- small parts ---------------------------------------------------------------------------------------
 
 
-def read_health(pipeline: PipelineRef, ledger: Ledger) -> tuple[condition.Observations, Json]:
+def read_health(pipeline: PipelineRef, ledger: Ledger) -> tuple[condition.Observations, HealthAnswer]:
     """Return the observations of the pipeline, and its health as the API returns it."""
     observed = observe_pipeline(pipeline, ledger)
     return observed, health_answer(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
@@ -499,40 +531,45 @@ def observe_pipeline(pipeline: PipelineRef, ledger: Ledger) -> condition.Observa
     return condition.observe(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
 
 
-def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> Json:
+def health_answer(pipeline: PipelineRef, observed: condition.Observations) -> HealthAnswer:
     """Return the pipeline's health as the API returns it."""
     health = condition.condition(observed, _api_remedy(pipeline.card.pipeline))
-    document = {
-        "state": health.state,
-        "needs_nothing": health.needs_nothing,
-        "summary": health.summary,
-        "cause": health.cause,
-        "remedy": list(health.remedy),
-        "checkpoint": health.checkpoint,
-        "reason": health.reason,
-    }
-    return document | _find_log_of(pipeline, observed, health)
+    run_id, task, gates = _find_log_of(pipeline, observed, health)
+    return HealthAnswer(
+        state=health.state,
+        needs_nothing=health.needs_nothing,
+        summary=health.summary,
+        cause=health.cause,
+        remedy=list(health.remedy),
+        checkpoint=health.checkpoint,
+        reason=health.reason,
+        run_id=run_id,
+        task=task,
+        gates=gates,
+    )
 
 
-def _find_log_of(pipeline: PipelineRef, observed: condition.Observations, health: condition.Health) -> Json:
+def _find_log_of(
+    pipeline: PipelineRef, observed: condition.Observations, health: condition.Health
+) -> tuple[str | None, str | None, list[str]]:
     """Return the Airflow run and task whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
-        return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
+        return _run_id(observed.trouble.run), observed.trouble.step, []
     entry = observed.view.get(health.checkpoint) if health.checkpoint is not None else None
     if entry is None or entry.control is not None:
-        return {"run_id": None, "task": None, "gates": []}
+        return None, None, []
     gates: list[str] = []
     for acked in entry.acks.values():
         gates += [name for name, verdict in acked.ack.gates.items() if verdict.outcome in _ALARMING]
     if health.state == "held":
         holding_gates = [holding.gate for holding in unanswered(entry)]
-        gate_task = _tasks(pipeline)["gates"].get(holding_gates[0]) if holding_gates else None
-        return {"run_id": _run_id(entry.plan.run), "task": gate_task, "gates": gates}
+        gate_task = _tasks(pipeline).gates.get(holding_gates[0]) if holding_gates else None
+        return _run_id(entry.plan.run), gate_task, gates
     if health.state in ("suspended", "stopped", "cancelled") and not health.reason:
-        return {"run_id": None, "task": None, "gates": gates}  # a user did that, so no log explains it
+        return None, None, gates  # a user did that, so no log explains it
     without_ack = [job for job in entry.plan.acks if job not in entry.acks] if health.reason else []
-    task = _tasks(pipeline)["jobs"].get(without_ack[0], "complete") if without_ack else "complete"
-    return {"run_id": _run_id(entry.plan.run), "task": None if health.needs_nothing else task, "gates": gates}
+    task = _tasks(pipeline).jobs.get(without_ack[0], "complete") if without_ack else "complete"
+    return _run_id(entry.plan.run), None if health.needs_nothing else task, gates
 
 
 def _api_remedy(pipeline: str) -> condition.Command:
@@ -553,10 +590,9 @@ def _api_remedy(pipeline: str) -> condition.Command:
     return remedy_text
 
 
-def short(view: CheckpointView | None) -> Json | None:
+def short(view: CheckpointView) -> LastCompleted:
     """Return a checkpoint for the list of pipelines."""
-    names = ("id", "decided", "seconds", "rows_out", "run")
-    return {name: getattr(view, name) for name in names} if view is not None else None
+    return LastCompleted(id=view.id, decided=view.decided, seconds=view.seconds, rows_out=view.rows_out, run=view.run)
 
 
 def age(text: str | None) -> float | None:
@@ -565,16 +601,16 @@ def age(text: str | None) -> float | None:
     return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
 
 
-def _savepoint(named: savepoint.Savepoint) -> Json:
+def _savepoint(named: savepoint.Savepoint) -> SavepointAnswer:
     pin = named.pin
-    return {
-        "name": named.name,
-        "checkpoint": named.entry,
-        "created_by": pin.by,
-        "note": pin.note,
-        "created_at": pin.created,
-        "retained": named.is_retained,
-    }
+    return SavepointAnswer(
+        name=named.name,
+        checkpoint=named.entry,
+        created_by=pin.by,
+        note=pin.note,
+        created_at=pin.created,
+        retained=named.is_retained,
+    )
 
 
 def _run_id(run: str) -> str | None:
@@ -583,7 +619,11 @@ def _run_id(run: str) -> str | None:
     return match[2] if match is not None else None
 
 
-def _tasks(pipeline: PipelineRef) -> Json:
+def _tasks(pipeline: PipelineRef) -> Tasks:
     """Return the DAG's task of each part, for links to logs."""
-    jobs = {name: f"job_{name}" for name in pipeline.card.jobs}
-    return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in pipeline.card.gates}, "complete": "complete"}
+    card = pipeline.card
+    return Tasks(
+        jobs={name: f"job_{name}" for name in card.jobs},
+        gates={name: f"gate_{name}" for name in card.gates},
+        complete="complete",
+    )

@@ -81,9 +81,9 @@ def test_a_moved_project_is_read_where_it_lies_now_and_goes_on(moving, tidegate,
         past=lambda: CheckpointHistory(shop.coordinator.ledger, {}),
         card=SimpleNamespace(rows_stay={}),
     )
-    assert views.rollback_plan(known, 1)["tables"]["good"]["uri"] == here
-    compared = views.compared(known, 1, 2)["tables"]["good"]
-    assert {at["uri"] for at in compared.values()} == {here}
+    assert views.rollback_plan(known, 1).tables["good"].uri == here
+    compared = views.compared(known, 1, 2).tables["good"]
+    assert {compared.before["uri"], compared.after["uri"]} == {here}
     assert shop.checkpoint() == 3
     assert moving.read(pipeline, 3) == (here, [1, 2, 3])
 

@@ -216,8 +216,8 @@ def test_the_page_shows_the_same_before_anybody_agrees(shop):
         past=lambda: CheckpointHistory(coordinator.ledger, {}),
         card=card,
     )
-    tables = views.rollback_plan(known, 1)["tables"]
-    assert (tables["copied"]["rows_stay_because"], tables["good"]["rows_stay_because"]) == (WHY, "")
+    tables = views.rollback_plan(known, 1).tables
+    assert (tables["copied"].rows_stay_because, tables["good"].rows_stay_because) == (WHY, "")
 
 
 # -- recovery, savepoints, forks ---------------------------------------------------------------------

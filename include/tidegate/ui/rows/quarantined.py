@@ -15,6 +15,15 @@ from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantineCounts, QuarantinedRows, open_quarantine
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
+from tidegate.ui.answers import (
+    Quarantine,
+    QuarantinedRow,
+    QuarantinedRowsAt,
+    QuarantinedRowStatus,
+    Requested,
+    RowsAnswer,
+    Waiting,
+)
 from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["alone", "chosen", "cut", "expected", "of_checkpoint", "request", "rows", "waiting"]
@@ -23,7 +32,7 @@ LETTERS = 256
 """The maximum length of a value; longer ones are cut."""
 
 
-def waiting(pipeline: PipelineRef) -> Json:
+def waiting(pipeline: PipelineRef) -> Quarantine:
     """Return for each gate the rows that wait, were released or discarded, also by rule, and the pending requests.
 
     Every open overview calls this every few seconds. So it reads only new rows, counts only a part of a large backlog,
@@ -31,7 +40,7 @@ def waiting(pipeline: PipelineRef) -> Json:
     """
     ledger = pipeline.ledger()
     view = ledger.view()
-    by_gate: Json = {}
+    by_gate: dict[str, Waiting] = {}
     for gate in pipeline.card.gates:
         reader = open_quarantine(ledger.home, gate, pipeline.options)
         pending = pending_requests(ledger, view, gate)
@@ -43,37 +52,34 @@ def waiting(pipeline: PipelineRef) -> Json:
             finally:
                 if is_reader:
                     _reading.release()
-        by_gate[gate] = {
-            "waiting": counts.waiting,
-            "settled": dict(counts.settled),
-            "rules": dict(counts.rules),
-            "complete": counts.complete,
-            "requests": [_request_answer(request) for request in pending],
-        }
-    return by_gate
+        by_gate[gate] = Waiting(
+            waiting=counts.waiting,
+            settled=dict(counts.settled),
+            rules=dict(counts.rules),
+            complete=counts.complete,
+            requests=[_requested(request) for request in pending],
+        )
+    return Quarantine(gates=by_gate)
 
 
-def _request_answer(request: Request) -> Json:
-    return {
-        "number": request.number,
-        "action": request.action,
-        "requested_by": request.by,
-        "requested_at": request.created,
-    }
+def _requested(request: Request) -> Requested:
+    return Requested(
+        number=request.number, action=request.action, requested_by=request.by, requested_at=request.created
+    )
 
 
-def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
+def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, limit: int) -> RowsAnswer:
     """Return a page of the rows that wait, as they were when they were quarantined."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     if reader is None:
-        return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
+        return RowsAnswer(gate=gate, total=0, complete=True, columns=[], rows=[])
     with alone():
         page = reader.page(rules, offset, limit)
-    documents = [_describe_row(row, page.columns) for row in page.rows]
-    return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": documents}
+    rows = [QuarantinedRow(**_describe_row(row, page.columns)) for row in page.rows]
+    return RowsAnswer(gate=gate, total=page.total, complete=page.complete, columns=page.columns, rows=rows)
 
 
-def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json:
+def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> QuarantinedRowsAt:
     """Return some of the rows that a gate quarantined in a checkpoint, and the current status of each."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     quarantined: list[Json] = []
@@ -81,8 +87,10 @@ def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json
         with alone():
             quarantined = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
-    documents = [_describe_row(row, columns) | {"status": row[q.SETTLED] or "waiting"} for row in quarantined]
-    return {"gate": gate, "checkpoint": id, "columns": columns, "rows": documents}
+    rows = [
+        QuarantinedRowStatus(**_describe_row(row, columns), status=row[q.SETTLED] or "waiting") for row in quarantined
+    ]
+    return QuarantinedRowsAt(gate=gate, checkpoint=id, columns=columns, rows=rows)
 
 
 def _describe_row(row: Json, columns: Sequence[str]) -> Json:

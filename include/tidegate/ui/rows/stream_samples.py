@@ -6,13 +6,14 @@ from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Json, SampledRows
+from tidegate.records.records import SampledRows
+from tidegate.ui.answers import PartSamples, StreamSample
 from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["of_part", "sampled_parts"]
 
 
-def of_part(pipeline: PipelineRef, id: int, part: str) -> Json:
+def of_part(pipeline: PipelineRef, id: int, part: str) -> PartSamples:
     """Return the samples of a stage, gate or operator, one for each of its streams."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)
@@ -26,11 +27,8 @@ def of_part(pipeline: PipelineRef, id: int, part: str) -> Json:
             help="set sample_rows, such as 20: later checkpoints keep that many rows of every stage, gate and operator",
             reason="NO_SAMPLE",
         )
-    return {
-        "checkpoint": id,
-        "part": part,
-        "streams": [_describe_stream(name, sample) for name, sample in samples.items()],
-    }
+    streams = [_describe_stream(name, sample) for name, sample in samples.items()]
+    return PartSamples(checkpoint=id, part=part, streams=streams)
 
 
 def sampled_parts(ledger: Ledger, entry: Entry | None) -> list[str]:
@@ -57,7 +55,12 @@ def _part(stream: str) -> str:
     return stream.partition(".")[0]
 
 
-def _describe_stream(name: str, sample: SampledRows) -> Json:
-    rows = [dict(zip(sample.columns, row, strict=True)) for row in sample.rows]
-    about = {"columns": sample.columns, "hidden": sample.hidden, "left_out": sample.left_out, "problem": sample.problem}
-    return {"stream": name, **about, "rows": rows}
+def _describe_stream(name: str, sample: SampledRows) -> StreamSample:
+    return StreamSample(
+        stream=name,
+        columns=sample.columns,
+        rows=[dict(zip(sample.columns, row, strict=True)) for row in sample.rows],
+        hidden=sample.hidden,
+        left_out=sample.left_out,
+        problem=sample.problem,
+    )

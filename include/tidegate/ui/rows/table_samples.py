@@ -14,6 +14,7 @@ from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
+from tidegate.ui.answers import RowChangeAnswer, TableChanges, TableRows
 from tidegate.ui.pipelines import PipelineRef
 from tidegate.ui.rows.quarantined import alone, cut
 
@@ -25,7 +26,7 @@ _MAX_READ_S = 0.5
 """The time after which no further file is read."""
 
 
-def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> Json:
+def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> TableRows:
     """Return some rows of the table exactly as of checkpoint `id`, in no particular order."""
     table = _table(pipeline, id, sink)
     with alone():
@@ -35,12 +36,11 @@ def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> Json:
     for row in first_rows:
         names |= dict.fromkeys(row)
     columns = list(names)
-    documents = [{name: cut(row.get(name)) for name in columns} for row in first_rows]
-    answer = {"checkpoint": id, "sink": sink, "table": table.uri, "version": table.version}
-    return answer | {"columns": columns, "rows": documents}
+    rows = [{name: cut(row.get(name)) for name in columns} for row in first_rows]
+    return TableRows(checkpoint=id, sink=sink, table=table.uri, version=table.version, columns=columns, rows=rows)
 
 
-def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -> Json:
+def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -> TableChanges:
     """Return how the table differs between checkpoint `since` and checkpoint `id`, by key if it has one."""
     old, new = _table(pipeline, since, sink), _table(pipeline, id, sink)
     if old.uri != new.uri:
@@ -54,21 +54,21 @@ def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -
         before = offline.open_as_of(old, pipeline.options)
         after = offline.open_as_of(new, pipeline.options)
         changes = row_changes(before, after, pipeline.card.keys.get(sink, []), limit)
-    return {
-        "checkpoint": id,
-        "since": since,
-        "sink": sink,
-        "table": new.uri,
-        "keys": changes.keys,
-        "columns": changes.columns,
-        "added": changes.added,
-        "removed": changes.removed,
-        "changed": changes.changed,
-        "rows": [{"before": _cut(row.before), "after": _cut(row.after)} for row in changes.rows],
-    }
+    return TableChanges(
+        checkpoint=id,
+        since=since,
+        sink=sink,
+        table=new.uri,
+        keys=changes.keys,
+        columns=changes.columns,
+        added=changes.added,
+        removed=changes.removed,
+        changed=changes.changed,
+        rows=[RowChangeAnswer(before=_cut(row.before), after=_cut(row.after)) for row in changes.rows],
+    )
 
 
-def _cut(row: Json | None) -> Json | None:
+def _cut(row: Json | None) -> dict[str, str | None] | None:
     return None if row is None else {name: cut(value) for name, value in row.items()}
 
 
