@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import approvals, control, intervals, skipping, source_notices
+from tidegate.checkpoint import approvals, intervals, skipping, source_notices, suspension
 from tidegate.checkpoint.context import AbandonCheck, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
 from tidegate.checkpoint.manifests import ancestors, jobs_without_ack, manifest_of, overtaken_jobs, sync_acks
@@ -22,7 +22,7 @@ from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
 from tidegate.ledger.turns import Turns
-from tidegate.lifecycle import cancel, periodic_savepoints, retention, rollback
+from tidegate.lifecycle import control, final_cleanup, periodic_savepoints, retention, rollback
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
@@ -131,8 +131,8 @@ class Coordinator(PipelineContext):
             elif not isinstance(answer, rules.CreateEntry):
                 return self._handle_no_plan(answer, view, requested)
             else:
-                cancel.resume_cleanup(self, view)
-                control.check_may_plan(self, view, request.kind)
+                final_cleanup.resume_cleanup(self, view)
+                suspension.check_may_plan(self, view, request.kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
@@ -215,13 +215,13 @@ class Coordinator(PipelineContext):
     ) -> AlreadyCovered:
         """Handle a run that gets no checkpoint: publish a covered interval, or raise for every other answer."""
         if isinstance(answer, rules.Wait):
-            control.refuse_suspended(self, view)
+            suspension.refuse_suspended(self, view)
             if pending := approvals.pending_approvals_text(view, answer.ids, self._answering):
-                raise control.approval_pending(self, answer.ids, pending)
+                raise suspension.approval_pending(self, answer.ids, pending)
             limit = self.settings.max_concurrent_checkpoints
             is_full = requested is None or len(answer.ids) >= limit
             why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
-            raise control.in_progress(answer.ids, why)
+            raise suspension.in_progress(answer.ids, why)
         assert requested is not None
         if isinstance(answer, rules.Misfit):
             raise intervals.misfit(answer, requested, self.graph)
@@ -335,9 +335,9 @@ class Coordinator(PipelineContext):
         """Return positions, state and tables to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
         return rollback.roll_back(self, to, run=run, by=by, choices=choices or {}, reason=reason)
 
-    def suspended(self) -> control.SuspensionState | None:
+    def suspended(self) -> suspension.SuspensionState | None:
         """Return why no checkpoint may be planned now, or None."""
-        return control.suspended(self.ledger.view(), self.settings.tolerable_failed_checkpoints)
+        return suspension.suspended(self.ledger.view(), self.settings.tolerable_failed_checkpoints)
 
     def _abort(self, answer: rules.Abort) -> Decision:
         return decision(answer.id, "aborted", reason=answer.reason, detail=answer.detail, counts=answer.counts)
@@ -352,7 +352,7 @@ class Coordinator(PipelineContext):
 
     def retire(self) -> list[int]:
         """Delete entries beyond `num_retained`, or all of them after a final cancel. Return their ids."""
-        removed = cancel.delete_cancelled(self)
+        removed = final_cleanup.delete_cancelled(self)
         if removed is not None:
             return removed
         periodic_savepoints.keep_periodically(self)  # first, so that retention spares the savepoint

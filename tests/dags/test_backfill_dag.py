@@ -10,7 +10,7 @@ import pytest
 from tests.dags.in_process import GREEN, run
 from tests.dags.project import MULTIPLIES, Made, Project
 from tests.kit.sampling import in_turn
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.history.backfill import backfill_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
@@ -91,7 +91,7 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     assert backfill(shop, 2, swap) == ("success", LOOKED | {"swap": "success"})
     shop.check(3)
     assert shop.ledger.lines() == []
-    assert control.suspended(shop.ledger.view(), 0) is None
+    assert suspension.suspended(shop.ledger.view(), 0) is None
     assert [saved.name for saved in savepoints(shop.ledger)] == [f"before-{line.record.name}"]
 
     done = shop.ledger.ids()
@@ -104,7 +104,7 @@ def test_what_fails_beside_the_pipeline_is_no_trouble_of_it_and_continues_when_c
     (shop.folder / "broken").touch()
     state, tasks = backfill(shop, 1, **{"from": "beginning", "name": "all"})
     assert (state, tasks["replay"], tasks["swap"]) == ("failed", "failed", "upstream_failed")
-    assert control.suspended(shop.ledger.view(), 0) is None
+    assert suspension.suspended(shop.ledger.view(), 0) is None
     assert shop.ledger.trouble() is None
     (shop.folder / "broken").unlink()
     assert backfill(shop, 1, **{"from": "beginning", "name": "all"}) == ("success", LOOKED)

@@ -12,10 +12,10 @@ import pytest
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
-from tidegate.checkpoint import control
 from tidegate.dag.tasks import notices
 from tidegate.dag.tasks.notices import Notice, checked_notifiers, send_notice
 from tidegate.errors import Invalid
+from tidegate.lifecycle import control
 
 WRITES_DOWN = """
 import json

@@ -23,7 +23,6 @@ from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
 from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import control
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
 from tidegate.dag import asset, build, build_dag, run_params
@@ -37,6 +36,7 @@ from tidegate.execution.deadline import DeadlinePassed, SparkNeverReady
 from tidegate.execution.runs import new_run
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle import control
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.pipeline.picture import picture
 from tidegate.records.records import (

@@ -75,7 +75,7 @@ _LINES = {
         "execution/job/measuring.py", "async_s=round(overlapping_seconds(beside), 3)", "async_s=0.0"
     ),
     "failures: one that is not published yet ends no row of them": _Line(
-        "checkpoint/control.py",
+        "checkpoint/suspension.py",
         "        if entry.completed:\n            drain = entry.plan.drain",
         "        if entry.completed and entry.id <= view.settled:\n            drain = entry.plan.drain",
     ),

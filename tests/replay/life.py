@@ -25,14 +25,14 @@ from tests.replay.reading import quarantine_rows
 from tests.replay.world import Clock, Clocked
 from tests.spark.random_cuts import Telling
 from tidegate.backfill.choosing import outlook
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected, TidegateError
 from tidegate.execution.editing import edit_state
 from tidegate.gates.quarantine import columns as q
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import Drain, Json, Request
 
 __all__ = ["ACTS", "Life"]

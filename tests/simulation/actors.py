@@ -9,12 +9,12 @@ from typing import Literal, TypeVar
 from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
 from tests.simulation.world import FORK, GATE, TABLES, Violation, World
-from tidegate.checkpoint import approvals, control, quarantine_requests
+from tidegate.checkpoint import approvals, quarantine_requests
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import Plan, Request
 
 T = TypeVar("T")

@@ -8,10 +8,9 @@ from unittest import mock
 
 from tests.simulation import actors
 from tests.simulation.world import FORK, Violation, World
-from tidegate.checkpoint import control
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle import copies, savepoint
+from tidegate.lifecycle import control, copies, savepoint
 from tidegate.lifecycle.fork import fork, forked_already, inspect_snapshot
 from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.records.records import Drain

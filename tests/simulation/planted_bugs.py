@@ -16,7 +16,7 @@ import msgspec
 from tests.kit.toys import ToySink
 from tests.simulation.simulate import simulate_seed
 from tidegate import coordinator
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.publishing import publish
 from tidegate.coordinator import Coordinator
@@ -266,7 +266,7 @@ def _make_no_fence() -> Patches:
 
 
 def _ignore_suspensions() -> Patches:
-    yield mock.patch.object(control, "refuse_suspended", lambda coordinator, view: None)
+    yield mock.patch.object(suspension, "refuse_suspended", lambda coordinator, view: None)
 
 
 def _complete_without_an_answer() -> Patches:

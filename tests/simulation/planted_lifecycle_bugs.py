@@ -13,7 +13,7 @@ from unittest import mock
 import msgspec
 
 from tests.simulation.planted_bugs import Plant
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.lifecycle import ages, copies, fork
 
 Patches = Iterator[Any]
@@ -53,20 +53,20 @@ def _say_that_a_copy_is_whole_first() -> Patches:
 
 
 def _go_on_behind_the_end() -> Patches:
-    real = control.suspended
+    real = suspension.suspended
 
     def suspended(view: Any, tolerable: int) -> Any:
         found = real(view, tolerable)
         return None if found is not None and found.action == "drain" else found
 
-    yield mock.patch.object(control, "suspended", suspended)
+    yield mock.patch.object(suspension, "suspended", suspended)
 
 
 def _plan_behind_what_may_be_the_end() -> Patches:
     def refuse(coordinator: Any, view: Any, kind: str) -> None:
-        control.refuse_suspended(coordinator, view)
+        suspension.refuse_suspended(coordinator, view)
 
-    yield mock.patch.object(control, "check_may_plan", refuse)
+    yield mock.patch.object(suspension, "check_may_plan", refuse)
 
 
 def _take_what_a_day_keeps() -> Patches:

@@ -13,10 +13,10 @@ import pytest
 from tests.kit.sampling import in_turn
 from tests.simulation.day import Day
 from tests.simulation.preemption import Fork, Preempted, at, told
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle import cancel, savepoint
+from tidegate.lifecycle import control, final_cleanup, savepoint
 from tidegate.lifecycle.snapshot import refuse_damage, snapshot_at
 
 pytestmark = in_turn(seconds=45)
@@ -167,7 +167,7 @@ def test_it_can_be_broken_off_anywhere() -> None:
                 break
         except Killed:
             pass
-        if control.final_cancel(ledger(day).view()) is None:
+        if suspension.final_cancel(ledger(day).view()) is None:
             assert day.trigger("late") == (6 if ledger(day).view().last_id == 6 else 7), "it has not begun"
             continue
         over(day, {3})
@@ -206,7 +206,7 @@ def test_a_rollback_that_has_a_name_keeps_what_it_went_back_to() -> None:
 def test_nothing_is_removed_before_the_tables_have_what_they_are_owed() -> None:
     day = begun(owed=True)
     control.cancel(ledger(day), "x", "over", final=True)
-    assert cancel.delete_cancelled(day.coordinator()) == []
+    assert final_cleanup.delete_cancelled(day.coordinator()) == []
     assert [entry.id for entry in ledger(day).view().entries if entry.completed] == [4, 5]
     assert day.published() == [1, 2, 3, 4]
     assert told(lambda: day.trigger("late")) == "STOPPED"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.day import Day
 from tests.simulation.preemption import Fork, Preempted, at, begun, told
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.records import Drain
 
@@ -66,7 +66,7 @@ def test_nothing_is_planned_behind_the_end_whoever_comes_in_between(first: str, 
         day.limit(max_concurrent_checkpoints=3)
         seen.add((said["end"], said["run"]))
         view = Ledger(day.disk, "day").view()
-        if (last := control.finished(view)) is not None:
+        if (last := suspension.finished(view)) is not None:
             assert last.id == view.last_id
             assert told(lambda day=day: day.trigger("c")) == "FINISHED"  # type: ignore[misc]
     assert ("", "FINISHED") in seen or ("", "CHECKPOINT_IN_PROGRESS") in seen

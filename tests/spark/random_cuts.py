@@ -35,7 +35,7 @@ from tests.kit.jvm import INTERPRETED
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
@@ -169,7 +169,7 @@ class Story:
                 play.feed(rows, source)
             if not self.finishes:
                 self._checkpoint(play, spark, tasks, next(faults))
-        while self.finishes and control.finished(play.ledger.view()) is None:
+        while self.finishes and suspension.finished(play.ledger.view()) is None:
             self._checkpoint(play, spark, tasks, next(faults))
         return play
 

@@ -44,12 +44,11 @@ from tests.spark.changelog_check import given, plain_rows
 from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
-from tidegate.checkpoint import control
 from tidegate.errors import Rejected, Unavailable
 from tidegate.execution.editing import edit_state
 from tidegate.gates import Gate
 from tidegate.ledger import Ledger
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.lifecycle.copies import copy_out, verify
 from tidegate.lifecycle.fork import fork, inspect_snapshot
 from tidegate.lifecycle.snapshot import snapshot_at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
-from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle import control
 from tidegate.records.records import Ack, Amount, Hold, JobNote, JobStats, Payload, RecordedRule, Verdict
 
 

@@ -12,9 +12,10 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.history.details import CheckpointDetails, JobDetails, StateSize
 from tidegate.history.table import remember
+from tidegate.lifecycle import control
 from tidegate.ui import views
 from tidegate.ui.rows import quarantined
 
@@ -24,7 +25,7 @@ ORDERS = "/tidegate/api/v1/dags/orders"
 @pytest.fixture(scope="module")
 def ids(world: ToyWorld) -> list[int]:
     """Three completed checkpoints, and one that failed; the first one is only in the history."""
-    if control.suspended(world.ledger.view(), 10**6) is not None:
+    if suspension.suspended(world.ledger.view(), 10**6) is not None:
         control.resume(world.ledger, "somebody", "")
     made = [world.checkpoint(f"airflow:orders:run {n}", rows=3) for n in range(3)]
     made.append(world.trigger("airflow:orders:bad (cleared 2)"))

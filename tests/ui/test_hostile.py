@@ -13,9 +13,8 @@ from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import set_aside
 from tidegate import seams
-from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import Ack, Decision, Hold, JobStats, Payload, Plan, Range, RecordedRule, Verdict
 
 pytestmark = in_turn(seconds=65)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tidegate.checkpoint import control
+from tidegate.lifecycle import control
 
 COUNT = 1000
 

@@ -17,10 +17,10 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import Amount, JobNote
 
 pytestmark = in_turn(seconds=40)
@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def ids(world: ToyWorld) -> list[int]:
-    if control.suspended(world.ledger.view(), 10**6) is not None:
+    if suspension.suspended(world.ledger.view(), 10**6) is not None:
         control.resume(world.ledger, "somebody", "")
     made = [world.checkpoint(f"airflow:orders:live {n}", rows=3) for n in range(3)]
     remember(world.ledger, {})

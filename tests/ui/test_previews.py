@@ -15,9 +15,9 @@ from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
 from tests.ui.states import hold, running
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import Ack, JobStats, LateBehind, Payload, Retired, Verdict
 
 ORDERS = "/tidegate/api/v1/dags/orders"

@@ -30,9 +30,9 @@ from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import SIXTY, put_dag, put_table, set_aside
 from tests.ui.states import break_rules, hold, running, work
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.history.table import remember
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 
 pytestmark = in_turn(seconds=42)
 
@@ -86,7 +86,7 @@ def axe() -> str:
 @pytest.fixture(scope="module")
 def ids(world: ToyWorld) -> dict[str, int]:
     """Checkpoints of all kinds, with a name, with rows that wait."""
-    if control.suspended(world.ledger.view(), 10**6) is not None:
+    if suspension.suspended(world.ledger.view(), 10**6) is not None:
         control.resume(world.ledger, "somebody", "")
     first = world.checkpoint("airflow:orders:readable", rows=3)
     failed = world.trigger("airflow:orders:unreadable")

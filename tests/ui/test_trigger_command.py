@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.cli.main import main
 from tidegate.cli.up import airflow as client_module
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import control
 
 
 class InProcess:
@@ -37,7 +38,7 @@ class InProcess:
 def trigger(client: Any, tokens: dict[str, str], world: ToyWorld, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
     """Run the command against the app, as a user of this role; return its exit code and its answer."""
     client.cookies.clear()
-    if control.suspended(world.ledger.view(), 10**6) is not None:
+    if suspension.suspended(world.ledger.view(), 10**6) is not None:
         control.resume(world.ledger, "somebody", "")
     monkeypatch.setattr(client_module.urllib.request, "build_opener", lambda *_: InProcess(client))
 

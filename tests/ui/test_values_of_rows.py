@@ -13,7 +13,7 @@ from tests.ui.known_dags import put_dag
 from tests.ui.rights import OURS
 from tests.ui.routes import HOST, flat, path_of, routes
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import (
@@ -196,4 +196,4 @@ def test_a_suspension_by_failures_of_an_older_version_tells_its_code_and_no_row(
     told = client.get("/tidegate/api/v1/dags/quotes/overview", headers=HOST).text
     assert "JOB_FAILED" in told or "BAD_ROWS" in told
     assert CANARY not in told
-    assert control.suspended(quotes.ledger.view(), 0) is not None
+    assert suspension.suspended(quotes.ledger.view(), 0) is not None

@@ -38,7 +38,7 @@ from tidegate.history import health
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.object_store import ObjectStore
 from tidegate.ledger.record_files import Records
-from tidegate.lifecycle import cancel, retention
+from tidegate.lifecycle import final_cleanup, retention
 from tidegate.pipeline import Stream
 from tidegate.pipeline.graph.graph import Lineage
 from tidegate.protocol import progress, rules
@@ -267,12 +267,12 @@ def _read_on_below_a_rollback(patch: Patch) -> None:
 
 
 def _claim_without_another_look(patch: Patch) -> None:
-    real = cancel._claim
+    real = final_cleanup._claim
 
     def claim(ledger: Ledger, last: Entry, ended: Entry) -> bool:
         return real(ledger, last, ended) or ledger.discarded() is not None
 
-    patch.setattr(cancel, "_claim", claim)
+    patch.setattr(final_cleanup, "_claim", claim)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ DEFECTS = {
     ),
     "runs that cannot plan count nowhere": Defect(
         lambda patch: patch.setattr(loop, "record_failed_plan", lambda *_: None),
-        f"{CHECKPOINT}control.py::test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated",
+        "unit/lifecycle/test_control.py::test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated",
         "NO_FOLDER",
     ),
     "a store is taken at its word": Defect(

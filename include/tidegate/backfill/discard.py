@@ -17,7 +17,7 @@ from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.lifecycle import cancel
+from tidegate.lifecycle import final_cleanup
 from tidegate.protocol import backfill as backfill_rules
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
@@ -41,7 +41,9 @@ def discard(line: OpenBackfill, by: str) -> int | None:
     release_pipeline(line, "discarded")
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
-    cancel.resume_cleanup(live, ledger.view())  # if the pipeline was cancelled for good, the pin had spared entries
+    final_cleanup.resume_cleanup(
+        live, ledger.view()
+    )  # if the pipeline was cancelled for good, the pin had spared entries
     return answer.named_by
 
 

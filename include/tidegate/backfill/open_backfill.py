@@ -17,7 +17,7 @@ import msgspec
 from tidegate import seams
 from tidegate.backfill.carried import carried_answer
 from tidegate.backfill.recorded import RecordedPlans, side_files_of
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_place
@@ -144,7 +144,7 @@ def begin(
     check_name("backfill", name)
     ledger = live.ledger
     live_record = ledger.start()
-    control.refuse_after_final_cancel(ledger, ledger.view())
+    suspension.refuse_after_final_cancel(ledger, ledger.view())
     _refuse_second_backfill(ledger, name)
     record = ledger.line(name)
     if record is None:

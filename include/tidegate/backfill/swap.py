@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from tidegate import seams
 from tidegate.backfill.open_backfill import OpenBackfill, changes_since, lagging_sources, reporting_discarded
 from tidegate.backfill.way_back import create_undo_savepoint
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
@@ -34,6 +34,7 @@ from tidegate.gates.base import memory_key
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.backfill import find_rollbacks, view_from
 from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle import control
 from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import How, TableChange, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
@@ -146,7 +147,7 @@ def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "
         wait(_undecided_text(view, [entry.id for entry in still_open]))
 
 
-def _is_of_another(live: Coordinator, suspended: control.SuspensionState, run: str) -> bool:
+def _is_of_another(live: Coordinator, suspended: suspension.SuspensionState, run: str) -> bool:
     """Return whether an earlier attempt at the swap has suspended the pipeline, so that this one must do it itself."""
     plan = live.ledger.plan(suspended.entry) if suspended.entry is not None else None
     if plan is None:
@@ -212,7 +213,7 @@ def _swap(line: OpenBackfill, request: _SwapRequest, wait: Callable[[str], None]
     for _ in range(_MAX_TRIES):
         progress = line.progress()
         view = view_from(ledger, progress)
-        control.refuse_after_final_cancel(ledger, view)
+        suspension.refuse_after_final_cancel(ledger, view)
         answer = backfill_rules.on_swap(view, progress, *find_rollbacks(ledger), _abandon_swap(view))
         if isinstance(answer, backfill_rules.Swapped):
             return _published(line, answer.id)
@@ -253,11 +254,11 @@ def _fill_gap(line: OpenBackfill, view: View) -> None:
     """Take one number, so that the swap's is above all of the backfill's. The entry repeats the present suspension, or
     suspends for the backfill."""
     tolerable = line.live.settings.tolerable_failed_checkpoints
-    suspension = control.inherited_suspension(view, tolerable)
-    if suspension is None:
+    current = suspension.inherited_suspension(view, tolerable)
+    if current is None:
         why = "takes a number, so that the swap is above all of the backfill's"
-        suspension = Control(action="suspend", by=holder(line), reason=why)
-    control.create_entry_after(line.live.ledger, view, suspension)
+        current = Control(action="suspend", by=holder(line), reason=why)
+    control.create_entry_after(line.live.ledger, view, current)
 
 
 def _abandon_swap(view: View) -> dict[int, str]:
@@ -329,7 +330,7 @@ def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, request: 
         by=request.by,
         reason=request.reason,
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
-        suspended=control.inherited_suspension(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
+        suspended=suspension.inherited_suspension(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )
     sources = _sources(line, head)
     plan = _plan(line, answer, head, base, rollback, sources)

@@ -11,7 +11,7 @@ from typing import Literal, cast
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import control, skipping
+from tidegate.checkpoint import skipping, suspension
 from tidegate.checkpoint.compatibility import (
     check_gates,
     check_targets,
@@ -120,7 +120,7 @@ class Plans:
         """
         interval = wanted.interval if wanted is not None else None
         repeats = special.repeats
-        drain = special.drain or control.draining(view) or (repeats.drain if repeats is not None else None)
+        drain = special.drain or suspension.draining(view) or (repeats.drain if repeats is not None else None)
         if drain is not None:
             self._refuse_end()
         if looked is None:
@@ -157,7 +157,7 @@ class Plans:
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
-            quarantine_all=control.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
+            quarantine_all=suspension.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),
@@ -191,19 +191,19 @@ class Plans:
         names += [gate for gate in gates if pending_requests(self.ledger, view, gate)]
         if names:
             return f"there is new input for {', '.join(names)}"
-        ends = self.pipeline.finishes or control.draining(view) is not None
+        ends = self.pipeline.finishes or suspension.draining(view) is not None
         if ends and not any(part.more for part in ranges.values()):
             return "all input is read, and event time is to end"
         return "input was skipped for good, which is to be recorded" if skipping.is_news(ranges, view) else ""
 
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:
-            raise control.in_progress((base.id,), "a source was moved, dropped or accepted since it was planned")
+            raise suspension.in_progress((base.id,), "a source was moved, dropped or accepted since it was planned")
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
             # Otherwise its rows could be published over newer ones, which jobs commit directly.
-            raise control.in_progress((base.id,), "it must be published before the commit mode changes")
+            raise suspension.in_progress((base.id,), "it must be published before the commit mode changes")
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
-            raise control.in_progress(
+            raise suspension.in_progress(
                 (base.id,), "the code has changed, and its rows between jobs are not all read yet"
             )
         for name in find_unused_states(self.graph, base):
@@ -325,7 +325,7 @@ class Plans:
                 fixed = stage.gate.fix_inputs_again(self.ledger.unpack(recorded), context)
             elif isinstance(stage, GateNode):
                 if stage.gate.reads_tables and answer.base is not None and answer.base > view.settled:
-                    raise control.in_progress((answer.base,), f"gate {stage.name!r} reads its rows in the table")
+                    raise suspension.in_progress((answer.base,), f"gate {stage.name!r} reads its rows in the table")
                 fixed = stage.gate.fix_inputs(context)
             else:
                 continue
@@ -337,7 +337,7 @@ class Plans:
         """Return the data that the pipeline's hooks store. After a rollback or a fork they are restored first."""
         if base is not None and (base.rollback is not None or base.plan.kind == "fork"):
             if not base.completed:
-                raise control.in_progress((base.id,), "the pipeline's hooks are restored when it is completed")
+                raise suspension.in_progress((base.id,), "the pipeline's hooks are restored when it is completed")
             for hook in self.graph.hooks:
                 hook.restore(base.plan.hooks.get(hook.name))
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}

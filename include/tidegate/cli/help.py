@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.checkpoint.control import STATE_AFTER
+from tidegate.checkpoint.suspension import STATE_AFTER
 from tidegate.cli.output import Output
 from tidegate.config import KEYS
 from tidegate.errors import Invalid

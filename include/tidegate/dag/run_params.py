@@ -211,8 +211,9 @@ def _note(act: Act) -> str:
 def carry_out_requests(task: Task, id: int) -> None:
     """Make the checkpoint a savepoint and finish a drained pipeline, if requested: each once, in any number of
     tries."""
-    from tidegate.checkpoint import control
+    from tidegate.checkpoint import suspension
     from tidegate.history.table import remember
+    from tidegate.lifecycle import control
     from tidegate.lifecycle.savepoint import create
 
     ledger, run_params = task.coordinator.ledger, task.context["params"]
@@ -220,7 +221,7 @@ def carry_out_requests(task: Task, id: int) -> None:
     if name:
         savepoint = create(ledger, name, id, task.run, run_params.get("note") or "")
         log.info("Checkpoint %s is savepoint %s", savepoint.entry, savepoint.name)
-    last = control.finished(ledger.view())
+    last = suspension.finished(ledger.view())
     if drain_of(task) is None or last is None or last.id != id:
         return
     log.info("Pipeline %s is finished, with checkpoint %s: later runs are skipped", ledger.pipeline, id)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import TidegateError, Unavailable, name_of
@@ -66,12 +66,12 @@ class InputWatch:
         """
         view = self.coordinator.ledger.view()
         self._follow(view)
-        suspension = control.suspended(view, self.coordinator.settings.tolerable_failed_checkpoints)
-        ended = suspension is not None and suspension.action != "suspend"
-        self.is_over = ended or control.final_cancel(view) is not None or control.finished(view) is not None
+        current = suspension.suspended(view, self.coordinator.settings.tolerable_failed_checkpoints)
+        ended = current is not None and current.action != "suspend"
+        self.is_over = ended or suspension.final_cancel(view) is not None or suspension.finished(view) is not None
         if seams.monotonic() < self._next_request:
             return None
-        arrival = self._expired(view) or (self._arrival(view, suspension is not None) if not self.is_over else None)
+        arrival = self._expired(view) or (self._arrival(view, current is not None) if not self.is_over else None)
         if arrival is not None:
             self._requests += 1
             self._next_request = seams.monotonic() + self._backoff(UNTIL_PLANNED_S, self._requests)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
-from tidegate.checkpoint import control, troubles
+from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import declined_error
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
@@ -33,6 +33,7 @@ from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
+from tidegate.lifecycle import control
 from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan, Rank
 from tidegate.stores import pause_between_looks

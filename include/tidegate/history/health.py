@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import Protocol
 
 from tidegate import seams
-from tidegate.checkpoint import approvals, control, skipping, troubles
-from tidegate.checkpoint.control import SuspensionState
+from tidegate.checkpoint import approvals, skipping, suspension, troubles
+from tidegate.checkpoint.suspension import SuspensionState
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
@@ -315,28 +315,28 @@ def _met_full_disk(observed: Observations) -> bool:
 
 
 def _suspended(observed: Observations, command: Command) -> Health | None:
-    suspension = control.suspended(observed.view, observed.tolerable)
-    if suspension is None:
+    current = suspension.suspended(observed.view, observed.tolerable)
+    if current is None:
         return None
-    state = control.STATE_AFTER[suspension.action]
-    if suspension.failed_checkpoints:
-        return _suspended_by_failures(observed, suspension, command)
-    why = f": {suspension.why}" if suspension.why else "; no reason was given"
-    cause, _, helps = describe_texts(f"It was {state} by {suspension.cause}{why}")
-    cancellation = control.final_cancel(observed.view)
+    state = suspension.STATE_AFTER[current.action]
+    if current.failed_checkpoints:
+        return _suspended_by_failures(observed, current, command)
+    why = f": {current.why}" if current.why else "; no reason was given"
+    cause, _, helps = describe_texts(f"It was {state} by {current.cause}{why}")
+    cancellation = suspension.final_cancel(observed.view)
     if cancellation is not None:
         remedy = (
             f"nothing: it was cancelled for good by entry {cancellation.id}; savepoints can be forked: "
             f"{command('fork')}"
         )
-    elif control.finished(observed.view) is not None:
+    elif suspension.finished(observed.view) is not None:
         remedy = f"nothing, if that was intended; to continue after the end: {command('resume', '--after-end')}"
-    elif suspension.action != "suspend":
+    elif current.action != "suspend":
         remedy = f"nothing, if that was intended; to let it continue: {command('resume')}"
     else:
         remedy = f"when the cause is fixed: {command('resume')}; nothing is lost, its input waits"
     last = observed.view.last_completed
-    checkpoint = suspension.rejected_checkpoint or (last.id if last is not None else None)
+    checkpoint = current.rejected_checkpoint or (last.id if last is not None else None)
     return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, remedy), checkpoint)
 
 

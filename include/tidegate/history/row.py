@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
-from tidegate.checkpoint.control import STATE_AFTER
+from tidegate.checkpoint.suspension import STATE_AFTER
 from tidegate.history.details import CheckpointDetails, JobDetails, StateSize, details_of, seconds_between
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry

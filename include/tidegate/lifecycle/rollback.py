@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.checkpoint.manifests import dependencies
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.lifecycle import control
 from tidegate.lifecycle.rollback_proposal import How, Proposal, claimed, examine
 from tidegate.protocol import rules
 from tidegate.protocol.view import View
@@ -86,7 +87,7 @@ def roll_back(
     aborted: list[int] = []
     while True:
         view = ledger.view(run, reach)
-        control.refuse_after_final_cancel(ledger, view)
+        suspension.refuse_after_final_cancel(ledger, view)
         previous = _decided_before(ledger, view, run, to)
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
@@ -215,7 +216,7 @@ def _rollback_record(
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    suspended = control.inherited_suspension(view, pipeline.settings.tolerable_failed_checkpoints)
+    suspended = suspension.inherited_suspension(view, pipeline.settings.tolerable_failed_checkpoints)
     if suspended is None and suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Rollback(

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import empty_range_at
 from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Invalid
+from tidegate.lifecycle import control
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import Entry, View
@@ -68,9 +69,9 @@ def _create_entry(pipeline: PipelineContext, action: Control, *, unproven: bool 
 
 def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> dict[str, Range]:
     """Return how far each source was read. Raise Invalid if no source may be changed now, or this one is unknown."""
-    control.refuse_after_final_cancel(pipeline.ledger, view)
+    suspension.refuse_after_final_cancel(pipeline.ledger, view)
     if open_ids := tuple(entry.id for entry in view.still_open()):
-        raise control.in_progress(open_ids, "sources are moved, dropped and accepted between checkpoints")
+        raise suspension.in_progress(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
     if base is not None and base.plan.by_interval:
         raise Invalid(

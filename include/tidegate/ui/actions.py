@@ -17,12 +17,12 @@ from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from fastapi import APIRouter, Depends
 
 from tidegate import seams
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals
 from tidegate.errors import Rejected, Unavailable
 from tidegate.history.backfill import open_backfill_ledger
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import previews, views

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.backfill.way_back import next_name
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
 from tidegate.errors import Invalid, Rejected
 from tidegate.history.backfill import BackfillStatus, backfill_statuses, open_backfill_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import backfill_dag
@@ -49,9 +49,9 @@ def preview(action: str, pipeline: PipelineRef, ledger: Ledger, body: ActionRequ
 
 def _trigger(pipeline: PipelineRef, ledger: Ledger, body: RunRequest) -> Effects:
     view = ledger.view()
-    suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
+    suspended = suspension.suspended(view, pipeline.tolerable_failed_checkpoints)
     if suspended is not None:
-        state = control.STATE_AFTER[suspended.action]
+        state = suspension.STATE_AFTER[suspended.action]
         return [f"The pipeline is {state}: the run plans no checkpoint unless the pipeline is resumed first."]
     return [*_planned(pipeline, view), *_named(ledger, body)]
 
@@ -166,7 +166,7 @@ def _count(rows: int) -> str:
 
 def _suspend(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effects:
     view = ledger.view()
-    control.refuse_after_final_cancel(ledger, view)
+    suspension.refuse_after_final_cancel(ledger, view)
     planned = list(view.still_open())
     effects = ["Runs plan no checkpoint until the pipeline is resumed. Input waits: nothing is lost."]
     for entry in planned:
@@ -179,7 +179,7 @@ def _resume(pipeline: PipelineRef, ledger: Ledger, body: ResumeRequest) -> Effec
     view = ledger.view()
     if not control.check_resume(ledger, view, after_end=body.restart_finished, quarantine_all=body.quarantine_all):
         raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
-    suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
+    suspended = suspension.suspended(view, pipeline.tolerable_failed_checkpoints)
     effects = _planned(pipeline, view)
     effects[0] = f"The next run continues: {effects[0][0].lower()}{effects[0][1:]}"
     if suspended is not None and suspended.failed_checkpoints:
@@ -230,7 +230,7 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Eff
         effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
     effects += quarantined.expected(pipeline, ledger, request)
     view = ledger.view()
-    if control.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
+    if suspension.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
         effects.append("The pipeline is suspended: no checkpoint is made until it is resumed.")
     return effects
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.checkpoint.located import tables_now
 from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.config import KEYS
@@ -104,7 +104,7 @@ def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
     observed, health = read_health(pipeline, ledger)
     view = (observed if pipeline.may_read_rows else observed.without_rows()).view
-    suspension = control.suspended(view, pipeline.card.tolerable_failed_checkpoints)
+    current = suspension.suspended(view, pipeline.card.tolerable_failed_checkpoints)
     return Overview(
         dag=pipeline.dag_id,
         pipeline=pipeline.card.pipeline,
@@ -112,7 +112,7 @@ def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview
         by_interval=pipeline.card.by_interval,
         gates=list(pipeline.card.gates),
         health=health,
-        suspended=SuspensionAnswer(**msgspec.to_builtins(suspension)) if suspension is not None else None,
+        suspended=SuspensionAnswer(**msgspec.to_builtins(current)) if current is not None else None,
         counts=CountsAnswer(**history.counts()),
         latest=LatestAnswer(
             completed=_with_details(history.last_completed()),

@@ -13,7 +13,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.simulation.toy_backfill import Endless, NoSpark, replayed
 from tidegate import seams
 from tidegate.backfill import OpenBackfill, begin, replay
-from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint import approvals, suspension
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
@@ -107,7 +107,7 @@ def test_a_rejection_ends_the_backfill_and_the_pipeline_never_notices(
     (status,) = backfill_statuses(endless.ledger, {})
     assert status.state == "stopped"
     assert "GATE_REJECTED" in status.stop_reason
-    assert control.suspended(endless.ledger.view(), 0) is None
+    assert suspension.suspended(endless.ledger.view(), 0) is None
 
 
 def test_the_time_limit_ends_the_backfill_only(endless: Endless, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -117,7 +117,7 @@ def test_the_time_limit_ends_the_backfill_only(endless: Endless, monkeypatch: py
     with pytest.raises(Rejected, match="of backfill 'fix' was aborted: GATE_REJECTED") as stopped:
         replay(line, NoSpark(), Schedule(), Observer())
     assert "tidegate resume" not in caplog.text + str(stopped.value)
-    assert control.suspended(endless.ledger.view(), 0) is None
+    assert suspension.suspended(endless.ledger.view(), 0) is None
 
 
 def test_to_run_it_again_resumes_it_and_mended_rules_let_it_through(

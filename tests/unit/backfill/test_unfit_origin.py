@@ -12,8 +12,8 @@ from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline
 from tidegate.backfill import begin
 from tidegate.backfill.choosing import outlook
-from tidegate.checkpoint import control
 from tidegate.errors import Rejected
+from tidegate.lifecycle import control
 from tidegate.records.records import Drain
 
 

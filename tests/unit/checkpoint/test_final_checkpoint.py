@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import condition, observe
+from tidegate.lifecycle import control
 from tidegate.records.records import Drain
 
 END = Drain(by="ann", reason="moved")
@@ -66,7 +67,7 @@ def test_as_long_as_it_is_open_nothing_is_planned_behind_it_and_if_it_is_aborted
     world.work(below)
     world.coordinator().complete(below)
     world.coordinator().abort(last, "JOB_FAILED")
-    assert control.finished(world.ledger.view()) is None
+    assert suspension.finished(world.ledger.view()) is None
     assert world.checkpoint("three", rows=3) == 4, "its input is read again"
     world.exact()
 
@@ -117,7 +118,7 @@ def test_it_reads_on_until_nothing_is_left_and_only_then_comes_the_end(world):
     second = world.trigger("some run of the schedule")
     world.coordinator().abort(second, "JOB_FAILED")
     third = world.checkpoint("the next one")
-    assert control.finished(world.ledger.view()) is None
+    assert suspension.finished(world.ledger.view()) is None
     last = world.trigger("and the next one", only_if_new=True)
     assert world.ledger.entry(last).plan.drain == END
     world.work(last)
@@ -154,17 +155,17 @@ def test_a_pipeline_that_finishes_does_so_with_the_checkpoint_that_leaves_nothin
     aborted = world.trigger("two")
     world.coordinator().abort(aborted, "JOB_FAILED")
     world.checkpoint("three")
-    assert control.finished(world.ledger.view()) is None
+    assert suspension.finished(world.ledger.view()) is None
     last = world.checkpoint("four")
-    assert control.finished(world.ledger.view()).id == last == 4
+    assert suspension.finished(world.ledger.view()).id == last == 4
     assert world.offsets("a") == list(range(1, 9))
     error = refused(lambda: world.trigger("five"))
     assert error.what == "pipeline 'orders' was finished by tidegate: all of its sources have been read to their end"
     world.coordinator().roll_back(1, run="back", by="ann")
     for run in ("six", "seven"):
-        assert control.finished(world.ledger.view()) is None
+        assert suspension.finished(world.ledger.view()) is None
         world.checkpoint(run)
-    assert control.finished(world.ledger.view()) is not None
+    assert suspension.finished(world.ledger.view()) is not None
 
 
 def test_a_checkpoint_by_hand_does_not_finish_a_pipeline(world):

@@ -9,10 +9,10 @@ import pytest
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToyFeed, ToySink, ToySource
 from tidegate import Pipeline
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.history.row import state_name
-from tidegate.lifecycle import rollback
+from tidegate.lifecycle import control, rollback
 from tidegate.lifecycle.source_acts import accept_source, drop_source, move_source
 from tidegate.records.records import Control, SourceChange
 
@@ -212,9 +212,9 @@ def test_a_suspension_stays_in_force(world):
     control.suspend(world.ledger, "a person", "the feed is broken")
     world.named = {"orders": "a"}
     world.move("in", "orders")
-    suspension = control.suspended(world.ledger.view(), tolerable=0)
-    assert suspension is not None
-    assert suspension.why == "the feed is broken"
+    current = suspension.suspended(world.ledger.view(), tolerable=0)
+    assert current is not None
+    assert current.why == "the feed is broken"
     assert quietly(lambda: world.trigger("two")).reason == "SUSPENDED"
 
 
@@ -222,7 +222,7 @@ def test_failures_before_it_still_count(world):
     world.coordinator().abort(world.trigger("two"), "JOB_FAILED", "boom", counts=True)
     world.named = {"orders": "a"}
     world.move("in", "orders")
-    assert control.suspended(world.ledger.view(), tolerable=0).failed_checkpoints == (2,)
+    assert suspension.suspended(world.ledger.view(), tolerable=0).failed_checkpoints == (2,)
 
 
 def test_an_entry_names_a_source_exactly_if_it_is_about_one(world):

@@ -12,10 +12,9 @@ from tests.kit.shop import CODE, SHOP, Shop
 from tests.kit.sqlite_shop import SqliteShop
 from tidegate.backfill import begin, discard
 from tidegate.backfill.discard import release_name
-from tidegate.checkpoint import control
 from tidegate.cli.lifecycle import backfill as command
 from tidegate.ledger import Ledger
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.records.records import ChangeByHand
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic, PostgresAppend, PostgresUpsert
 

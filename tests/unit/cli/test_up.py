@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.waiting import eventually
 from tidegate import seams
-from tidegate.checkpoint.control import resume, suspend, suspended
+from tidegate.checkpoint.suspension import suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
 from tidegate.cli.up import up as up_command
@@ -27,6 +27,7 @@ from tidegate.cli.up.screen import screen_for
 from tidegate.cli.up.up import StopSignals, Up
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.lifecycle.control import resume, suspend
 from tidegate.spark.server.processes import ProcessId, identify, is_alive
 
 # A process with a child in a process group of its own, as Airflow's tasks are. Both ignore a polite end.

@@ -14,10 +14,11 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySource
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.errors import Invalid, Unavailable
 from tidegate.execution.input_watch import AFTER_FAILURE_S, MAX_BACKOFF_S, UNTIL_PLANNED_S, InputWatch, is_due
 from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle import control
 from tidegate.records.records import Request, Unread
 
 MAX_PAUSE_S = 300.0
@@ -178,7 +179,7 @@ def test_the_end_of_event_time_needs_no_new_input(watched: Watched) -> None:
         assert watched.look() is None
         watched.world.work(id)
         watched.world.complete(id)
-        assert control.finished(watched.world.ledger.view()) is not None
+        assert suspension.finished(watched.world.ledger.view()) is not None
 
 
 def test_input_that_will_never_be_read_is_recorded_at_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +224,7 @@ def test_a_pipeline_that_is_over_is_never_asked(tmp_path: Path) -> None:
     watched.begin()
     watched.checkpoint("first", 1)
     with watched.clock():
-        assert control.finished(watched.world.ledger.view()) is not None
+        assert suspension.finished(watched.world.ledger.view()) is not None
     watched.pass_time(10 * MAX_PAUSE_S)
     assert watched.look() is None
     assert watched.watch.is_over

@@ -11,12 +11,12 @@ from tests.kit.limits import RESTARTS
 from tests.kit.loop import DEAD, Loop, Session
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySource
-from tidegate.checkpoint import control
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger import LocalStore
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import control
 
 
 @pytest.fixture

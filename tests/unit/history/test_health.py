@@ -12,10 +12,11 @@ from tests.kit.limits import Limits
 from tests.kit.loop import DEAD, Loop
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
-from tidegate.checkpoint import control, troubles
+from tidegate.checkpoint import troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import BEHIND, PUBLISHING_S, condition, describe_texts, observe
+from tidegate.lifecycle import control
 from tidegate.records.records import Lag
 
 

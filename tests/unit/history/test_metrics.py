@@ -12,7 +12,7 @@ from tests.kit.prometheus import parsed
 from tests.simulation.toy_backfill import Endless
 from tidegate import seams
 from tidegate.backfill import begin
-from tidegate.checkpoint import control, troubles
+from tidegate.checkpoint import troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.backfill import backfill_statuses
@@ -22,6 +22,7 @@ from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember
 from tidegate.history.view import CheckpointView
+from tidegate.lifecycle import control
 from tidegate.protocol.view import View
 from tidegate.records.records import Amount, Lag, RecordedRule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.checkpoint.control import STATE_AFTER, SuspensionState, suspended
 from tidegate.checkpoint.located import tables_now
+from tidegate.checkpoint.suspension import STATE_AFTER, SuspensionState, suspended
 from tidegate.cli.inspect.documents import (
     checkpoint_document,
     clock,

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
@@ -19,7 +19,7 @@ from tidegate.errors import Rejected
 from tidegate.execution.loop import Schedule
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.table import remember
-from tidegate.lifecycle import savepoint
+from tidegate.lifecycle import control, savepoint
 from tidegate.protocol.view import View
 from tidegate.records.records import Drain
 
@@ -97,8 +97,8 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     drain = Drain(by=user_and_host(), reason=args.reason)
     progress = progress_for(out)
     run_loop(coordinator, [Schedule(checkpoints=1, drain=drain)], progress, target.settings, out)
-    last = control.finished(target.ledger.view())
-    if last is None and (view := target.ledger.view()) is not None and control.draining(view) is not None:
+    last = suspension.finished(target.ledger.view())
+    if last is None and (view := target.ledger.view()) is not None and suspension.draining(view) is not None:
         raise Rejected(
             f"pipeline {target.name!r} is not finished: some input is not read yet",
             expected="all waiting input to be read",
@@ -133,7 +133,7 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
     open_ids = [entry.id for entry in target.ledger.view().still_open()]
     final = target.settings.retention != KEEPS
     if final:
-        if control.final_cancel(target.ledger.view()) is None:
+        if suspension.final_cancel(target.ledger.view()) is None:
             control.refuse_backfills(target.ledger)
         confirm(_question(target, "Cancel", " for good"), out, yes=args.yes)
     elif open_ids:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.checkpoint import control
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import user_and_host
 from tidegate.cli.targets import open_target
 from tidegate.errors import Rejected
+from tidegate.lifecycle import control
 
 __all__ = ["add_parser", "run"]
 

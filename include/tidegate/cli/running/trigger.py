@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target, program
 from tidegate.cli.up.airflow import Airflow, Dag
@@ -140,16 +140,16 @@ def _refuse_suspended(target: Target) -> None:
     Only the DAG knows how many failures its code tolerates, so failures are not counted here.
     """
     view = target.ledger.view()
-    control.refuse_after_final_cancel(target.ledger, view)
-    suspension = control.suspended(view, tolerable=sys.maxsize)
-    if suspension is None:
+    suspension.refuse_after_final_cancel(target.ledger, view)
+    current = suspension.suspended(view, tolerable=sys.maxsize)
+    if current is None:
         return
     raise Rejected(
-        f"pipeline {target.name!r} is {control.STATE_AFTER[suspension.action]} by {suspension.cause}"
-        + (f": {suspension.why}" if suspension.why else ""),
+        f"pipeline {target.name!r} is {suspension.STATE_AFTER[current.action]} by {current.cause}"
+        + (f": {current.why}" if current.why else ""),
         expected="an active pipeline: a run would be skipped",
-        help=target.command("resume") + ("" if suspension.action != "drain" else " --after-end"),
-        reason="FINISHED" if suspension.action == "drain" else "SUSPENDED",
+        help=target.command("resume") + ("" if current.action != "drain" else " --after-end"),
+        reason="FINISHED" if current.action == "drain" else "SUSPENDED",
     )
 
 

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Collection
 from typing import Any
 
-from tidegate.checkpoint.control import SuspensionState, resume, suspended
+from tidegate.checkpoint.suspension import SuspensionState, suspended
 from tidegate.cli.inspect.documents import checkpoint_document
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun
 from tidegate.config import Settings
 from tidegate.errors import Unavailable
 from tidegate.history.query import view_of
 from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.lifecycle.control import resume
 
 __all__ = ["Followed", "FollowedPipelines"]
 

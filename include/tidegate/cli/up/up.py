@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.control import SuspensionState
+from tidegate.checkpoint.suspension import SuspensionState
 from tidegate.cli.output import Output
 from tidegate.cli.running.run import count
 from tidegate.cli.running.spark_needs import provide_spark_needs

@@ -193,9 +193,9 @@ class PipelineTask(BaseOperator):
 
         only_if_new: skip the task without new input, unless a checkpoint is due anyway.
         """
-        from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import notify_requested_suspension
+        from tidegate.lifecycle.control import lift_abandoned
 
         task.end_unattended()
         if task.follows:

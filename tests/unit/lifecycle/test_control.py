@@ -11,12 +11,12 @@ import pytest
 
 from tests.kit.loop import DEAD
 from tests.kit.toy_world import ToyWorld
-from tidegate.checkpoint.control import resume, suspend
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.execution.finish import Finished, finish
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.execution.runs import new_run
+from tidegate.lifecycle.control import resume, suspend
 from tidegate.pipeline.hooks import Suspension, make_hook
 
 

@@ -17,7 +17,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint import control
+from tidegate.checkpoint import suspension
 from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import states_as_of
@@ -25,7 +25,7 @@ from tidegate.connectors.sink import Publication
 from tidegate.errors import TidegateError
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.lifecycle import retention
+from tidegate.lifecycle import control, retention
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Discarded, Pin
 from tidegate.state.table import STATE, state_sink
@@ -38,7 +38,7 @@ __all__ = ["delete_cancelled", "resume_cleanup"]
 
 def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
     """Continue the clean-up of a pipeline that was cancelled for good. Its runs do this instead of checkpoints."""
-    if control.final_cancel(view) is not None:
+    if suspension.final_cancel(view) is not None:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
             remember(pipeline.ledger, pipeline.place.options)  # an earlier publisher may have died before it
@@ -49,7 +49,7 @@ def delete_cancelled(pipeline: PipelineContext) -> list[int] | None:
     """Remove everything that can be removed now. Return the removed entries, or None if the pipeline was not cancelled
     for good."""
     ledger = pipeline.ledger
-    final = control.final_cancel(ledger.view())
+    final = suspension.final_cancel(ledger.view())
     if final is None or final.control is None:
         return None
     control.abort_open(ledger, final.id, final.control.by)
