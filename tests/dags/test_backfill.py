@@ -77,14 +77,13 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     savepoint.create(made.ledger, "second", 2, "ann")  # it stays, however many come until it is wanted
     eventually("the first one is retired", lambda: made.ledger.ids()[0] == 2, 180)
 
-    # From before all that is retained: each run says why not, and where to begin; there is no replay.
+    # From before all that is retained: it is refused, and there is no run.
     long_ago = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
-    request(airflow, "continuous", long_ago, "none")
-    ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 3), 240)
-    assert {run.state for run in ended} == {"failed"}
-    assert all("begin Airflow's backfill at" in run.log("trigger") for run in ended)
+    asked = long_ago | {"dag_id": "continuous", "reprocess_behavior": "none"}
+    assert airflow.call("POST", "/backfills", asked, fine=(422,)) is None
+    assert airflow.call("GET", "/backfills?dag_id=continuous")["backfills"] == []
+    assert airflow.call("GET", "/dags/continuous/dagRuns?run_type=backfill")["dag_runs"] == []
     assert airflow.runs("continuous__backfill") == []
-    assert not any(made.ledger.run_ids(f"airflow:continuous:{run.run_id}") for run in ended)
 
     # From the second checkpoint on: the runs of then are cleared by Airflow, and all follow one replay.
     second = made.ledger.decision(2)

@@ -18,6 +18,7 @@ from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
 from tests.dags.server import Airflow, Run
 from tests.kit.sampling import in_turn, only_with_all, turn_of
 from tests.kit.waiting import eventually
+from tests.ui.airflow_dialogs import fill_backfill, press
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
 
@@ -410,7 +411,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
 
     page = entered(browser, airflow, "user")
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended")
-    fill_airflows_dialog(page, since, since + timedelta(minutes=1))
+    fill_backfill(page, since, since + timedelta(minutes=1))
     with airflow.still():
         press(page, "Run Backfill")
         eventually("it is asked for", lambda: airflow.call("GET", "/backfills?dag_id=mended")["backfills"], 60)
@@ -451,40 +452,3 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     page.has("rollback", "tbody")
     assert 300 in {file for _, file in made.rows("latest")}, "as it was before the swap"
     assert [each for each in page.wrong if "/tidegate/" in each] == [], "Airflow's own page may find sqlite busy"
-
-
-def press(page: Page, text: str) -> None:
-    """A button of Airflow's own."""
-    button = f"[...document.querySelectorAll('button')].find((each) => each.innerText.trim() === {json.dumps(text)})"
-    eventually(f"there is {text}", lambda: page.run(f"!!{button} && !{button}.disabled"), 60)
-    page.run(f"{button}.click()")
-
-
-def fill_airflows_dialog(page: Page, first: datetime, last: datetime) -> None:
-    """All runs of a range of dates, by Trigger → Backfill."""
-    press(page, "Trigger")
-    page.click("[role=dialog] input[value=backfill]")
-    fields = "[data-scope=popover][data-part=content][data-state=open] input"
-    for number, moment in enumerate((first, last)):
-        eventually("there are dates", lambda: page.there("[data-testid=datetime-input]"))
-        page.run(f"document.querySelectorAll('[data-testid=datetime-input]')[{number}].click()")
-        for place, text in enumerate((f"{moment:%Y/%m/%d}", f"{moment:%H:%M}")):
-            eventually(
-                "it opens", lambda place=place: page.run(f"document.querySelectorAll('{fields}').length") > place
-            )
-            # React hears only of what its own setter has not seen.
-            page.run(
-                f"(() => {{ const it = document.querySelectorAll('{fields}')[{place}]; it.focus();"
-                " Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value')"
-                f".set.call(it, {json.dumps(text)});"
-                " for (const name of ['input', 'change', 'focusout'])"
-                " it.dispatchEvent(new Event(name, {bubbles: true})); })()"
-            )
-        page.key("Escape")
-        eventually("it is closed", lambda: not page.there(fields))
-        shown = f"{moment:%b %d, %Y %H:%M}"
-        eventually("the date is taken", lambda shown=shown: shown in page.text("[role=dialog]:has([value=backfill])"))
-    page.click("[role=dialog] input[value=completed]")
-    eventually(
-        "Airflow knows the runs", lambda: "will be triggered" in page.text("[role=dialog]:has([value=backfill])")
-    )

@@ -71,6 +71,7 @@ __all__ = [
     "problems_of",
     "refuse_kind",
     "refuse_origin",
+    "refuse_second_backfill",
     "reporting_discarded",
     "without_shadow",
 ]
@@ -145,7 +146,7 @@ def begin(
     ledger = live.ledger
     live_record = ledger.start()
     suspension.refuse_after_final_cancel(ledger, ledger.view())
-    _refuse_second_backfill(ledger, name)
+    refuse_second_backfill(ledger, name)
     record = ledger.line(name)
     if record is None:
         refuse_origin(ledger, origin)
@@ -781,18 +782,23 @@ def refuse_kind(live: Coordinator) -> None:
         )
 
 
-def _refuse_second_backfill(ledger: Ledger, name: str) -> None:
+def refuse_second_backfill(ledger: Ledger, name: str | None) -> None:
     """Refuse to begin a second backfill. If two begin at the same moment, both exist, and each can continue: a backfill
-    reads past the swap of another one."""
+    reads past the swap of another one.
+
+    name: its name, if it has one already.
+    """
+    has_begun = name is not None and ledger.line(name) is not None
     existing = [line.name for line in ledger.lines() if line.name != name]
-    if existing and ledger.line(name) is None:
+    if existing and not has_begun:
         raise Rejected(
             f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(existing)}",
             expected="one backfill at a time",
-            help=f"swap it in or discard it first: tidegate backfill MODULE:PIPELINE --discard {existing[0]}",
+            help=f"swap it in or discard it first, on the pipeline's page Checkpoints, or by `tidegate backfill "
+            f"MODULE:PIPELINE --discard {existing[0]}`",
             reason="BACKFILL_IN_PROGRESS",
         )
-    if ledger.line(name) is None and ledger.line_discarded(name) is not None:
+    if name is not None and not has_begun and ledger.line_discarded(name) is not None:
         raise Rejected(
             f"backfill {name!r} of pipeline {ledger.pipeline!r} has ended",
             expected="a name that no backfill has had",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "CONF_BACKFILL", "CONF_FROM", "POOL", "SWAP", "TRIGGER", "job_task"]
+__all__ = ["COMPLETE", "CONF_BACKFILL", "POOL", "SWAP", "TRIGGER", "job_task"]
 
 TRIGGER = "trigger"
 COMPLETE = "complete"
@@ -10,9 +10,6 @@ SWAP = "swap"
 
 CONF_BACKFILL = "backfill"
 """The key in the conf of a run of Airflow's own backfill: which backfill it is, and its first date."""
-
-CONF_FROM = "from"
-"""The key in its conf that says where it begins, if not at its first date: as in the form of the DAG for backfills."""
 
 POOL = "tidegate_backfill"
 """The pool of all backfills."""

@@ -70,6 +70,11 @@ def backfill_dag(dag_id: str) -> str:
     return f"{dag_id}{BACKFILL}"
 
 
+CONF_FROM = "from"
+"""The key in the configuration of Airflow's own backfill that says where it begins, if not at its first date. It is
+also the field of the backfill DAG's form."""
+
+
 def part_of_run(run: str, part: str) -> str:
     """Return the ledger's name for one of several backfill checkpoints that one run makes."""
     return f"{run} (part {part})"

@@ -32,7 +32,16 @@ from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 from tidegate.versions.airflow import find_connection
 
-__all__ = ["PipelineRef", "find_pipeline", "find_pipelines", "has_dag", "is_paused", "run_states", "tagged"]
+__all__ = [
+    "PipelineRef",
+    "find_pipeline",
+    "find_pipelines",
+    "has_dag",
+    "is_paused",
+    "known_pipeline",
+    "run_states",
+    "tagged",
+]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` creates has it."""
@@ -133,11 +142,19 @@ def _newest_versions(session: Session) -> dict[str, str]:
     return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, is_newest)).all())
 
 
-def find_pipeline(dag_id: str) -> PipelineRef:
-    """Return the pipeline of a route's DAG, for FastAPI. The route has already checked that the user may see it."""
+def known_pipeline(dag_id: str) -> PipelineRef | None:
+    """Return the pipeline of a DAG, or None if the DAG is not a pipeline's."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
-    if card is None and dag_id.endswith(BACKFILL):
+    return PipelineRef(dag_id, card) if card is not None else None
+
+
+def find_pipeline(dag_id: str) -> PipelineRef:
+    """Return the pipeline of a route's DAG, for FastAPI. The route has already checked that the user may see it."""
+    pipeline = known_pipeline(dag_id)
+    if pipeline is not None:
+        return pipeline
+    if dag_id.endswith(BACKFILL):
         pipeline = dag_id.removesuffix(BACKFILL)
         raise Rejected(
             f"DAG {dag_id!r} runs backfills of {pipeline!r}, and has no checkpoints itself",
@@ -145,14 +162,12 @@ def find_pipeline(dag_id: str) -> PipelineRef:
             help=f"the page Checkpoints of DAG {pipeline!r} shows its backfills, and what each would change",
             reason="NO_SUCH_PIPELINE",
         )
-    if card is None:
-        raise Rejected(
-            f"DAG {dag_id!r} is not a pipeline's",
-            expected="a DAG that `tidegate.dag.build_dag` has created, and that Airflow has parsed",
-            help="if it has just been deployed, wait until Airflow has read its file",
-            reason="NO_SUCH_PIPELINE",
-        )
-    return PipelineRef(dag_id, card)
+    raise Rejected(
+        f"DAG {dag_id!r} is not a pipeline's",
+        expected="a DAG that `tidegate.dag.build_dag` has created, and that Airflow has parsed",
+        help="if it has just been deployed, wait until Airflow has read its file",
+        reason="NO_SUCH_PIPELINE",
+    )
 
 
 def has_dag(dag_id: str) -> bool:

@@ -10,10 +10,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
+from sqlalchemy import event
+from sqlalchemy.orm import Mapper
 
 from tidegate.versions.airflow import HAS_VIEWS, conf
 
-__all__ = ["PREFIX", "LateApp", "TidegatePages", "views"]
+__all__ = ["PREFIX", "LateApp", "TidegatePages", "check_backfills", "views"]
 
 PREFIX = "/tidegate"
 
@@ -65,6 +67,33 @@ def views(base_url: str) -> list[dict[str, str]]:
     ]
 
 
+def check_backfills() -> None:
+    """Have Airflow check each backfill of a pipeline before it creates the first run.
+
+    The dialog, the REST API and `airflow backfill create` each do that in a process of their own, and Airflow has no
+    hook for it. But all begin with a row in Airflow's table of backfills, and SQLAlchemy has a hook for rows.
+    """
+    if not event.contains(Mapper, "before_insert", _check_backfill):
+        event.listen(Mapper, "before_insert", _check_backfill)
+
+
+def _check_backfill(mapper: Any, connection: Any, row: Any) -> None:
+    """Called for each row that this process inserts: only Airflow's backfills matter.
+
+    Airflow answers an error of this class with 422 and its text, and the command ends with its text.
+    """
+    if mapper.class_.__name__ != "Backfill" or mapper.class_.__module__ != "airflow.models.backfill":
+        return
+    from tidegate.errors import Invalid, Rejected
+    from tidegate.ui.previews import refuse_airflows_backfill
+    from tidegate.versions.airflow import no_backfill_runs
+
+    try:
+        refuse_airflows_backfill(row.dag_id, row.dag_run_conf, row.from_date.isoformat())
+    except (Invalid, Rejected) as error:
+        raise no_backfill_runs(str(error)) from None
+
+
 class TidegatePages(AirflowPlugin):
     """The tabs on the pages of DAGs and runs, the entry in the navigation, and the app behind them."""
 
@@ -80,3 +109,4 @@ class TidegatePages(AirflowPlugin):
         from tidegate.ui.airflow_setup import log_notices
 
         log_notices()
+        check_backfills()

@@ -6,14 +6,16 @@ code are left to the run that performs the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tidegate.backfill.by_airflow import begin_after, refuse_impossible_start
 from tidegate.backfill.way_back import next_name
 from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.history.backfill import BackfillStatus, backfill_statuses, open_backfill_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
@@ -34,10 +36,12 @@ from tidegate.ui.action_requests import (
     SavepointRequest,
     SwapRequest,
 )
-from tidegate.ui.pipelines import PipelineRef, has_dag, is_paused
+from tidegate.ui.pipelines import PipelineRef, has_dag, is_paused, known_pipeline
 from tidegate.ui.rows import quarantined
 
-__all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_unknown"]
+__all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_airflows_backfill", "refuse_unknown"]
+
+log = logging.getLogger(__name__)
 
 Effects = list[str]
 
@@ -316,6 +320,23 @@ def refuse_unknown(ledger: Ledger, body: BackfillRequest) -> tuple[int, int | No
         if not ledger.is_retained(id):
             raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help=_HISTORY)
     return origin, last
+
+
+def refuse_airflows_backfill(dag_id: str, conf: Mapping[str, Any] | None, first_date: str) -> None:
+    """Refuse Airflow's own backfill of a continuous pipeline if it cannot begin. Any other DAG is Airflow's business.
+
+    If the ledger cannot be read now, the backfill is not refused: its runs check the same, and wait for the storage.
+    """
+    pipeline = known_pipeline(dag_id)
+    if pipeline is None or pipeline.card.by_interval:
+        return
+    _refuse_no_dag(pipeline)
+    try:
+        refuse_impossible_start(pipeline.ledger(), begin_after(conf, first_date), backfill_dag(dag_id))
+    except TidegateError as error:
+        if isinstance(error, Invalid | Rejected):
+            raise
+        log.warning("Could not check whether a backfill of %s can begin: %s", dag_id, error)
 
 
 def _refuse_no_dag(pipeline: PipelineRef) -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "find_connection",
     "find_connection_from_trigger",
     "gauge",
+    "no_backfill_runs",
     "run_arguments",
     "team_of",
     "teams_of",
@@ -142,6 +143,15 @@ def teams_of(dag_ids: set[str]) -> dict[str, dict[str, Any]]:
 
     teams = DagModel.get_dag_id_to_team_name_mapping(sorted(dag_ids))
     return {dag_id: {"team_name": teams.get(dag_id)} for dag_id in dag_ids}
+
+
+def no_backfill_runs(why: str) -> Exception:
+    """Return the error with which Airflow creates no run of a backfill, and answers `why`. 3.3 has one for this."""
+    from airflow.models import backfill
+
+    if TYPE_CHECKING or VERSION >= (3, 3):
+        return backfill.NoBackfillRunsToCreate(why)
+    return backfill.InvalidBackfillDate(why)
 
 
 def answering() -> Any:

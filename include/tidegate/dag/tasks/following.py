@@ -14,9 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from tidegate.dag.names import CONF_BACKFILL, CONF_FROM, TRIGGER
-from tidegate.errors import Invalid, Rejected
-from tidegate.ledger.refusals import NO_SUCH_CHECKPOINT
+from tidegate.dag.names import CONF_BACKFILL, TRIGGER
+from tidegate.errors import Rejected
 from tidegate.records.names import backfill_dag
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 from tidegate.versions.python import parse_time
@@ -24,7 +23,6 @@ from tidegate.versions.python import parse_time
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
     from tidegate.history.backfill import BackfillStatus
-    from tidegate.ledger.ledger import Ledger
 
 __all__ = ["follow", "followed"]
 
@@ -43,6 +41,7 @@ class Follower(Protocol):
 
 def follow(step: Follower, task: Task) -> NoReturn:
     """Make sure that the replay runs, wait until it has reached this run's date, then skip the task."""
+    from tidegate.backfill.by_airflow import begin_after, refuse_impossible_start
     from tidegate.history.backfill import backfill_status
 
     conf = task.context["dag_run"].conf or {}
@@ -56,9 +55,10 @@ def follow(step: Follower, task: Task) -> NoReturn:
         raise task.skip(f"backfill {name} is over: it was swapped in, or discarded, by {discarded.by}")
     dag_id = backfill_dag(step.dag_id)
     if not _exists(dag_id, run_id):
-        begin_after = str(conf.get(CONF_FROM) or backfill_conf["from"])
-        refuse_too_early(ledger, begin_after, dag_id)
-        _start(dag_id, run_id, {"name": name, "from": begin_after, "note": "Airflow's backfill"})
+        since = begin_after(conf, backfill_conf["from"])
+        # Airflow's processes have checked this before they created the run, if they could read the ledger.
+        refuse_impossible_start(ledger, since, dag_id, name)
+        _start(dag_id, run_id, {"name": name, "from": since, "note": "Airflow's backfill"})
     record = ledger.line(name)
     status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
     target = _last_completed_in_interval(task)
@@ -80,33 +80,6 @@ def follow(step: Follower, task: Task) -> NoReturn:
     if status is not None:
         progress = f"has read up to checkpoint {status.caught_up_to} of {target}"
     step.wait_for_replay(task, f"backfill {name} {progress}: run {run_id} of DAG {dag_id}", POLL_S)
-
-
-def refuse_too_early(ledger: Ledger, since: str, dag_id: str) -> None:
-    """Refuse a first date before which no checkpoint is retained, instead of starting a run that must fail.
-
-    dag_id: the DAG for backfills.
-    """
-    from tidegate.backfill.choosing import BEGINNING, nearest_start, origin_of
-
-    try:
-        origin_of(ledger, since)
-    except Invalid as error:
-        if error.reason != NO_SUCH_CHECKPOINT:
-            raise
-        options = [
-            f'to compute everything again, create it with the configuration {{"{CONF_FROM}": "{BEGINNING}"}}, '
-            f"or trigger DAG {dag_id} with Begin after `{BEGINNING}`"
-        ]
-        nearest = nearest_start(ledger)
-        if nearest is not None:
-            options.insert(0, f"begin Airflow's backfill at {nearest:%Y-%m-%d %H:%M:%S} UTC or later")
-        raise Rejected(
-            f"{error.what}: a backfill from that date on has nothing to begin after",
-            expected=error.expected,
-            help=f"{'; '.join(options)}. Nothing has been planned, and the pipeline itself is not affected",
-            reason=error.reason,
-        ) from None
 
 
 def followed(task: Task) -> AirflowException:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.checkpoint.manifests import jobs_without_ack
 from tidegate.config import Settings
-from tidegate.dag.names import CONF_BACKFILL, CONF_FROM, job_task
+from tidegate.dag.names import CONF_BACKFILL, job_task
 from tidegate.dag.runs import run_gone_reason
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
 from tidegate.records.airflow_login import ask_airflow_by
-from tidegate.records.names import airflow_run
+from tidegate.records.names import CONF_FROM, airflow_run
 from tidegate.records.records import REQUEST, Plan
 from tidegate.versions.airflow import AirflowSkipException, find_connection
 
