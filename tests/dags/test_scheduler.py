@@ -266,7 +266,7 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     assert run.ended() == "failed"
     assert run.tasks() == {"trigger": "success", "job_main": "success", "gate_checked": "failed", "complete": "failed"}
     told = run.log("gate_checked")
-    assert "GATE_FAILED: gate 'checked' stops checkpoint 1: of 4 rows" in told
+    assert "GATE_FAILED: gate 'checked' stops checkpoint 1, after judging 4 rows" in told
     assert "even (critical): 2 rows are odd" in told
     assert "quarantine show" not in told, "nothing was quarantined"
     assert run.links("gate_checked") == {
