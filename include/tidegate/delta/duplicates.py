@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.keys import Keys
-from tidegate.delta.order_by import sortable
+from tidegate.delta.order_by import greatest_first
 from tidegate.delta.rewrite import InputFile, Table, key_rows
 from tidegate.errors import Invalid
 
@@ -30,7 +30,6 @@ def outdated_rows(
     """
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     names = list(dict.fromkeys([*keys, *order_by]))
     parts = [key_rows(table, source, names) for source in sources]
@@ -41,12 +40,7 @@ def outdated_rows(
     batch_keys = Keys(key_columns)
     if len(batch_keys) == rows.num_rows:
         return {}
-    order_names = [f"order {number}" for number in range(len(order_by))]
-    order_columns = [sortable(rows[name]) for name in order_by]
-    unordered = pa.table([batch_keys.codes(key_columns), *order_columns], names=["code", *order_names])
-    descending = [(name, "descending") for name in order_names]
-    indexes = pc.sort_indices(unordered, sort_keys=[("code", "ascending"), *descending])  # nulls last, as smallest
-    ordered = unordered.take(indexes)
+    positions, ordered = greatest_first(batch_keys.codes(key_columns), [rows[name] for name in order_by])
     has_same_key = _equals_previous(ordered, ["code"])
     is_tied = has_same_key & _equals_previous(ordered, ordered.column_names)
     # Only rows that tie with the winner can contradict: those in a run of ties that starts at the key's first row.
@@ -55,11 +49,10 @@ def outdated_rows(
     if is_contested.any():
         pairs = []
         for position in np.flatnonzero(is_contested):
-            winner = indexes[int(starts[position])].as_py()
-            pairs.append((int(winner), int(indexes[int(position)].as_py())))
+            pairs.append((int(positions[starts[position]]), int(positions[position])))
         _refuse_contradictions(table, sources, parts, rows, list(keys), pairs, order_by, marks)
     is_outdated = np.zeros(rows.num_rows, dtype=bool)
-    is_outdated[indexes.to_numpy()[has_same_key]] = True
+    is_outdated[positions[has_same_key]] = True
     return _split_by_file(sources, parts, is_outdated)
 
 

@@ -17,9 +17,7 @@ from tidegate.delta.rewrite import InputFile, Table, key_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchRows", "Newest", "newest", "rows_with_keys", "sortable"]
-
-_RANK = "rank"
+__all__ = ["BatchRows", "Newest", "greatest_first", "newest", "rows_with_keys", "sortable"]
 
 
 @dataclass(frozen=True)
@@ -133,19 +131,27 @@ def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa
 def _first_of_each(codes: Any, order: pa.Table, ranks: Any) -> Any:
     """Return a mask of one row for each code: the one with the greatest order, then with the highest rank."""
     import numpy as np
+
+    positions, in_order = greatest_first(codes, [*order.columns, ranks])
+    mask = np.zeros(len(positions), dtype=bool)
+    if len(positions):
+        ordered = in_order["code"].to_numpy()
+        is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        mask[positions[is_first]] = True
+    return mask
+
+
+def greatest_first(codes: Any, order: Sequence[Any]) -> tuple[Any, pa.Table]:
+    """Sort rows by their keys' codes, and rows of one key by `order`, greatest first and nulls last. Return their
+    positions, and the codes and `order` columns, in this order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    columns = [f"order {number}" for number in range(order.num_columns)]
-    rows = pa.table([codes, *map(sortable, order.columns), ranks], names=["code", *columns, _RANK])
-    descending = [(name, "descending") for name in (*columns, _RANK)]
-    indexes = pc.sort_indices(rows, sort_keys=[("code", "ascending"), *descending]).to_numpy()  # nulls last: smallest
-    mask = np.zeros(len(indexes), dtype=bool)
-    if len(indexes):
-        ordered = rows["code"].to_numpy()[indexes]
-        is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-        mask[indexes[is_first]] = True
-    return mask
+    names = [f"order {number}" for number in range(len(order))]
+    rows = pa.table([codes, *map(sortable, order)], names=["code", *names])
+    descending = [(name, "descending") for name in names]
+    positions = pc.sort_indices(rows, sort_keys=[("code", "ascending"), *descending])  # nulls last, as smallest
+    return positions.to_numpy(), rows.take(positions)
 
 
 def sortable(column: Any) -> Any:

@@ -14,11 +14,11 @@ import pytest
 from tidegate.gates.judging.repeated import (
     find_repeated,
     first_positions,
-    group_equal,
     positions_among,
     row_numbers,
     scramble,
 )
+from tidegate.state.arrow.keys_as_numbers import codes_of
 
 KINDS: dict[str, tuple[Any, Any]] = {
     "text": (pa.string(), lambda n: "ä" * abs(5 * n) + "x" * (n < 0)),
@@ -49,7 +49,7 @@ def test_rows_with_equal_values_have_equal_numbers_and_are_in_one_group(kind):
         kinds = [kind, *dice.sample(sorted(KINDS), dice.randint(0, 2))]
         rows = pa.table({f"c{at}": column(dice, each, count) for at, each in enumerate(kinds)})
         values = list(zip(*(each.to_pylist() for each in rows.columns), strict=True))
-        numbers, group = row_numbers(rows, rows.column_names), group_equal(rows)
+        numbers, (group,) = row_numbers(rows, rows.column_names), codes_of([rows], rows.column_names)
         times = Counter(values)
         assert len(numbers) == count
         for value in times:

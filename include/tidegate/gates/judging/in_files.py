@@ -18,9 +18,10 @@ from tidegate.connectors.prestaged import PrestagedRows
 from tidegate.delta.rewrite import THREADS, RowGroup
 from tidegate.errors import TidegateError
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats
-from tidegate.gates.judging.repeated import find_repeated, first_positions, group_equal, positions_among, row_numbers
+from tidegate.gates.judging.repeated import find_repeated, first_positions, positions_among, row_numbers
 from tidegate.gates.judging.row_marks import BITS, EVERY_ROW, WORD, MarkColumns, Uniqueness, mark_columns_for
 from tidegate.gates.judging.samples import SAMPLES
+from tidegate.state.arrow.keys_as_numbers import codes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,9 +139,10 @@ class InFiles:
             tables = [
                 self.ahead.columns(part, rule.columns).take(rows) for part, rows in candidates.items() if len(rows)
             ]
-            equal = group_equal(pa.concat_tables(tables))
+            candidate_rows = pa.concat_tables(tables)
+            (equal,) = codes_of([candidate_rows], rule.columns)
             is_repeated = np.bincount(equal)[equal] > 1
-            repeated_rows = pa.concat_tables(tables).filter(is_repeated)
+            repeated_rows = candidate_rows.filter(is_repeated)
             values.append(repeated_rows.take(first_positions(equal[is_repeated])[:SAMPLES]))
             part_ends = np.cumsum([len(rows) for rows in candidates.values()])[:-1]
             for (part, rows), mask in zip(candidates.items(), np.split(is_repeated, part_ends), strict=True):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["find_repeated", "first_positions", "group_equal", "positions_among", "row_numbers", "scramble"]
+__all__ = ["find_repeated", "first_positions", "positions_among", "row_numbers", "scramble"]
 
 _ODD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 """Odd factors: multiplication by one of them keeps different numbers different."""
@@ -50,20 +50,6 @@ def positions_among(numbers: np.ndarray, few: np.ndarray) -> np.ndarray:
     place = np.minimum(np.searchsorted(few, numbers[candidates]), len(few) - 1)
     positions: np.ndarray = candidates[few[place] == numbers[candidates]]
     return positions
-
-
-def group_equal(rows: pa.Table) -> np.ndarray:
-    """Return a small number for each row, the same for rows that are equal in all columns. Nulls are equal to each
-    other."""
-    import numpy as np
-
-    numbers = np.zeros(rows.num_rows, np.int64)
-    for column in rows.columns:
-        coded = column.dictionary_encode().unify_dictionaries()
-        chunk_codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) + 1 for chunk in coded.chunks]
-        codes = np.concatenate([np.zeros(0, np.int64), *chunk_codes])
-        numbers = np.unique(numbers * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
-    return numbers
 
 
 def first_positions(numbers: np.ndarray) -> np.ndarray:
