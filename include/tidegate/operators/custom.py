@@ -44,7 +44,7 @@ from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.frame_facts import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, positions_in
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.kernel_driver import StateLookup, run_kernel
 
@@ -349,7 +349,7 @@ class KeyedKernel(Kernel):
         codes, valid_codes = codes_of([changed_keys, valid_keys.select(key_columns)], key_columns)
         if len(np.unique(codes)) < len(codes):
             raise self._bad_result("step returned a key twice", "each key once, in state or in forgotten")
-        positions = _positions(valid_codes, codes)
+        positions = positions_in(valid_codes, codes)
         if (positions < 0).any():
             raise self._bad_result(
                 "step returned a key that it did not get", "keys of the rows that arrived, or are stored"
@@ -468,14 +468,3 @@ def _ranks(rows: pa.Table, by: Sequence[str]) -> Any:
     ranks = np.empty(rows.num_rows, np.int64)
     ranks[positions] = np.cumsum(begins)
     return ranks
-
-
-def _positions(codes: Any, sought: Any) -> Any:
-    """Return the position of each sought code among the codes, or -1."""
-    import numpy as np
-
-    if not len(codes):
-        return np.full(len(sought), -1)
-    order = np.argsort(codes, kind="stable")
-    index = np.minimum(np.searchsorted(codes[order], sought), len(codes) - 1)
-    return np.where(codes[order][index] == sought, order[index], -1)

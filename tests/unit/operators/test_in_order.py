@@ -56,7 +56,7 @@ def test_a_row_meets_the_newest_version_that_is_not_newer_once_the_watermark_has
     before: int | None = None
     for batch, now in zip(batches, marks, strict=False):
         rows = [
-            {FROM_RIGHT: right, "k": k, "_at": at, "_row": f"{at} {v}", "r0" if right else "l0": f"{k} {at} {v}"}
+            {FROM_RIGHT: right, "k": k, "_at": at, "_row": f"{k} {at} {v}", "r0" if right else "l0": f"{k} {at} {v}"}
             for right, k, at, v in batch
             if not right or (at is not None and k is not None)
         ]
@@ -71,7 +71,7 @@ def test_a_row_meets_the_newest_version_that_is_not_newer_once_the_watermark_has
             held = [version for version in versions if version[0] == k and version[1] <= at]
             if at < now and (held or outer):
                 y = max(held, key=lambda version: version[1:]) if held else None
-                wanted[k, x, None if y is None else f"{y[0]} {y[2]}"] += 1
+                wanted[k, x, None if y is None else y[2]] += 1
         waiting = [row for row in waiting if row[1] >= now]
 
         work = AsOfInWorkers(["k"], sides, WaitingRows(["k"], {"x": "l0"}, before, now), outer)
@@ -150,7 +150,7 @@ def test_each_row_comes_once_with_what_the_rows_up_to_it_come_to_however_they_we
             together,
         )
         arrived = table(
-            [{"k": k, "_at": at, "_row": f"{at} {v}", "v0": v, **dict.fromkeys(computed, v)} for k, at, v in batch],
+            [{"k": k, "_at": at, "_row": f"{k} {at} {v}", "v0": v, **dict.fromkeys(computed, v)} for k, at, v in batch],
             arriving,
         )
         ready = found(states[0], arrived, now)
@@ -205,7 +205,7 @@ def test_a_window_is_given_once_it_has_so_many_rows_which_they_are_in_the_order_
         waiting = WaitingRows(["k"], {"v": "v0", **{name: name for name in single}}, before, now, list(single))
         work = CountedWindows(["k"], waiting, "start", "end", {"total": "sum", "least": "min"}, count)
         arrived = table(
-            [{"k": k, "_at": at, "_row": f"{at} {v}", "v0": v, **dict.fromkeys(single, v)} for k, at, v in batch],
+            [{"k": k, "_at": at, "_row": f"{k} {at} {v}", "v0": v, **dict.fromkeys(single, v)} for k, at, v in batch],
             arriving,
         )
         ready = found(states[0], arrived, now)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes, integers, order
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
 
@@ -135,9 +135,11 @@ class NewValues(Kernel):
         tables = [rows.select(self.key_columns) for rows, _ in new_values]
         tables.append(merged.select(self.key_columns))
         codes = codes_of(tables, self.key_columns)
-        distinct, first = np.unique(np.concatenate(codes), return_index=True)
-        if not len(distinct):
+        every_code = np.concatenate(codes)
+        first, _ = distinct_codes(every_code)
+        if not len(first):
             return
+        distinct = every_code[first]
         keys = pa.concat_tables(tables).take(pa.array(first))
         columns: dict[str, Any] = {name: keys[name] for name in self.key_columns}
         for (_, is_new), numbers in zip(new_values, codes, strict=False):

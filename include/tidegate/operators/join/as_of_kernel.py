@@ -11,7 +11,7 @@ from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.operators.kernels.waiting import WaitingRows
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes, integers, order_by, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ class AsOfInWorkers(Kernel):
         import numpy as np
         import pyarrow as pa
 
-        side, keys = self.sides[1], [*self.on, "_row"]
-        names = [GROUP, *keys, *side.stored, "_at"]
-        codes, stored_codes = codes_of([arrived.select(keys), stored.select(keys)], keys)
-        distinct, first = np.unique(codes, return_index=True)
-        new = arrived.rename_columns(names).take(pa.array(first[~np.isin(distinct, stored_codes)]))
+        names = [GROUP, *self.on, "_row", *self.sides[1].stored, "_at"]
+        codes, stored_codes = codes_of([arrived.select(["_row"]), stored.select(["_row"])], ["_row"])
+        first, _ = distinct_codes(codes)
+        new = arrived.rename_columns(names).take(pa.array(first[~np.isin(codes[first], stored_codes)]))
         rows = pa.concat_tables([stored.select(names), new], promote_options="default").combine_chunks()
         return rows, np.repeat([False, True], [stored.num_rows, new.num_rows])
 
@@ -97,12 +96,11 @@ class _Versions:
     @classmethod
     def of(cls, rows: pa.Table, is_new: Any, codes: Any) -> _Versions:
         """codes: a number for each row's key."""
-        import numpy as np
         import pyarrow as pa
 
         times, ids = integers(rows["_at"]), ranks_and_values(rows["_row"])
         assert ids is not None
-        order = np.lexsort((ids[0], times, codes))
+        order = order_by(codes, times, ids[0])
         return cls(rows.take(pa.array(order)), is_new[order], codes[order], times[order])
 
     def last_before(self, codes: Any, times: Any) -> Any:

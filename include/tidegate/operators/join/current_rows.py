@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.kernel import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, repeat_positions
 from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes, order
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -136,14 +136,14 @@ class _CurrentRows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        side, keys = join.sides[place], [*join.join_keys, "_row"]
-        names = [GROUP, *keys, *side.stored]
-        batch_names = [GROUP, *keys, *(side.values[name] for name in side.stored)]
+        side, keys = join.sides[place], [GROUP, *join.join_keys, "_row"]
+        names = [*keys, *side.stored]
+        batch_names = [*keys, *(side.values[name] for name in side.stored)]
         arrived = arrived.filter(arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT]))
         new = arrived.select(batch_names).rename_columns(names)
         both = pa.concat_tables([stored.select(names), new], promote_options="permissive")
-        codes = np.concatenate(codes_of([stored.select(keys), new.select(keys)], keys))
-        _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        codes = np.concatenate(codes_of([stored.select(["_row"]), new.select(["_row"])], ["_row"]))
+        first, row_number = distinct_codes(codes)
         old, distinct = stored.num_rows, len(first)
         was = np.bincount(row_number[:old], weights=stored["_n"].to_numpy(), minlength=distinct).astype(np.int64)
         change = np.bincount(row_number[old:], weights=arrived["_n"].to_numpy(), minlength=distinct).astype(np.int64)
@@ -170,9 +170,11 @@ def _matches(left: _CurrentRows, left_mask: Any, right: _CurrentRows, right_mask
     import numpy as np
 
     left_positions = np.flatnonzero(left_mask & left.may_match)
+    left_positions = left_positions[order(left.codes[left_positions])]  # in order, they are found several times faster
     right_positions = np.flatnonzero(right_mask & right.may_match)
-    order = np.argsort(right.codes[right_positions], kind="stable")
-    ordered, sought = right.codes[right_positions][order], left.codes[left_positions]
+    right_codes, sought = right.codes[right_positions], left.codes[left_positions]
+    by_code = order(right_codes)
+    ordered = right_codes[by_code]
     first = np.searchsorted(ordered, sought, side="left")
     last = np.searchsorted(ordered, sought, side="right")
-    return Ranges(left_positions, right_positions[order], first, last - first)
+    return Ranges(left_positions, right_positions[by_code], first, last - first)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, codes_of, integers
+from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, codes_of, distinct_codes, integers, order, order_by
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask
 
@@ -139,10 +139,9 @@ class _Rows:
         import pyarrow.compute as pc
 
         self.side = join.sides[place]
-        keys = [*join.join_keys, "_row"]
-        names = [GROUP, *keys, *self.side.stored, "_at"]
-        codes_stored, codes_arrived = codes_of([stored.select(keys), arrived.select(keys)], keys)
-        codes_new, first, row_number = np.unique(codes_arrived, return_index=True, return_inverse=True)
+        names = [GROUP, *join.join_keys, "_row", *self.side.stored, "_at"]
+        codes_stored, codes_arrived = codes_of([stored.select(["_row"]), arrived.select(["_row"])], ["_row"])
+        first, row_number = distinct_codes(codes_arrived)
         new = arrived.select(names).take(pa.array(first))
         self.rows = pa.concat_tables([stored.select(names), new], promote_options="permissive").combine_chunks()
         self.counts = np.concatenate([stored["_n"].to_numpy(), np.bincount(row_number, minlength=len(first))])
@@ -153,7 +152,7 @@ class _Rows:
         """False for rows with a null key, which equals nothing."""
         for name in join.join_keys:
             self.may_match &= pc.is_valid(self.rows[name]).to_numpy()
-        _, self.identities = np.unique(np.concatenate([codes_stored, codes_new]), return_inverse=True)
+        _, self.identities = distinct_codes(np.concatenate([codes_stored, codes_arrived[first]]))
         """The same number for a new row and a stored one that it is a copy of."""
 
     def settle(self, paired: Any) -> _Settled:
@@ -163,7 +162,7 @@ class _Rows:
         import pyarrow as pa
 
         identities = self.identities
-        _, first = np.unique(identities, return_index=True)
+        first, _ = distinct_codes(identities)
         distinct = len(first)
         counts = np.bincount(identities, weights=self.counts, minlength=distinct).astype(np.int64)
         was_stored = _any_per_identity(~self.is_new, identities, distinct)
@@ -259,9 +258,9 @@ class Pairs:
         positions = []
         for each in self.ranges:
             # Each range adds 1 where it begins and subtracts 1 behind its end: rows in a range have a sum above 0.
-            steps = np.zeros(len(each.right) + 1, np.int64)
-            np.add.at(steps, each.first, each.sizes > 0)
-            np.subtract.at(steps, each.first + each.sizes, each.sizes > 0)
+            first, sizes = each.first[each.sizes > 0], each.sizes[each.sizes > 0]
+            steps = np.bincount(first, minlength=len(each.right) + 1)
+            steps -= np.bincount(first + sizes, minlength=len(each.right) + 1)
             positions.append(each.right[np.cumsum(steps[:-1]) > 0])
         return np.concatenate(positions)
 
@@ -333,9 +332,11 @@ def _find_near_pairs(join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], rig
 
     # With a key and a time as one number, the rows of a key are contiguous, in order of time.
     numbers = right_codes[right_positions] * (span + 1) + ranks(right_times)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
+    by_number = order(numbers)
+    ordered = numbers[by_number]
+    # In order, they are found several times faster.
+    left_positions = left_positions[order_by(left_codes[left_positions], left_rows.times[left_positions])]
     left_numbers, left_times = left_codes[left_positions] * (span + 1), left_rows.times[left_positions]
     first = np.searchsorted(ordered, left_numbers + ranks(left_times + join.low))
     last = np.searchsorted(ordered, left_numbers + ranks(left_times + join.high + 1))
-    return Ranges(left_positions, right_positions[order], first, np.maximum(last - first, 0))
+    return Ranges(left_positions, right_positions[by_number], first, np.maximum(last - first, 0))

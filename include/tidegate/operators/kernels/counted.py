@@ -11,7 +11,7 @@ from tidegate.operators.kernels.merged import reduced_rows
 from tidegate.operators.kernels.over import of_one_row
 from tidegate.operators.kernels.waiting import WaitingRows
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_by, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class CountedWindows(Kernel):
 
         ids = ranks_and_values(new["_row"])
         assert ids is not None
-        in_order = np.lexsort((ids[0], integers(new["_at"]), codes))
+        in_order = order_by(codes, integers(new["_at"]), ids[0])
         new, codes = new.take(pa.array(in_order)), codes[in_order]
         rows_in_open_window = np.zeros(max(codes.max(initial=-1), codes_before.max(initial=-1)) + 1, np.int64)
         rows_in_open_window[codes_before] = integers(before[ROWS])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_by
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask
 
@@ -124,7 +124,7 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    order = np.lexsort((times, codes))
+    order = order_by(codes, times)
     codes, times = codes[order], times[order]
     starts = np.ones(len(order), bool)  # whether a row's key or time differs from that of the previous row
     starts[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
@@ -153,7 +153,7 @@ def _is_near_stored(codes: Any, times: Any, stored_codes: Any, stored_times: Any
     is_near = np.zeros(len(codes), bool)
     if not len(stored_codes):
         return is_near
-    order = np.lexsort((stored_times, stored_codes))
+    order = order_by(stored_codes, stored_times)
     stored_codes, stored_times = stored_codes[order], stored_times[order]
     distinct = np.unique(stored_times)
     ranks = len(distinct) + 1  # with it, a key and a time are one number

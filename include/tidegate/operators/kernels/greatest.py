@@ -10,7 +10,7 @@ from tidegate.delta.as_python import python_rows
 from tidegate.operators.kernels.ordered import ordered
 from tidegate.operators.kernels.ranked import in_order
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult, Tied, current_and_retracted
-from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
+from tidegate.state.arrow.keys_as_numbers import codes_of, firsts, positions_in
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ def positions_of_both(rows: pa.Table, before: pa.Table, key_columns: Sequence[st
     import numpy as np
 
     codes, codes_before = codes_of([rows.select(key_columns), before.select(key_columns)], key_columns)
-    _, new, old = np.intersect1d(codes, codes_before, assume_unique=True, return_indices=True)
-    return new, old
+    old = positions_in(codes_before, codes)
+    new = np.flatnonzero(old >= 0)
+    return new, old[new]
 
 
 def compared(left: pa.Table, right: pa.Table, order: Sequence[str]) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult, current_and_retracted
-from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, positions_in
 from tidegate.state.arrow.reducing import combined, reduced
 from tidegate.state.columns import DELETED, GROUP
 
@@ -78,13 +78,10 @@ def merge_partials(
 
     Both tables have one row per key.
     """
-    import numpy as np
     import pyarrow as pa
 
     codes, codes_before = codes_of([now.select(key_columns), before.select(key_columns)], key_columns)
-    positions = np.full(len(codes), -1, np.int64)
-    _, new, old = np.intersect1d(codes, codes_before, assume_unique=True, return_indices=True)
-    positions[new] = old
+    positions = positions_in(codes_before, codes)
     indices = pa.array(positions, mask=positions < 0)
     for name, op in ops.items():
         column = before[name].combine_chunks() if before.num_rows else pa.array([], before.schema.field(name).type)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.kernel import repeat_positions
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult, current_and_retracted
-from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _summed(rows: pa.Table) -> tuple[pa.Table, Any]:
     import pyarrow as pa
 
     (codes,) = codes_of([rows.select(["_row"])], ["_row"])
-    _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+    first, row_number = distinct_codes(codes)
     copies = np.zeros(len(first), np.int64)
     np.add.at(copies, row_number, rows["_n"].to_numpy())
     return rows.take(pa.array(first)).drop_columns("_n").append_column("_n", pa.array(copies)), first

@@ -10,7 +10,7 @@ from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.operators.kernels.frames import Frames
 from tidegate.operators.kernels.waiting import WaitingRows
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order, order_by, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class _Sequence:
         stored, stored_codes = stored.filter(pa.array(is_touched)), stored_codes[is_touched]
         ids = ranks_and_values(new["_row"])
         assert ids is not None
-        in_order = np.lexsort((ids[0], integers(new["_at"]), codes))
+        in_order = order_by(codes, integers(new["_at"]), ids[0])
         numbers = integers(stored[NUMBER])
-        by_number = np.lexsort((numbers, stored_codes))
+        by_number = order_by(stored_codes, numbers)
         count = len(numbers)
         code = np.concatenate([stored_codes[by_number], codes[in_order]])
-        by_key = np.argsort(code, kind="stable")  # stable, so that the stored rows of each key stay first
+        by_key = order(code)  # stable, so that the stored rows of each key stay first
         code = code[by_key]
         is_first = np.ones(len(code), bool)
         is_first[1:] = code[1:] != code[:-1]

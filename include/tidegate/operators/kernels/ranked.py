@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.kernels.ordered import ordered
 from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -91,11 +91,10 @@ class RankedRows:
         import numpy as np
         import pyarrow as pa
 
-        keys = [*work.key_columns, "_row"]
-        names = [GROUP, *keys, *work.values]
+        names = [GROUP, *work.key_columns, "_row", *work.values]
         both = pa.concat_tables([stored.select(names), arrived.select(names)], promote_options="permissive")
-        codes = np.concatenate(codes_of([stored.select(keys), arrived.select(keys)], keys))
-        _, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        codes = np.concatenate(codes_of([stored.select(["_row"]), arrived.select(["_row"])], ["_row"]))
+        first, row_number = distinct_codes(codes)
         old, distinct = stored.num_rows, len(first)
         was = np.bincount(row_number[:old], weights=stored["_n"].to_numpy(), minlength=distinct).astype(np.int64)
         change = np.bincount(row_number[old:], weights=arrived["_n"].to_numpy(), minlength=distinct).astype(np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult, current_and_retracted
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_by
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits, ended_mask
@@ -100,7 +100,7 @@ class MergeSessions(Kernel):
         import numpy as np
 
         codes = np.concatenate(codes_of([new.select(self.key_columns), old.select(self.key_columns)], self.key_columns))
-        order = np.lexsort((starts, codes))
+        order = order_by(codes, starts)
         codes, starts, ends = codes[order], starts[order], ends[order]
         distinct, rank = np.unique(ends, return_inverse=True)
         last_end = np.maximum.accumulate(codes * len(distinct) + rank)  # the last end of the key so far, with its code

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.operators.join.kernel import repeat_positions
 from tidegate.operators.join.time_bounds import LATE_OUTPUT
 from tidegate.state.arrow.kernel_worker import Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes, positions_in
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask, passed_mask
 
@@ -101,12 +101,11 @@ class WaitingRows:
         import numpy as np
         import pyarrow as pa
 
-        keys = [*self.key_columns, "_row"]
-        codes, stored_codes = codes_of([rows.select(keys), stored.select(keys)], keys)
-        distinct, first, row_number = np.unique(codes, return_index=True, return_inverse=True)
+        codes, stored_codes = codes_of([rows.select(["_row"]), stored.select(["_row"])], ["_row"])
+        first, row_number = distinct_codes(codes)
         copies = np.bincount(row_number, minlength=len(first))
-        _, new, old = np.intersect1d(distinct, stored_codes, assume_unique=True, return_indices=True)
-        copies[new] += stored["_n"].to_numpy()[old]
+        old = positions_in(stored_codes, codes[first])
+        copies[old >= 0] += stored["_n"].to_numpy()[old[old >= 0]]
         return rows.take(pa.array(first)).append_column("_n", pa.array(copies, pa.int64()))
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tidegate.delta import WrittenFile
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, packed
+from tidegate.state.arrow.keys_as_numbers import codes_of, distinct_codes, integers, order_and_firsts, order_of, packed
 from tidegate.state.arrow.matching import Matcher, raw_bounds
 from tidegate.state.arrow.merging import ADDED, EmitPlan, MergePlan, ReportRow, compact, living_mask
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, only_value, opened, read
@@ -496,7 +496,7 @@ def _without_duplicates(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     (codes,) = codes_of([rows.select(list(keys))], keys)
-    _, first = np.unique(codes, return_index=True)
+    first, _ = distinct_codes(codes)
     return rows if len(first) == rows.num_rows else rows.take(pa.array(np.sort(first)))
 
 

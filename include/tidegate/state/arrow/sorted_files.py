@@ -16,7 +16,7 @@ from tidegate.delta import WrittenFile
 from tidegate.delta.arrow_types import dictionary_columns
 from tidegate.delta.files.access import create_path, open_path
 from tidegate.records.place import is_url
-from tidegate.state.arrow.keys_as_numbers import codes_of, is_whole, order, order_and_firsts
+from tidegate.state.arrow.keys_as_numbers import codes_of, is_whole, order, order_and_firsts, order_by
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def newest(
         positions, starts = order_and_firsts(rows, layout.keys, newest_first=True, are_newest_first=are_newest_first)
         return rows.take(pa.array(positions[starts]))
     (codes,) = codes_of([rows.select(list(layout.keys))], layout.keys, small=False)
-    positions = order(codes) if are_newest_first else np.lexsort((-rows[CHECKPOINT].to_numpy(), codes))
+    positions = order(codes) if are_newest_first else order_by(codes, -rows[CHECKPOINT].to_numpy())
     starts = np.flatnonzero(np.diff(codes[positions], prepend=-1))
     return rows.take(pa.array(positions[starts]))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.delta.as_python import python_value
 from tidegate.spark.row_id import with_row_ids
-from tidegate.state.arrow.keys_as_numbers import comparable, integers, is_whole
+from tidegate.state.arrow.keys_as_numbers import comparable, integers, is_whole, order
 from tidegate.state.columns import GROUP
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ class _SpilledFiles:
             if len(self._hashes) < 2:
                 self._hashes |= {int(hashes.min()), int(hashes.max())}
             parts = _parts_of(hashes)
-        order = np.argsort(parts, kind="stable")
-        rows, counts = rows.take(pa.array(order)), np.bincount(parts, minlength=PARTS)
+        by_part = order(parts)
+        rows, counts = rows.take(pa.array(by_part)), np.bincount(parts, minlength=PARTS)
         start = 0
         for part in np.flatnonzero(counts):
             count = int(counts[part])
