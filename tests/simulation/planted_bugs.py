@@ -87,7 +87,7 @@ def _publish_without_cas() -> Patches:
         return ""  # no pause between reading the version and committing: whatever it is, it is right
 
     yield mock.patch.object(ToySink, "publish", publish)
-    yield mock.patch.object(ToySink, "_request_checkpoint", ask)
+    yield mock.patch.object(ToySink, "_ask", ask)
 
 
 def _publish_the_newest_first() -> Patches:
