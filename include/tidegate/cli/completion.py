@@ -2,6 +2,10 @@
 
 The scripts contain no words: at each TAB they call `tidegate completion --line` with the line so far. Its candidates
 come from the parser (`completion_candidates.py`), so they are always current, and include pipelines and checkpoints.
+
+argcomplete would save the scripts and the walk along the words, but not the candidates. It is not used: its script for
+fish sorts words, while checkpoints are offered newest first; it has nothing like `--line`; and it would be one more
+dependency of the core.
 """
 
 from __future__ import annotations

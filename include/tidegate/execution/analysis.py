@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint.compatibility import planned_ranges
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.references import acks_of
 from tidegate.connectors.sink import Staging
 from tidegate.connectors.source import ReadOnlyBlobs
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.gates import refuse_reserved_columns
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 class Analysed:
     """A pipeline and its streams, as frames without rows. Streams at and after a faulty node are missing."""
 
-    coordinator: Coordinator
+    pipeline: PipelineContext
     plan: Plan
     streams: Mapping[str, DataFrame]
 
@@ -68,7 +68,7 @@ Check = Callable[[Analysed], Iterator[TidegateError]]
 
 
 def analyse(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     spark: SparkSession,
     base: Entry | None,
     changes: Sequence[SourceChange] = (),
@@ -80,11 +80,11 @@ def analyse(
     changes: the sources that were moved or dropped since then.
     plan: the plan of a checkpoint. The columns of sources are those of its ranges; without it, each source plans anew.
     """
-    coordinator = copy.copy(coordinator)
-    coordinator.only_looks = True
-    analysis = _Analysis(coordinator, spark, base, changes, plan)
+    pipeline = copy.copy(pipeline)
+    pipeline.only_looks = True
+    analysis = _Analysis(pipeline, spark, base, changes, plan)
     analysis.run()
-    analysed = Analysed(coordinator, analysis.plan, analysis.streams)
+    analysed = Analysed(pipeline, analysis.plan, analysis.streams)
     errors = analysis.errors
     for check in CHECKS:
         errors += check(analysed)
@@ -111,7 +111,7 @@ def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
 
 def _check_event_times(analysed: Analysed) -> Iterator[TidegateError]:
     """Find sources whose rows lack their column of event time."""
-    for name, sourcing in analysed.coordinator.graph.sources.items():
+    for name, sourcing in analysed.pipeline.graph.sources.items():
         frame, column = analysed.streams.get(name), sourcing.event_time
         if frame is not None and column is not None:
             yield from _raised(partial(time_micros, frame, column, f"source {name!r}"))
@@ -119,8 +119,8 @@ def _check_event_times(analysed: Analysed) -> Iterator[TidegateError]:
 
 def _check_outputs(analysed: Analysed) -> Iterator[TidegateError]:
     """Find sinks that cannot write the columns of their stream, because of their keys or of the existing table."""
-    contexts = analysed.coordinator.contexts(analysed.coordinator.graph.sinks)
-    for name, sinking in analysed.coordinator.graph.sinks.items():
+    contexts = analysed.pipeline.contexts(analysed.pipeline.graph.sinks)
+    for name, sinking in analysed.pipeline.graph.sinks.items():
         frame = analysed.streams.get(sinking.input)
         if frame is not None:
             yield from _raised(partial(sinking.sink.check_output, frame, contexts[name]))
@@ -138,14 +138,14 @@ class _Analysis:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        pipeline: PipelineContext,
         spark: SparkSession,
         base: Entry | None,
         changes: Sequence[SourceChange],
         plan: Plan | None,
     ) -> None:
-        self.coordinator = coordinator
-        self.graph = coordinator.graph
+        self.pipeline = pipeline
+        self.graph = pipeline.graph
         self.spark = spark
         self.base = base
         self.changes = changes
@@ -213,10 +213,10 @@ class _Analysis:
         """Return a frame with a source's columns, or None if they are unknown."""
         if (declared := sourcing.source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
-        context = self.coordinator.source_context(sourcing.name)
+        context = self.pipeline.source_context(sourcing.name)
         part = self.planned.sources.get(sourcing.name) if self.planned is not None else None
         if part is not None and not part.stands:
-            splits = self.coordinator.ledger.unpack(part.splits)
+            splits = self.pipeline.ledger.unpack(part.splits)
             return no_rows_like(sourcing.source.read(self.spark, splits, context))
         context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs), interval=self._some_interval())
         start = part.end if part is not None else self._position(sourcing.name)
@@ -255,7 +255,7 @@ class _Analysis:
 
     def _after_gate(self, gated: GateNode) -> dict[str, DataFrame]:
         """Return the streams after a gate. Raise Invalid if it cannot judge these rows."""
-        graph, place = self.graph, self.coordinator.place
+        graph, place = self.graph, self.pipeline.place
         frame = self.streams[gated.input]
         if gated.gate.quarantines:
             refuse_reserved_columns(gated, frame.columns)
@@ -272,7 +272,7 @@ class _Analysis:
             return None
         memory: dict[str, Json] = {}
         states: dict[str, Payload] = {}
-        for ack in acks_of(self.coordinator.ledger, self.base):
+        for ack in acks_of(self.pipeline.ledger, self.base):
             memory |= ack.memory
             states |= ack.states
         return BaseMemory(self.base.id, states, sources_under_new_names(memory, self.changes))
@@ -280,13 +280,13 @@ class _Analysis:
     def _runner(self, job: Job, memory: BaseMemory | None) -> _AnalysingRunner:
         staging = Staging(self.plan.id, f"analysis-{seams.new_id()}")
         try:
-            return _AnalysingRunner(self.coordinator, job, self.plan, staging, memory, {})
+            return _AnalysingRunner(self.pipeline, job, self.plan, staging, memory, {})
         except Invalid:  # operators have changed their meaning, which is reported elsewhere, without Spark
-            return _AnalysingRunner(self.coordinator, job, self.plan, staging, None, {})
+            return _AnalysingRunner(self.pipeline, job, self.plan, staging, None, {})
 
     def _plan_without_input(self) -> Plan:
         """Return a plan without input, with the time of the base, so that no timer falls due."""
-        coordinator, base, config = self.coordinator, self.base, self.coordinator.settings.record()
+        pipeline, base, config = self.pipeline, self.base, self.pipeline.settings.record()
         header = stamp(seams.new_id())
         if base is not None:
             header["created"] = base.plan.created
@@ -310,7 +310,7 @@ class _Analysis:
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             commits=list(self.graph.tables),
-            timeout_s=coordinator.settings.timeout,
+            timeout_s=pipeline.settings.timeout,
             config=config,
             config_fingerprint=fingerprint(config),
             code_fingerprint=self.graph.code_fingerprint(),
@@ -323,7 +323,7 @@ class _Analysis:
         inputs = {}
         for stage in self.graph.stages:
             if isinstance(stage, OperatorNode):
-                context = self.coordinator.source_context(stage.name)
+                context = self.pipeline.source_context(stage.name)
                 context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs))
                 fixed = self._attempt(partial(stage.spec.inputs.fix_table, context), f"operator {stage.name!r}", "")
                 if fixed is not None:

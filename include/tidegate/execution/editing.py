@@ -20,7 +20,7 @@ from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import run_manual_edit
 from tidegate.execution.manual_edits import ManualEdit
 from tidegate.execution.runs import abandoned_reason, new_run, user_and_machine
-from tidegate.pipeline.graph.graph import OperatorNode
+from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
 from tidegate.records.records import ChangeByHand
@@ -45,7 +45,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
 
     rows: a DataFrame for each input, by the input's name.
     """
-    stage = _operator(coordinator, uid)
+    stage = _operator(coordinator.graph, uid)
     unknown = sorted(set(rows) - set(stage.inputs))
     if unknown or not rows:
         raise Invalid(
@@ -90,7 +90,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
     Keys that it does not return are forgotten, and unchanged rows are not rewritten. If the operator retracts rows, the
     resulting changes of its output are passed downstream.
     """
-    stage = _operator(coordinator, uid)
+    stage = _operator(coordinator.graph, uid)
     if part not in stage.spec.state_names:
         raise Invalid(
             f"operator {uid!r} has no part {part!r} of its state",
@@ -136,11 +136,11 @@ def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
     )
 
 
-def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
-    operators = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
-    if uid in operators and coordinator.graph.by_interval:
+def _operator(graph: Graph, uid: str) -> OperatorNode:
+    operators = {stage.name: stage for stage in graph.stages if isinstance(stage, OperatorNode)}
+    if uid in operators and graph.by_interval:
         raise Invalid(
-            f"operator {uid!r} has no state: pipeline {coordinator.graph.name!r} reads by data interval, and each "
+            f"operator {uid!r} has no state: pipeline {graph.name!r} reads by data interval, and each "
             "interval begins without state",
             expected="a continuous pipeline",
             help="add the rows to the interval's input, and make the interval again",
@@ -149,7 +149,7 @@ def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
     if uid in operators:
         return operators[uid]
     raise Invalid(
-        f"pipeline {coordinator.graph.name!r} has no operator {uid!r}",
+        f"pipeline {graph.name!r} has no operator {uid!r}",
         expected=" or ".join(sorted(operators)) or "a pipeline with operators that have state",
         help="use the operator's uid",
         reason="NO_SUCH_OPERATOR",

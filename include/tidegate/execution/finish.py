@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,14 +16,14 @@ from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.approvals import HELD
 from tidegate.checkpoint.compatibility import declaration_of, declined_error
-from tidegate.checkpoint.context import AbandonCheck
+from tidegate.checkpoint.context import AbandonCheck, PipelineContext
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.notifications import notify_settled
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.hooks import Suspension
+from tidegate.pipeline.hooks import OnSuspended, Suspension
 from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import REJECTED
 from tidegate.records.records import HookProgress
@@ -95,7 +95,7 @@ def _notify_declined(coordinator: Coordinator) -> None:
         return
     why = f"its declaration is wrong: {declined.reason}: {declined.what}"
     log.error("Pipeline %s makes no checkpoints until it changes: %s", coordinator.graph.name, why)
-    _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
+    _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
 
@@ -156,19 +156,19 @@ def record_failed_plan(coordinator: Coordinator, run: str) -> None:
     runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"
     why = f"{runs} could not plan a checkpoint: {trouble.reason}: {trouble.what}"
     log.error("Pipeline %s makes no checkpoints: %s. The next run tries again", coordinator.graph.name, why)
-    _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
+    _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))
 
 
-def notify_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
+def notify_suspended(pipeline: PipelineContext, suspension: Suspension) -> None:
     """Log it and call the pipeline's hooks."""
-    subject = f"{coordinator.subject[0].upper()}{coordinator.subject[1:]}"
-    log.error("%s is suspended: %s. When the cause is fixed: %s", subject, suspension.why, coordinator.resuming)
-    _call(coordinator, suspension)
+    subject = f"{pipeline.subject[0].upper()}{pipeline.subject[1:]}"
+    log.error("%s is suspended: %s. When the cause is fixed: %s", subject, suspension.why, pipeline.resuming)
+    _call(pipeline.graph.on_suspended, suspension)
 
 
-def _call(coordinator: Coordinator, suspension: Suspension) -> None:
+def _call(hooks: Iterable[OnSuspended], suspension: Suspension) -> None:
     """Call a hook. If it fails, neither the checkpoint nor other hooks are affected."""
-    for hook in coordinator.graph.on_suspended:
+    for hook in hooks:
         try:
             hook(suspension)
         except Exception:

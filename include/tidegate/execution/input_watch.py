@@ -21,7 +21,7 @@ from tidegate.records.codec import fingerprint
 from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.ledger.ledger import Ledger
     from tidegate.protocol.view import View
 
@@ -50,8 +50,8 @@ class Arrival:
 class InputWatch:
     """Reports when a checkpoint should be made: input is waiting, or the last checkpoint is `max_pause` ago."""
 
-    def __init__(self, coordinator: Coordinator, max_pause_s: float) -> None:
-        self.coordinator = coordinator
+    def __init__(self, pipeline: PipelineContext, max_pause_s: float) -> None:
+        self.pipeline = pipeline
         self.max_pause_s = max_pause_s
         self.is_over = False
         """Whether the pipeline had ended at the last look, so that nothing is requested unless somebody resumes it."""
@@ -64,9 +64,9 @@ class InputWatch:
 
         Raise Unavailable if a source or the ledger does not answer.
         """
-        view = self.coordinator.ledger.view()
+        view = self.pipeline.ledger.view()
         self._follow(view)
-        current = suspension.suspended(view, self.coordinator.settings.tolerable_failed_checkpoints)
+        current = suspension.suspended(view, self.pipeline.settings.tolerable_failed_checkpoints)
         ended = current is not None and current.action != "suspend"
         self.is_over = ended or suspension.final_cancel(view) is not None or suspension.finished(view) is not None
         if seams.monotonic() < self._next_request:
@@ -96,26 +96,26 @@ class InputWatch:
     def _expired(self, view: View) -> Arrival | None:
         """Return an open checkpoint past its timeout. If its own run is gone, only another run aborts it."""
         for entry in view.still_open():
-            late = _is_past(entry.plan.created, entry.plan.timeout_s) and self.coordinator.ledger.expired(entry.plan)
+            late = _is_past(entry.plan.created, entry.plan.timeout_s) and self.pipeline.ledger.expired(entry.plan)
             if late and not awaits_person(entry):
                 return Arrival(f"expired:{entry.id}", f"the time of checkpoint {entry.id} is over")
         return None
 
     def _arrival(self, view: View, suspended: bool) -> Arrival | None:
-        limit = self.coordinator.settings.max_concurrent_checkpoints
+        limit = self.pipeline.settings.max_concurrent_checkpoints
         answer = on_trigger(view, "", limit, {})
         if isinstance(answer, CreateEntry) and not suspended:
             arrival = self._new_input(answer, view) or self._unpublished(view)
             if arrival is not None:
                 return arrival
         idle = all(awaits_person(entry) for entry in view.still_open())
-        if idle and is_due(self.coordinator.ledger, view, self.max_pause_s):
+        if idle and is_due(self.pipeline.ledger, view, self.max_pause_s):
             return Arrival(f"pause:{view.last_id}", f"there was no checkpoint for {self.max_pause_s:g} s")
         return None
 
     def _unpublished(self, view: View) -> Arrival | None:
         """Return the last checkpoint if its run has not published it. Each later run tries to."""
-        ledger, last = self.coordinator.ledger, view.last_completed
+        ledger, last = self.pipeline.ledger, view.last_completed
         if last is None or last.id <= view.settled or any(view.still_open()) or ledger.published(last.id) is not None:
             return None
         if last.decision is None or not _is_past(last.decision.created, UNTIL_PLANNED_S):
@@ -128,7 +128,7 @@ class InputWatch:
         if answer.base is None:
             return Arrival("first", "it is the first checkpoint")
         try:
-            reason = Plans(self.coordinator).find_reason(answer, view)
+            reason = Plans(self.pipeline).find_reason(answer, view)
         except Unavailable:
             raise
         except TidegateError as error:  # the run's planning raises the same error, and reports it

@@ -33,6 +33,7 @@ from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
+from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import control
 from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan, Rank
@@ -211,7 +212,7 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
             observer.waiting(str(error))
             return
         observer.waiting("waiting for new input")
-        seams.sleep(pause_between_looks(watch.coordinator.ledger.home, seams.monotonic() - began, LOOK_S))
+        seams.sleep(pause_between_looks(watch.pipeline.ledger.home, seams.monotonic() - began, LOOK_S))
 
 
 def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
@@ -261,7 +262,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             observer.covered(triggered)
             return None
         if triggered is None:
-            _report_stuck(coordinator, run, coordinator.publish(), observer)
+            _report_stuck(coordinator.ledger, run, coordinator.publish(), observer)
             notify_settled(coordinator)
             return None
         observer.planned(triggered.plan)
@@ -351,7 +352,7 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
         wait=wait,
         step=lambda doing: observer.step(plan, doing),
     )
-    _report_stuck(coordinator, plan.run, finished.report, observer)
+    _report_stuck(coordinator.ledger, plan.run, finished.report, observer)
     return finished.outcome
 
 
@@ -361,10 +362,10 @@ def _abort_reason(error: TidegateError) -> str:
     return error.reason if error.reason == "CHECKPOINT_EXPIRED" else "JOB_FAILED"
 
 
-def _report_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
+def _report_stuck(ledger: Ledger, run: str, report: Report, observer: Observer) -> None:
     observer.published(report.stuck)
     for table, stuck in report.stuck.items():
-        troubles.record_error(coordinator.ledger, run, f"publishing to {table}", stuck)
+        troubles.record_error(ledger, run, f"publishing to {table}", stuck)
         observer.stuck(table, stuck)
 
 

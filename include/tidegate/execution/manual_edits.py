@@ -19,7 +19,7 @@ from tidegate.spark.frame_facts import empty_like
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.execution.job.operators import OperatorRunner
     from tidegate.records.records import Plan
 
@@ -91,8 +91,8 @@ class ManualEdit:
         return frozenset(streams)
 
 
-def no_rows_of(coordinator: Coordinator, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
+def no_rows_of(pipeline: PipelineContext, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
     """Return a source's columns as its next read would have them, without rows."""
-    source = coordinator.graph.sources[name].source
-    context = SourceContext(coordinator.graph.name, name, coordinator.place, ReadOnlyBlobs(coordinator.ledger))
+    source = pipeline.graph.sources[name].source
+    context = SourceContext(pipeline.graph.name, name, pipeline.place, ReadOnlyBlobs(pipeline.ledger))
     return empty_like(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 
 from tidegate import seams
 from tidegate.checkpoint import troubles
-from tidegate.coordinator import Coordinator
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.history.query import CheckpointHistory
-from tidegate.ledger.ledger import stamp
+from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.hooks import Hook, Settled
 from tidegate.protocol.rules import ROLLED_BACK
 from tidegate.protocol.view import Entry, rolled_back_by
@@ -30,20 +30,20 @@ __all__ = ["notify_settled"]
 log = logging.getLogger(__name__)
 
 
-def notify_settled(coordinator: Coordinator) -> None:
+def notify_settled(pipeline: PipelineContext) -> None:
     """Call the hooks for all settled checkpoints of which they were not notified yet."""
-    for hook in coordinator.graph.hooks:
+    for hook in pipeline.graph.hooks:
         if hook.is_notified:
             with contextlib.suppress(Unavailable):  # storage does not answer: the end of the next checkpoint continues
-                _notify(coordinator, hook)
+                _notify(pipeline, hook)
 
 
-def _notify(coordinator: Coordinator, hook: Hook) -> None:
-    ledger = coordinator.ledger
+def _notify(pipeline: PipelineContext, hook: Hook) -> None:
+    ledger = pipeline.ledger
     progress = ledger.hook_progress()
     last = progress.settled.get(hook.name, 0) if progress is not None else 0
     passed = last
-    for id, settled in _settled_after(coordinator, hook, last):
+    for id, settled in _settled_after(pipeline, hook, last):
         if settled is not None:
             try:
                 hook.settle(settled)
@@ -51,15 +51,14 @@ def _notify(coordinator: Coordinator, hook: Hook) -> None:
                 log.error("Hook %s could not be notified of checkpoint %s: %s", hook.name, id, error)
                 troubles.record_error(ledger, settled.run, f"notifying hook {hook.name}", error)
                 break
-            _remember(coordinator, hook, id)
+            _remember(ledger, hook, id)
         passed = id
     if passed > last:
-        _remember(coordinator, hook, passed)
+        _remember(ledger, hook, passed)
 
 
-def _remember(coordinator: Coordinator, hook: Hook, id: int) -> None:
+def _remember(ledger: Ledger, hook: Hook, id: int) -> None:
     """Write the hint, unless another process has written a later checkpoint."""
-    ledger = coordinator.ledger
     progress = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
     if progress.settled.get(hook.name, 0) >= id:
         return
@@ -68,49 +67,49 @@ def _remember(coordinator: Coordinator, hook: Hook, id: int) -> None:
     )
 
 
-def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:
+def _settled_after(pipeline: PipelineContext, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:
     """Yield the entries after `last`, in order, until one whose outcome is not certain yet.
 
     An entry of which the hook is not notified comes with None.
     """
-    ids = coordinator.ledger.ids(after=last)
-    if last and ids and ids[0] > last + 1 and _had_hook(coordinator, hook, ids):
-        yield from _retired(coordinator, hook, last, ids[0])
+    ids = pipeline.ledger.ids(after=last)
+    if last and ids and ids[0] > last + 1 and _had_hook(pipeline, hook, ids):
+        yield from _retired(pipeline, hook, last, ids[0])
     for id in ids:
-        entry = coordinator.real_entry(id)
+        entry = pipeline.real_entry(id)
         if entry is None:  # retired by another process just now
-            yield from _retired(coordinator, hook, id - 1, id + 1)
+            yield from _retired(pipeline, hook, id - 1, id + 1)
         elif entry.open:
             return
         elif hook.name not in entry.plan.notifies:
             yield id, None
         else:
-            settled = _settled(coordinator, hook, entry)
+            settled = _settled(pipeline, hook, entry)
             if settled is None:
                 return
             yield id, settled
 
 
-def _had_hook(coordinator: Coordinator, hook: Hook, ids: Sequence[int]) -> bool:
+def _had_hook(pipeline: PipelineContext, hook: Hook, ids: Sequence[int]) -> bool:
     """Return whether the oldest retained checkpoint was planned with the hook.
 
     If not, the hook is new, and is not notified of checkpoints that were retired before.
     """
     for id in ids:
-        entry = coordinator.real_entry(id)
+        entry = pipeline.real_entry(id)
         if entry is not None and entry.control is None and entry.rollback is None:
             return hook.name in entry.plan.notifies
     return False
 
 
-def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | None:
+def _settled(pipeline: PipelineContext, hook: Hook, entry: Entry) -> Settled | None:
     """Return the hook's argument for a decided entry, or None if it is not published to all tables yet."""
     assert entry.decision is not None
-    name, id, run = coordinator.graph.name, entry.id, entry.plan.run
+    name, id, run = pipeline.graph.name, entry.id, entry.plan.run
     if not entry.completed:
         reason, detail = entry.decision.reason, entry.decision.detail
         return Settled(name, id, run, completed=False, reason=reason, detail=detail, operator=hook.operator)
-    published = coordinator.ledger.published(id)
+    published = pipeline.ledger.published(id)
     if published is not None:
         versions = {}
         for table, shown in published.tables.items():
@@ -121,21 +120,21 @@ def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | No
             if shown.is_delta and is_reported:
                 versions[table] = shown.version
         return Settled(name, id, run, completed=True, operator=hook.operator, versions=versions)
-    rollback = rolled_back_by(id, coordinator.ledger.rollbacks())
+    rollback = rolled_back_by(id, pipeline.ledger.rollbacks())
     if rollback is None:
         return None
     detail = f"rollback {rollback} came before it was on all its tables"
     return Settled(name, id, run, completed=False, reason=ROLLED_BACK, detail=detail, operator=hook.operator)
 
 
-def _retired(coordinator: Coordinator, hook: Hook, after: int, before: int) -> Iterator[tuple[int, Settled]]:
+def _retired(pipeline: PipelineContext, hook: Hook, after: int, before: int) -> Iterator[tuple[int, Settled]]:
     """Yield entries whose records were removed, with their outcomes from the history."""
-    rows = CheckpointHistory(coordinator.ledger, coordinator.place.options).rows.table
+    rows = CheckpointHistory(pipeline.ledger, pipeline.place.options).rows.table
     for row in rows.select(["id", "outcome", "reason", "why", "run"]).sort_by("id").to_pylist():
         if after < row["id"] < before and row["outcome"] in ("completed", "aborted"):
             completed = row["outcome"] == "completed"
             settled = Settled(
-                coordinator.graph.name,
+                pipeline.graph.name,
                 row["id"],
                 row["run"],
                 completed=completed,

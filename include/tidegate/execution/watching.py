@@ -63,7 +63,7 @@ def main() -> None:
 
 def _keep_looking(watch: InputWatch, reporter: _Reporter) -> None:
     """Look and report, until it is time to start anew."""
-    home = watch.coordinator.ledger.home
+    home = watch.pipeline.ledger.home
     started = answered = began = seams.monotonic()
     while seams.monotonic() - started < LIFETIME_S and seams.monotonic() - answered < AWAY_S:
         used = time.process_time()

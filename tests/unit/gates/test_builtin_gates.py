@@ -87,7 +87,7 @@ def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path)
 
     def outcome(bad: int) -> str:
         staged = {quarantine_name("checked"): SimpleNamespace(rows=bad)}
-        gating: Any = SimpleNamespace(staged=staged, coordinator=coordinator, _describe_input=lambda _: "")
+        gating: Any = SimpleNamespace(staged=staged, pipeline=coordinator, _describe_input=lambda _: "")
         gating._late_sensitive_operators = lambda _: []
         stage: Any = SimpleNamespace(gate=gate, name="checked")
         return GateRunner._verdict(gating, stage, found, None, None, quarantines_all=False).outcome

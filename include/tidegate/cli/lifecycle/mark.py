@@ -12,6 +12,7 @@ from tidegate.cli.targets import open_target
 from tidegate.connectors.transactional import TransactionalSink
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
+from tidegate.ledger.ledger import Ledger
 
 __all__ = ["add_parser", "run"]
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = sink.target(context.place)
     if args.last is not None:
         last = None if args.last == NOTHING else args.last
-        _refuse_future(coordinator, last)
+        _refuse_future(coordinator.ledger, last)
         has = "no checkpoint" if last is None else f"exactly the checkpoints up to {last}"
         confirm(f"Does {target} have {has}?", out, yes=args.yes)
         sink.set_mark(last, context)
@@ -76,8 +77,8 @@ def _sink(coordinator: Coordinator, name: str) -> TransactionalSink:
     return node.sink
 
 
-def _refuse_future(coordinator: Coordinator, last: int | None) -> None:
-    completed = coordinator.ledger.view().last_completed
+def _refuse_future(ledger: Ledger, last: int | None) -> None:
+    completed = ledger.view().last_completed
     if last is not None and (completed is None or last > completed.id):
         raise Invalid(
             f"checkpoint {last} is not completed",

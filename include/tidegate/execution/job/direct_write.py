@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.connectors.sink import Head, Prepared, Publication, SinkContext, Staging
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Fenced, TidegateError, Unavailable
 from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.records.records import Plan, PublishedTable
@@ -37,10 +37,10 @@ class DirectWriter:
     """Commits the rows of one attempt to their tables."""
 
     def __init__(
-        self, coordinator: Coordinator, plan: Plan, staging: Staging, still_counts: Callable[[], None]
+        self, pipeline: PipelineContext, plan: Plan, staging: Staging, still_counts: Callable[[], None]
     ) -> None:
         """still_counts: raises if the attempt's work no longer counts."""
-        self.coordinator = coordinator
+        self.pipeline = pipeline
         self.plan = plan
         self.staging = staging
         self.still_counts = still_counts
@@ -54,7 +54,7 @@ class DirectWriter:
 
     def context(self, sink: str) -> SinkContext:
         """Return the context for staging and committing rows of this sink."""
-        return replace(self.coordinator.context(sink), direct=self.writes_sink(sink))
+        return replace(self.pipeline.context(sink), direct=self.writes_sink(sink))
 
     def write(self, sinking: SinkNode, prepared: Prepared, frame: DataFrame) -> None:
         """Commit the staged rows to their table. When this returns, the table has them."""
@@ -66,7 +66,7 @@ class DirectWriter:
             head = sink.head(context)
             self._refuse_other_table(sinking, head, context)
             # Read after `head`, so that a publication which the commit would follow is seen.
-            published = sink.head(self.coordinator.context(sinking.name)).last_entry
+            published = sink.head(self.pipeline.context(sinking.name)).last_entry
             last = max(head.last_entry or 0, published or 0)
             if last > self.plan.id:
                 raise self._overtaken(sinking.name, last)
@@ -90,10 +90,10 @@ class DirectWriter:
     def _refuse_other_table(self, sinking: SinkNode, head: Head, context: SinkContext) -> None:
         """Raise if the table was dropped or moved, or the ledger restored. No publisher may check before."""
         # Read after the head, so that the view has the checkpoint that wrote it.
-        view = self.coordinator.ledger.view(reach=head.last_entry)
+        view = self.pipeline.ledger.view(reach=head.last_entry)
         if head.last_entry is not None and head.last_entry > view.last_id:
             why = f"the table holds rows of checkpoint {head.last_entry}, the log ends at {view.last_id}"
-            raise mismatch_error(self.coordinator, view, sinking, head, why)
+            raise mismatch_error(self.pipeline, view, sinking, head, why)
         manifest = view.last_completed.manifest if view.last_completed is not None else None
         part = manifest.tables.get(sinking.name) if manifest is not None else None
         if part is None or part.through is None:
@@ -101,7 +101,7 @@ class DirectWriter:
         if head.last_entry is None:
             upto = f"{part.through.uri} up to version {part.through.version}"
             why = f"jobs had written to {upto}, and this one has no such rows"
-            raise mismatch_error(self.coordinator, view, sinking, head, why)
+            raise mismatch_error(self.pipeline, view, sinking, head, why)
         sinking.sink.verify(part.through, context)
 
     def _publication(self, prepared: Prepared, after: int | None) -> Publication:

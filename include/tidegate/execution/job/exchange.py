@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.connectors.channel import Sent, channel_name
 from tidegate.connectors.sink import SinkContext, Staging
-from tidegate.coordinator import Coordinator
 from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.ledger.ledger import Ledger
 from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Job
 from tidegate.pipeline.graph.meaning import sources_under_new_names
@@ -36,7 +37,7 @@ class Exchange:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        pipeline: PipelineContext,
         job: Job,
         staging: Staging,
         entry: Entry,
@@ -45,7 +46,7 @@ class Exchange:
     ) -> None:
         """waiting: the input that the job has yet to take, in order. look: at least once, selects the input that is
         available when the job starts."""
-        self.coordinator = coordinator
+        self.pipeline = pipeline
         self.job = job
         self.staging = staging
         self.entry = entry
@@ -73,7 +74,7 @@ class Exchange:
     @property
     def memory(self) -> dict[str, Json]:
         """The event time of the sources of upstream jobs, from their acks."""
-        jobs = {job.name: job for job in self.coordinator.graph.jobs}
+        jobs = {job.name: job for job in self.pipeline.graph.jobs}
         memories: dict[str, Json] = {}
         upstream = list(self.job.after)
         while upstream:
@@ -88,7 +89,7 @@ class Exchange:
     @property
     def timed(self) -> list[str]:
         """The sources whose event time other jobs may need."""
-        for job in self.coordinator.graph.jobs:
+        for job in self.pipeline.graph.jobs:
             if job.name != self.job.name and any(stage.spec.uses_event_time for stage in job.operators):
                 return [source.name for source in self.job.sources if source.event_time is not None]
         return []
@@ -96,7 +97,7 @@ class Exchange:
     def read_streams(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
         """Return the streams of other jobs, and their retractions. only: the streams to read, by default all."""
         streams = {}
-        maker_of = {stream: job.name for job in self.coordinator.graph.jobs for stream in job.gives}
+        maker_of = {stream: job.name for job in self.pipeline.graph.jobs for stream in job.gives}
         if self._look is not None:
             taking = self._look()
             self.waiting, self.ahead = taking.now, list(taking.ahead)
@@ -115,7 +116,7 @@ class Exchange:
                 )
             # If the job has taken all input before, the current payload still has the columns.
             payloads = [payload for payload in taken if payload is not None] or [current]
-            sent = [typed.convert(self.coordinator.ledger.unpack(payload), Sent) for payload in payloads]
+            sent = [typed.convert(self.pipeline.ledger.unpack(payload), Sent) for payload in payloads]
             key = sent[-1].key
             if key is not None:
                 self.received_keys[stream] = tuple(map(frozenset, key))
@@ -124,7 +125,7 @@ class Exchange:
             for amount, input in zip(amounts, waiting, strict=True):
                 if input.ack.entry < self.entry.id:
                     self._older.append(amount)
-            channel, context = self.coordinator.graph.channels[stream], self._context(stream)
+            channel, context = self.pipeline.graph.channels[stream], self._context(stream)
             rows, retracted = channel.read_all(sent, context, spark)
             streams[stream] = rows if taken else empty_like(rows)
             if not taken:
@@ -164,7 +165,7 @@ class Exchange:
     def refuse_ended(self) -> None:
         """Raise Unavailable if a later checkpoint whose rows the job takes was ended: its files may be deleted."""
         for id in sorted({input.ack.entry for input in self.waiting if input.ack.entry > self.entry.id}):
-            later = self.coordinator.real_entry(id)
+            later = self.pipeline.real_entry(id)
             if later is None or later.aborted:
                 raise Unavailable(
                     f"checkpoint {id}, whose rows job {self.job.name!r} of checkpoint {self.entry.id} had begun to "
@@ -186,7 +187,7 @@ class Exchange:
         key: the key of its changelog, if only its plan reveals it. by_hand: whether this is a manual edit. It may drop
         keys from a stream that otherwise never does, so retractions are always sent.
         """
-        graph, context = self.coordinator.graph, self._context(stream)
+        graph, context = self.pipeline.graph, self._context(stream)
         channel = graph.channels[stream]
         retracted = streams.get(replaced_rows_of(stream)) if by_hand or graph.wants_retractions(stream) else None
         syncing = channel.syncing(context)
@@ -200,7 +201,7 @@ class Exchange:
         for syncing in self.syncing:
             syncing.finish()
         for stream, sent in self._unsettled.items():
-            self.sent[stream] = self.coordinator.ledger.pack(msgspec.to_builtins(sent), self.coordinator.graph.parts)
+            self.sent[stream] = self.pipeline.ledger.pack(msgspec.to_builtins(sent), self.pipeline.graph.parts)
 
     def release(self) -> None:
         """Delete everything that was sent."""
@@ -208,10 +209,10 @@ class Exchange:
             syncing.wait()
         for stream in self.job.gives:
             with contextlib.suppress(TidegateError):
-                self.coordinator.graph.channels[stream].discard(self._context(stream), self.staging)
+                self.pipeline.graph.channels[stream].discard(self._context(stream), self.staging)
 
     def _context(self, stream: str) -> SinkContext:
-        return self.coordinator.context(channel_name(stream))
+        return self.pipeline.context(channel_name(stream))
 
 
 @dataclass(frozen=True)
@@ -225,9 +226,7 @@ class BaseMemory:
     """False if it only has those of the job itself."""
 
 
-def memory_of_base(
-    coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
-) -> BaseMemory | None:
+def memory_of_base(ledger: Ledger, job: Job, plan: Plan, base: Entry | None, prev: Handle | None) -> BaseMemory | None:
     """Return the memory of the base for this job, or None if there is none.
 
     It is in the ack from which the job continues. If the code has changed since, an operator may have been in another
@@ -235,7 +234,6 @@ def memory_of_base(
     """
     if base is None or not (job.operators or job.gates or job.gives):
         return None
-    ledger = coordinator.ledger
     own_handle = {job.name: prev} if prev is not None else {}
     of_all_jobs = base.rollback is not None or base.plan.code_fingerprint != plan.code_fingerprint
     if not of_all_jobs:

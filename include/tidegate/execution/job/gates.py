@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.connectors.prestaged import PrestagedRows
 from tidegate.connectors.sink import Prepared, SinkContext, Staging
 from tidegate.connectors.source import SourceContext
-from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
@@ -43,7 +43,7 @@ __all__ = ["GateRunner", "refuse_reserved_columns", "returning", "warm_gates"]
 
 
 def returning(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     plan: Plan,
     name: str,
     sink: QuarantineSink,
@@ -55,12 +55,12 @@ def returning(
 
     fields: the columns of the gate's stream. takers: the downstream operators that drop late rows.
     """
-    ledger = coordinator.ledger
+    ledger = pipeline.ledger
     splits = ledger.unpack(plan.sources[name].splits)
     requests = [typed.convert(request, Request) for request in splits["requests"]]
     if not requests:
         return None
-    context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
+    context = SourceContext(pipeline.graph.name, name, pipeline.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)
     rows = source.read(spark, splits["table"], context)
@@ -75,18 +75,18 @@ def returning(
 
 
 def _read_rows_to_release_in_place(
-    coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
+    pipeline: PipelineContext, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
 ) -> tuple[ReleasedRows, int] | None:
     """Return the rows that a backfill releases at once, and the checkpoint that it repeats.
 
     The pipeline quarantined these rows in that checkpoint, and released them later. None: the plan has no such rows.
     """
-    splits = coordinator.ledger.unpack(plan.sources[name].splits)
+    splits = pipeline.ledger.unpack(plan.sources[name].splits)
     if IN_PLACE not in splits:
         return None
     in_place = splits[IN_PLACE]
     checkpoint = in_place["checkpoint"]
-    context = SourceContext(coordinator.graph.name, name, coordinator.place, coordinator.ledger)
+    context = SourceContext(pipeline.graph.name, name, pipeline.place, pipeline.ledger)
     live = sink.source(in_place["home"])
     live.verify(in_place["table"], context)
     rows = live.read(spark, in_place["table"], context)
@@ -133,7 +133,7 @@ class GateRunner:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        pipeline: PipelineContext,
         plan: Plan,
         staging: Staging,
         prev: BaseMemory | None,
@@ -141,7 +141,7 @@ class GateRunner:
         event_times: EventTimes,
     ) -> None:
         """lookup_stored_rows: returns the rows that an operator has stored for some keys at the base."""
-        self.coordinator = coordinator
+        self.pipeline = pipeline
         self.lookup_stored_rows = lookup_stored_rows
         self.event_times = event_times
         self.plan = plan
@@ -218,7 +218,7 @@ class GateRunner:
         if judgement.quarantined is not None:
             for name, sink in stage.quarantine.items():
                 schema = msgspec.json.decode(prestaged.frame.schema.json())
-                context = self.coordinator.context(name)
+                context = self.pipeline.context(name)
                 self.staged[name] = sink.prepare_in_process(
                     judgement.quarantined, schema, stage.input, context, self.staging
                 )
@@ -243,14 +243,14 @@ class GateRunner:
         if self._released_from(stage) or self.plan.quarantine_all:
             return None
         if table is not None:
-            context = self.coordinator.context(table.name)
+            context = self.pipeline.context(table.name)
             return self._capturing_event_time(
                 stage, partial(table.sink.prestage, context=context, staging=self.staging)
             )
         if self.staging.interval is not None:
             return None
         for name, sink in stage.quarantine.items():
-            return self._capturing_event_time(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
+            return self._capturing_event_time(stage, partial(self._stage_judged, sink, self.pipeline.context(name)))
         return None
 
     def _capturing_event_time(
@@ -271,7 +271,7 @@ class GateRunner:
         return prestage_and_capture
 
     def _capture_event_time(self, source: str, rows: PrestagedRows) -> None:
-        column = self.coordinator.graph.sources[source].event_time
+        column = self.pipeline.graph.sources[source].event_time
         if column is not None and rows.has_time(column):
             self.event_times.record_maximum(source, rows.highest(column), rows.rows)
 
@@ -289,7 +289,7 @@ class GateRunner:
         return sink.stage_judged(frame, beside, context, self.staging, plainly=self.small, draft=draft)
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
-        graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
+        graph, place, ledger = self.pipeline.graph, self.pipeline.place, self.pipeline.ledger
         planned_inputs = None
         if stage.name in self.plan.fixed_inputs:
             inputs = ledger.unpack(self.plan.fixed_inputs[stage.name])
@@ -304,7 +304,7 @@ class GateRunner:
             checkpoint=self.staging.checkpoint,
             clock=self.plan.time,
             memory=self.before.get(memory_key(stage.name), {}),
-            cut_freely=self.coordinator.cuts_freely,
+            cut_freely=self.pipeline.cuts_freely,
             planned_inputs=planned_inputs,
             stage=self._staging_for(stage, table),
             lookup_operator_rows=lookup_operator_rows,
@@ -315,7 +315,7 @@ class GateRunner:
         for name, sink in self._released_from(stage).items():
             takers = self._takers(stage)
             fields = frame.schema.fields if takers else ()
-            released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession, fields, takers)
+            released = returning(self.pipeline, self.plan, name, sink, frame.sparkSession, fields, takers)
             if released is not None:
                 self.persisted.append(released.rows)
                 return released
@@ -324,7 +324,7 @@ class GateRunner:
     def _in_place(self, stage: GateNode, bad: DataFrame, frame: DataFrame) -> ReleasedInPlace | None:
         """Return the bad rows, with those that a backfill releases at once. None if it releases none."""
         for name, sink in self._released_from(stage).items():
-            request = _read_rows_to_release_in_place(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            request = _read_rows_to_release_in_place(self.pipeline, self.plan, name, sink, frame.sparkSession)
             if request is None:
                 continue
             requested, checkpoint = request
@@ -340,7 +340,7 @@ class GateRunner:
     def _late_limit(self, stage: GateNode, operator: LateBehind) -> LateLimit:
         run_stages = None
         if operator.stages:
-            run_stages = partial(rows_after_gate, self.coordinator.graph, stage.name, operator.stream)
+            run_stages = partial(rows_after_gate, self.pipeline.graph, stage.name, operator.stream)
         return LateLimit(operator, self.event_times.watermark_at_base(operator.operator), run_stages)
 
     def _released_from(self, stage: GateNode) -> dict[str, QuarantineSink]:
@@ -354,7 +354,7 @@ class GateRunner:
 
     def _late_sensitive_operators(self, stage: GateNode) -> list[LateBehind]:
         """Return the downstream operators that drop late rows, if the gate quarantines."""
-        return find_late_sensitive_operators(self.coordinator.graph, stage.name) if stage.quarantine else []
+        return find_late_sensitive_operators(self.pipeline.graph, stage.name) if stage.quarantine else []
 
     def _quarantine(
         self,
@@ -365,7 +365,7 @@ class GateRunner:
         in_place: ReleasedInPlace | None,
     ) -> None:
         for name, sink in stage.quarantine.items():
-            context = self.coordinator.context(name)
+            context = self.pipeline.context(name)
             if in_place is None:
                 rows = sink.rows(bad, frame, self.staging, stage.input, released)
             else:
@@ -431,7 +431,7 @@ class GateRunner:
             why=why,
             broken=sorted(broken, key=lambda rule: POLICIES.index(rule.policy))[:RULES_SHOWN],
             policy=gate.describe(),
-            results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
+            results=self.pipeline.ledger.pack(judgement.results, self.pipeline.graph.parts),
         )
 
     def _describe_input(self, stage: GateNode) -> str:
@@ -441,11 +441,11 @@ class GateRunner:
         stages and shuffles lose it.
         """
         inputs = []
-        for name in self.coordinator.graph.lineage.sources(stage.input):
+        for name in self.pipeline.graph.lineage.sources(stage.input):
             part = self.plan.sources.get(name)
             if part is None or part.empty:
                 continue
-            files = self.coordinator.graph.sources[name].source.files(self.coordinator.ledger.unpack(part.splits))
+            files = self.pipeline.graph.sources[name].source.files(self.pipeline.ledger.unpack(part.splits))
             if not files:
                 text = part.summary
             elif len(files) <= FILES:

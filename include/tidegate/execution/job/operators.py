@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.connectors.sink import Staging
 from tidegate.connectors.source import SourceContext
-from tidegate.coordinator import Coordinator
 from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
@@ -53,7 +53,7 @@ class OperatorRunner:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        pipeline: PipelineContext,
         job: Job,
         plan: Plan,
         staging: Staging,
@@ -61,7 +61,7 @@ class OperatorRunner:
         elsewhere: Mapping[str, Json],
     ) -> None:
         """prev: the states and memory of the base. elsewhere: the event times of other jobs' sources."""
-        self.coordinator = coordinator
+        self.pipeline = pipeline
         self.job = job
         self.plan = plan
         self.staging = staging
@@ -90,15 +90,15 @@ class OperatorRunner:
         self.received_keys: Mapping[str, ChangelogKey] = {}
         """Keys of changelogs of other jobs' streams, which these jobs found in their plans."""
         if prev is not None:
-            refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
-        self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
+            refuse_other_meanings(pipeline.graph, prev.memory, prev.id)
+        self.before = without_removed(pipeline.graph, prev.memory) if prev is not None else {}
         unread = {stage.name for stage in self.graph.operators if self._is_unread(stage)}
-        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere, unread)
+        self.event_times = EventTimes(pipeline.graph, plan, self.before, self._highest, elsewhere, unread)
 
     @property
     def graph(self) -> Graph:
         """The pipeline's graph."""
-        return self.coordinator.graph
+        return self.pipeline.graph
 
     def run(
         self,
@@ -151,7 +151,7 @@ class OperatorRunner:
             removed.selectExpr("*", f"true AS {DELETED}")
         )
         state.write_changes(changes, deletes=True)
-        if stage.name not in self.coordinator.graph.updating:
+        if stage.name not in self.pipeline.graph.updating:
             return {}
         frames = [streams[name] for name in stage.inputs]
         old_output = operator.current_output({**states, part: before}, frames, context)
@@ -188,7 +188,7 @@ class OperatorRunner:
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
             consumed_outputs=frozenset(name for name in stage.outputs if self.job.users(f"{stage.name}.{name}")),
-            wants_retractions=stage.keeps_state and self.coordinator.graph.wants_retractions(stage.name),
+            wants_retractions=stage.keeps_state and self.pipeline.graph.wants_retractions(stage.name),
             retractions=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             planned_inputs=self._fixed(stage),
             timers_paused=waits,
@@ -198,8 +198,8 @@ class OperatorRunner:
 
     def _highest(self, name: str) -> int | None:
         """Return the highest event time in a source's planned rows, if the source knows it without reading them."""
-        sourcing, ledger = self.coordinator.graph.sources[name], self.coordinator.ledger
-        context = SourceContext(self.coordinator.graph.name, name, self.coordinator.place, ledger)
+        sourcing, ledger = self.pipeline.graph.sources[name], self.pipeline.ledger
+        context = SourceContext(self.pipeline.graph.name, name, self.pipeline.place, ledger)
         assert sourcing.event_time is not None
         return sourcing.source.max_event_time(
             sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context
@@ -210,10 +210,8 @@ class OperatorRunner:
         payload = self.plan.fixed_inputs.get(stage.name)
         if payload is None:
             return None
-        ledger = self.coordinator.ledger
-        return ledger.unpack(payload), SourceContext(
-            self.coordinator.graph.name, stage.name, self.coordinator.place, ledger
-        )
+        ledger = self.pipeline.ledger
+        return ledger.unpack(payload), SourceContext(self.pipeline.graph.name, stage.name, self.pipeline.place, ledger)
 
     def _state(
         self,
@@ -231,7 +229,7 @@ class OperatorRunner:
         name = state_sink_name(stage.name, part)
         if name not in self.states:
             sink = StateSink(stage.name, part)
-            context = self.coordinator.context(name)
+            context = self.pipeline.context(name)
             base = self.base(name) if name not in self.afresh else None
             if base is not None and isinstance(ttl, RowTtl) and not base.expires:
                 ttl = None  # an earlier version of tidegate wrote it, without the column with the expiry of each row
@@ -279,7 +277,7 @@ class OperatorRunner:
         if base is None:
             return None
         stage = next(stage for stage in self.job.operators if stage.name == uid)
-        context = self.coordinator.context(name)
+        context = self.pipeline.context(name)
         nowhere = StateFolder(stage.states[name].location(context), self.staging.folder(context), self.plan.id)
         state = KeyedState(keys.sparkSession, uid, base, nowhere, base.keys, base.groups)
         return state.lookup(keys, on=keys.columns)
@@ -287,8 +285,8 @@ class OperatorRunner:
     def _scratch(self, stage: OperatorNode, frame: DataFrame) -> DataFrame:
         """Write a frame next to the operator's first state, and read it back. It is deleted when the attempt ends."""
         name, sink = next(iter(stage.states.items()))
-        location = sink.location(self.coordinator.context(name))
-        path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
+        location = sink.location(self.pipeline.context(name))
+        path = f"{self.staging.folder(self.pipeline.context(name))}/scratch{len(self.scratch)}"
         self.scratch.append((location, path))
         written = write_files(frame, {"type": "struct", "fields": []}, location, path, ())
         rows_written(location, path, written)
@@ -297,7 +295,7 @@ class OperatorRunner:
     def base(self, name: str) -> StateTable | None:
         """Return a state's record in the base's ack."""
         payload = self.prev.states.get(name) if self.prev else None
-        return typed.convert(self.coordinator.ledger.unpack(payload), StateTable) if payload else None
+        return typed.convert(self.pipeline.ledger.unpack(payload), StateTable) if payload else None
 
     def finish(self, operators: Sequence[OperatorNode]) -> None:
         """Complete the records of all states, once everything is staged."""
@@ -309,7 +307,7 @@ class OperatorRunner:
         state = self.states.get(name)
         table = state.finish() if state is not None and state.changed else None
         if table is not None:
-            packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
+            packed = self.pipeline.ledger.pack(msgspec.to_builtins(table), self.pipeline.graph.parts)
             self.changed[name] = self.finished[name] = packed
         elif self.prev is not None and name in self.prev.states and name not in self.afresh:
             self.finished[name] = self.prev.states[name]
@@ -321,7 +319,7 @@ class OperatorRunner:
 
     def remembered(self) -> dict[str, Json]:
         """Return the memory for the ack: new values, and those of the base that did not change."""
-        graph = self.coordinator.graph
+        graph = self.pipeline.graph
         if self.plan.by_interval:
             return {}
         memory = dict(self.before)

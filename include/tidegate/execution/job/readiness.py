@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate import seams
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.manifests import has_later_ack
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
-from tidegate.ledger.ledger import stamp
+from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Job
 from tidegate.protocol import rules
 from tidegate.protocol.early_input import InputSelection, select_input
@@ -39,7 +39,7 @@ class JobNotReady(Rejected):
 
 
 def check_readiness(
-    coordinator: Coordinator,
+    ledger: Ledger,
     entry: Entry | None,
     base: Entry | None,
     below: Sequence[Entry],
@@ -53,8 +53,8 @@ def check_readiness(
     ack = job_progress(lineage).chosen.get(job.name)
     abandoned = {earlier.id for earlier in unfinished(lineage, job.name, ack) if not at_work(earlier.plan, job.name)}
     patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
-    time_up = coordinator.ledger.age(entry.plan) >= patience
-    is_ahead = entry.completed and has_later_ack(coordinator.ledger.view(), entry, job.name)
+    time_up = ledger.age(entry.plan) >= patience
+    is_ahead = entry.completed and has_later_ack(ledger.view(), entry, job.name)
     return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=is_ahead)
 
 
@@ -78,17 +78,17 @@ def untaken_input(entry: Entry, base: Entry | None, below: Sequence[Entry], job:
 
 
 def early_input_reader(
-    coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
+    pipeline: PipelineContext, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
 ) -> Callable[[], InputSelection] | None:
     """At least once: return a function that selects the input available at its call, also of later checkpoints.
 
     None if the job takes only its own checkpoint's input.
     """
-    if entry.plan.through is None or job.name not in coordinator.graph.greedy_jobs:
+    if entry.plan.through is None or job.name not in pipeline.graph.greedy_jobs:
         return None
     if allows_overtaking(_lineage(entry, base, below)):
         return None
-    ledger, streams = coordinator.ledger, coordinator.graph.channels_by_job[job.name]
+    ledger, streams = pipeline.ledger, pipeline.graph.channels_by_job[job.name]
     already_taken = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
 
     def select_available() -> InputSelection:
@@ -98,7 +98,7 @@ def early_input_reader(
     return select_available
 
 
-def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, subject: str) -> JobNotReady:
+def not_ready_error(ledger: Ledger, entry: Entry, answer: rules.Wait, subject: str) -> JobNotReady:
     """Return the error for a job that still runs in an earlier checkpoint, with the time that this one will wait."""
     error = JobNotReady(
         f"{subject} waits for checkpoint {answer.ids[0]}",
@@ -107,15 +107,13 @@ def not_ready_error(coordinator: Coordinator, entry: Entry, answer: rules.Wait, 
     )
     error.ids = list(answer.ids)
     if entry.plan.overtaking is not None:
-        error.wait_s = max(entry.plan.overtaking.after_s - coordinator.ledger.age(entry.plan), 0.1)
+        error.wait_s = max(entry.plan.overtaking.after_s - ledger.age(entry.plan), 0.1)
     return error
 
 
-def overtaken_error(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -> Rejected:
+def overtaken_error(ledger: Ledger, answer: rules.SkipJob, job: Job) -> Rejected:
     """Record in the ledger that the checkpoint overtakes the job, and return the reason to skip it."""
-    coordinator.ledger.create_overtaken(
-        Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)
-    )
+    ledger.create_overtaken(Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with))
     obstacle = "still waits for its input"
     if answer.busy_with is not None:
         obstacle = f"is still busy with checkpoint {answer.busy_with}"

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.checkpoint.compatibility import decline
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.manifests import ancestors
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.connectors.sink import Prepared, Sink, Staging
 from tidegate.connectors.source import SourceContext
-from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
@@ -89,7 +89,7 @@ def _as_its_process(plan: Plan, job: str) -> bool:
 
 
 def run_job(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     id: int,
     job_name: str,
     spark: SparkSession,
@@ -102,8 +102,8 @@ def run_job(
     help, and Rejected if it is not the job's turn, or the job is busy with an earlier checkpoint and this one does not
     wait (PASSED_BY).
     """
-    with _reporting_changed_code(coordinator, id):
-        return _run_job(Attempt(coordinator, id, job_name, step, at_work), spark)
+    with _reporting_changed_code(pipeline, id):
+        return _run_job(Attempt(pipeline, id, job_name, step, at_work), spark)
 
 
 def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
@@ -124,10 +124,10 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
 
 
 def run_manual_edit(
-    coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, manual_edit: ManualEdit
+    pipeline: PipelineContext, id: int, job_name: str, spark: SparkSession, manual_edit: ManualEdit
 ) -> Ack:
     """Run the job of a checkpoint that edits an operator's state."""
-    attempt = Attempt(coordinator, id, job_name, lambda _: None, manual_edit=manual_edit)
+    attempt = Attempt(pipeline, id, job_name, lambda _: None, manual_edit=manual_edit)
     ack, prev = attempt.ask()
     assert ack is None, "no other process runs this checkpoint"
     if manual_edit.stage.name in attempt.job.names:
@@ -135,17 +135,17 @@ def run_manual_edit(
     return attempt.do(spark, prev)
 
 
-def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
+def ask_job(pipeline: PipelineContext, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
     """Return the job's ack if it is done already, or raise what `run_job` would.
 
     It needs no Spark session, so it is called before one is opened.
     """
-    with _reporting_changed_code(coordinator, id):
-        return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
+    with _reporting_changed_code(pipeline, id):
+        return Attempt(pipeline, id, job_name, lambda _: None, at_work).ask()[0]
 
 
 @contextlib.contextmanager
-def _reporting_changed_code(coordinator: Coordinator, id: int) -> Iterator[None]:
+def _reporting_changed_code(pipeline: PipelineContext, id: int) -> Iterator[None]:
     """Raise CODE_CHANGED for an unforeseen error in a checkpoint that was planned by other code.
 
     An attempt with this code may never succeed there. CODE_CHANGED aborts the checkpoint, and the next one reads its
@@ -156,8 +156,8 @@ def _reporting_changed_code(coordinator: Coordinator, id: int) -> Iterator[None]
     except TidegateError:
         raise
     except Exception as error:
-        entry = coordinator.ledger.entry(id)
-        if entry is None or entry.plan.code_fingerprint == coordinator.graph.code_fingerprint():
+        entry = pipeline.ledger.entry(id)
+        if entry is None or entry.plan.code_fingerprint == pipeline.graph.code_fingerprint():
             raise
         raise Invalid(
             f"the pipeline's code has changed since checkpoint {id} was planned, and cannot finish the work of the "
@@ -175,16 +175,16 @@ class Attempt:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        pipeline: PipelineContext,
         id: int,
         job_name: str,
         step: ProgressCallback,
         at_work: AtWork = _as_its_process,
         manual_edit: ManualEdit | None = None,
     ) -> None:
-        self.coordinator = coordinator
-        self.graph: Graph = coordinator.graph
-        self.job: Job = coordinator.graph.job(job_name)
+        self.pipeline = pipeline
+        self.graph: Graph = pipeline.graph
+        self.job: Job = pipeline.graph.job(job_name)
         self.id = id
         self.staging: Staging
         self.step = step
@@ -202,14 +202,14 @@ class Attempt:
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: return the ack that exists already, or the ack to continue from."""
-        entry, base = self.coordinator.entry_and_base(self.id)
-        below = ancestors(self.coordinator.ledger, entry, base)
-        answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
+        entry, base = self.pipeline.entry_and_base(self.id)
+        below = ancestors(self.pipeline.ledger, entry, base)
+        answer = readiness.check_readiness(self.pipeline.ledger, entry, base, below, self.job, self.at_work)
         if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
         if isinstance(answer, rules.SkipJob):
-            raise readiness.overtaken_error(self.coordinator, answer, self.job)
+            raise readiness.overtaken_error(self.pipeline.ledger, answer, self.job)
         if isinstance(answer, rules.Wait):
             raise self._not_ready_error(answer, entry)
         self.plan = entry.plan
@@ -220,27 +220,27 @@ class Attempt:
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
         try:
-            base_memory = memory_of_base(self.coordinator, self.job, self.plan, base, answer.prev)
+            base_memory = memory_of_base(self.pipeline.ledger, self.job, self.plan, base, answer.prev)
         except Corrupt:
             if self._needs_prev():
                 raise
             return self.ask()
         pending_input = readiness.untaken_input(entry, base, below, self.job)
-        select_input = readiness.early_input_reader(self.coordinator, entry, base, below, self.job, answer.prev)
-        self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, pending_input, select_input)
+        select_input = readiness.early_input_reader(self.pipeline, entry, base, below, self.job, answer.prev)
+        self.exchange = Exchange(self.pipeline, self.job, self.staging, entry, pending_input, select_input)
         self.operating = OperatorRunner(
-            self.coordinator, self.job, self.plan, self.staging, base_memory, self.exchange.memory
+            self.pipeline, self.job, self.plan, self.staging, base_memory, self.exchange.memory
         )
         self.operating.event_times.stands = self.manual_edit is not None
         self.gating = GateRunner(
-            self.coordinator,
+            self.pipeline,
             self.plan,
             self.staging,
             base_memory,
             self.operating.stored_rows,
             self.operating.event_times,
         )
-        self.direct = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
+        self.direct = DirectWriter(self.pipeline, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
@@ -262,7 +262,7 @@ class Attempt:
 
     def noting_progress(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
         """Write progress notes for people who watch."""
-        return noting_progress(self.coordinator.ledger, self.id, self.measuring, self.staging.attempt, spark)
+        return noting_progress(self.pipeline.ledger, self.id, self.measuring, self.staging.attempt, spark)
 
     def planned(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
         """Let Spark plan queries in the way that suits the amount of input."""
@@ -278,13 +278,13 @@ class Attempt:
 
     def _needs_prev(self) -> bool:
         """Return whether the job still has to run. If not, retention may rightly have removed the checkpoint's base."""
-        entry, _ = self.coordinator.entry_and_base(self.id)
+        entry, _ = self.pipeline.entry_and_base(self.id)
         return entry is not None and not entry.aborted and self.job.name not in entry.acks
 
     def _not_ready_error(self, answer: rules.Wait, entry: Entry) -> Rejected:
         subject = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
-            return readiness.not_ready_error(self.coordinator, entry, answer, subject)
+            return readiness.not_ready_error(self.pipeline.ledger, entry, answer, subject)
         missing = [repr(job) for job in self.job.after if job not in entry.acks]
         return Rejected(
             f"{subject} reads from job {', '.join(missing)}, which has not acked",
@@ -295,9 +295,9 @@ class Attempt:
 
     def refuse_ended(self) -> None:
         """Raise Fenced if the checkpoint was aborted or retired while this attempt was staging: J1 again."""
-        entry, base = self.coordinator.entry_and_base(self.id)
-        below = ancestors(self.coordinator.ledger, entry, base)
-        answer = readiness.check_readiness(self.coordinator, entry, base, below, self.job, self.at_work)
+        entry, base = self.pipeline.entry_and_base(self.id)
+        below = ancestors(self.pipeline.ledger, entry, base)
+        answer = readiness.check_readiness(self.pipeline.ledger, entry, base, below, self.job, self.at_work)
         if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         if entry is None or entry.aborted:  # even if another attempt has created the ack in time
@@ -312,8 +312,8 @@ class Attempt:
             return None
         self.step("looking for errors of the declaration")
         try:
-            _, base = self.coordinator.entry_and_base(self.id)
-            faults = analyse(self.coordinator, spark, base, self.plan.source_changes, self.plan)
+            _, base = self.pipeline.entry_and_base(self.id)
+            faults = analyse(self.pipeline, spark, base, self.plan.source_changes, self.plan)
         except Exception as unclear:  # the job's own error is reported, like any other failure
             log.debug("The declaration could not be analysed: %r", unclear)
             return None
@@ -326,14 +326,14 @@ class Attempt:
             cause = declaration_error(faults)
         else:
             cause = declaration_error([error, *faults])
-        decline(self.coordinator, self.id, cause)
+        decline(self.pipeline, self.id, cause)
         return cause
 
     def find_counting_ack(self) -> Ack | None:
         """Return the ack of another attempt, if it exists. Failures of this attempt no longer matter then: the state
         that it continues from may have been retired."""
         try:
-            entry = self.coordinator.ledger.entry(self.id)
+            entry = self.pipeline.ledger.entry(self.id)
         except TidegateError:
             return None
         if entry is None or entry.aborted or self.job.name not in entry.acks:
@@ -371,11 +371,11 @@ class Attempt:
             if on_one_machine(spark):
                 folders += self._state_folders()
             refuse_other_disks(spark, folders)
-            refuse_damaged(self.coordinator, self._tables_in_buckets())
+            refuse_damaged(self.pipeline, self._tables_in_buckets())
         if self.manual_edit is not None:
             needed = self.manual_edit.streams
             streams = {
-                sourcing.name: no_rows_of(self.coordinator, self.plan, sourcing.name, spark)
+                sourcing.name: no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
                 for sourcing in self.job.sources
                 if sourcing.name in needed
             }
@@ -389,9 +389,9 @@ class Attempt:
         planned = self.plan.sources[sourcing.name]
         if planned.stands:
             self.measuring.taken[sourcing.name] = Amount()
-            return no_rows_of(self.coordinator, self.plan, sourcing.name, spark)
-        ledger = self.coordinator.ledger
-        context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, ledger)
+            return no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
+        ledger = self.pipeline.ledger
+        context = SourceContext(self.graph.name, sourcing.name, self.pipeline.place, ledger)
         splits = ledger.unpack(planned.splits)
         amount = sourcing.source.verify(splits, context)
         self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
@@ -431,8 +431,8 @@ class Attempt:
         return None
 
     def _verify(self, sourcing: SourceNode) -> None:
-        context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, self.coordinator.ledger)
-        sourcing.source.verify(self.coordinator.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
+        context = SourceContext(self.graph.name, sourcing.name, self.pipeline.place, self.pipeline.ledger)
+        sourcing.source.verify(self.pipeline.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
 
     def _sinks(self) -> dict[str, Sink]:
         """Return the sinks, states and quarantines of the job."""
@@ -446,16 +446,16 @@ class Attempt:
     def _staging_folders(self) -> list[Location]:
         """Return the folders that Spark writes to and this process reads."""
         sinks = self._sinks()
-        contexts = self.coordinator.contexts(sinks)
+        contexts = self.pipeline.contexts(sinks)
         folders = [sink.staging_folder(contexts[name]) for name, sink in sinks.items()]
         if self.job.gives:
-            folders.append(Location(self.coordinator.ledger.home, self.coordinator.place.options))
+            folders.append(Location(self.pipeline.ledger.home, self.pipeline.place.options))
         return [folder for folder in folders if folder is not None]
 
     def _tables_in_buckets(self) -> list[str]:
         """Return the tables in object stores, which a trigger need not have checked for damage."""
         sinks = self._sinks()
-        contexts = self.coordinator.contexts(sinks)
+        contexts = self.pipeline.contexts(sinks)
         tables = {name: sink.delta_table(contexts[name]) for name, sink in sinks.items()}
         return [name for name, table in tables.items() if table is not None and not table.is_local]
 
@@ -464,7 +464,7 @@ class Attempt:
         states: dict[str, StateSink] = {}
         for stage in self.job.operators:
             states |= stage.states
-        contexts = self.coordinator.contexts(states)
+        contexts = self.pipeline.contexts(states)
         return [state.location(contexts[name]) for name, state in states.items()]
 
     @contextlib.contextmanager
@@ -636,7 +636,7 @@ class Attempt:
         """Store the samples next to the ack. Nothing depends on them, so errors are ignored."""
         if self.samples:
             with contextlib.suppress(TidegateError):
-                self.coordinator.ledger.put_samples(
+                self.pipeline.ledger.put_samples(
                     Samples(**stamp(self.staging.attempt), id=self.id, job=self.job.name, streams=self.samples)
                 )
 
@@ -660,7 +660,7 @@ class Attempt:
     def ack(self, staged: Mapping[str, Prepared], prev: Handle | None) -> Ack:
         """J5: create the ack. If another attempt's ack exists, that one counts, and our files are deleted."""
         self.step("acknowledging")
-        ledger = self.coordinator.ledger
+        ledger = self.pipeline.ledger
         sinks: dict[str, Payload] = {}
         for name, prepared in staged.items():
             if prepared.committable and not self.direct.writes_sink(name):
@@ -696,7 +696,7 @@ class Attempt:
             sinks |= gate.quarantine
         for name, sink in sinks.items():
             with contextlib.suppress(TidegateError):
-                sink.discard(self.coordinator.context(name), self.staging)
+                sink.discard(self.pipeline.context(name), self.staging)
         for sinking in self.job.sinks:
             self.direct.release(sinking)
         self.exchange.release()

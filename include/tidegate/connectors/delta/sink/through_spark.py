@@ -88,6 +88,7 @@ def merge_through_spark(
         for key, value in settings.items():
             session.conf.set(key, value)
         with _refusals(snapshot):
+            # Not delta-spark's DeltaTable: for a client of Spark Connect that needs Delta's plugin in the server.
             session.sql(
                 f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
                 + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
