@@ -22,7 +22,7 @@ from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
 from tidegate.ledger.turns import Turns
-from tidegate.lifecycle import control, final_cleanup, periodic_savepoints, retention, rollback
+from tidegate.lifecycle import control, final_cleanup, retention, rollback, savepoint
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
@@ -355,7 +355,7 @@ class Coordinator(PipelineContext):
         removed = final_cleanup.delete_cancelled(self)
         if removed is not None:
             return removed
-        periodic_savepoints.keep_periodically(self)  # first, so that retention spares the savepoint
+        savepoint.keep_periodically(self)  # first, so that retention spares the savepoint
         retired = retention.retire_old(self)
         if retired:
             source_notices.release_unneeded(self)

@@ -96,7 +96,7 @@ class Settings:
     retain_days: int
     """For how many days they stay."""
     savepoint_interval: float | None
-    """How often a checkpoint automatically becomes a savepoint (lifecycle/periodic_savepoints.py). None: never."""
+    """How often a checkpoint automatically becomes a savepoint (lifecycle/savepoint.py). None: never."""
     savepoints_retained: int
     """How many of these savepoints stay."""
     prefer_checkpoint_for_recovery: bool

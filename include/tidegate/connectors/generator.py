@@ -6,9 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidegate.connectors.source import Planned, Source, SourceContext, is_at_least, smallest_bound
+from tidegate.connectors.source import (
+    Planned,
+    Source,
+    SourceContext,
+    foreign_position_error,
+    is_at_least,
+    smallest_bound,
+)
 from tidegate.connectors.unrepeatable import UNREPEATABLE
-from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Amount, Json
 
@@ -134,11 +140,6 @@ def _offset_of(start: Json | None, context: SourceContext) -> int:
         return 0
     offset = start.get("offset")
     if not _is_count(offset, 0) or set(start) != {"offset"}:
-        raise Invalid(
-            f"source {context.source!r} cannot continue from position {start!r}",
-            expected='a position of a generator, like {"offset": 1000}',
-            help="give the source another name, so that it starts from scratch, or put the former source back",
-            reason="FOREIGN_POSITION",
-        )
+        raise foreign_position_error(context.source, start, 'a position of a generator, like {"offset": 1000}')
     assert isinstance(offset, int)
     return offset

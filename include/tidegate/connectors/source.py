@@ -31,7 +31,16 @@ from tidegate.renamed_hooks import SOURCE_HOOKS, refuse_old_hooks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "is_at_least", "smallest_bound"]
+__all__ = [
+    "Blobs",
+    "Planned",
+    "ReadOnlyBlobs",
+    "Source",
+    "SourceContext",
+    "foreign_position_error",
+    "is_at_least",
+    "smallest_bound",
+]
 
 
 class Blobs(Protocol):
@@ -245,3 +254,13 @@ class Source(ABC):
         For a source that makes its system retain input, such as a replication slot. A fork is a separate pipeline: it
         needs a separate hold, identified by `context.pipeline`.
         """
+
+
+def foreign_position_error(source: str, start: Json, expected: str) -> Invalid:
+    """Return the error for a position that another kind of source has written."""
+    return Invalid(
+        f"source {source!r} cannot continue from position {start!r}",
+        expected=expected,
+        help="give the source another name, so that it starts from scratch, or put the former source back",
+        reason="FOREIGN_POSITION",
+    )

@@ -2,21 +2,31 @@
 
 A savepoint is only a reference. Retention spares the files that it names (records, side files, states). Tables retain
 their older versions until a VACUUM removes files of them, which `verify` notices.
+
+With the settings savepoint_interval and savepoints_retained, the last checkpoint is named periodically, and the last
+few of these stay. Only their names show that they are disposed of automatically.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.checkpoint.manifests import dependencies
+from tidegate.config.keys import KEYS
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.refusals import how_to_make_one, no_such_checkpoint
 from tidegate.records.names import check_name
-from tidegate.records.records import Decision, Pin
+from tidegate.records.records import Decision, Json, Pin
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = [
+    "PERIODIC",
     "Savepoint",
     "check_free",
     "check_retained",
@@ -24,11 +34,14 @@ __all__ = [
     "dispose",
     "find",
     "jobs_with_input_in_flight",
+    "keep_periodically",
     "nameable",
     "savepoints",
 ]
 
 _OWNER = "savepoint-"
+PERIODIC = "periodic-"
+"""The prefix of the names of periodic savepoints."""
 
 
 @dataclass(frozen=True)
@@ -166,3 +179,42 @@ def _last(ledger: Ledger) -> int:
         help=how_to_make_one(ledger),
         reason="NO_SUCH_CHECKPOINT",
     )
+
+
+# -- periodic savepoints ---------------------------------------------------------------------------------
+
+
+def keep_periodically(pipeline: PipelineContext) -> str | None:
+    """Create a periodic savepoint of the last published checkpoint, if one is due. Return its name.
+
+    Any process may call this at any time: two concurrent calls create the same savepoint, because its name contains the
+    checkpoint's number. A surplus one is disposed of by the next call. Without the setting nothing happens.
+    """
+    settings = pipeline.settings.record()
+    interval_s = _parsed(settings, "savepoint_interval")
+    num_retained = _parsed(settings, "savepoints_retained")
+    ledger = pipeline.ledger
+    newest = ledger.view().settled if interval_s is not None else 0
+    if not newest:
+        return None
+    periodic = [savepoint for savepoint in savepoints(ledger) if savepoint.name.startswith(PERIODIC)]
+    created = None
+    last = periodic[0].entry if periodic else None
+    if last is None or (last < newest and _seconds_between(ledger, last, newest) >= interval_s):
+        with contextlib.suppress(Rejected):  # newer checkpoints completed in the meantime, and retention removed it
+            created = create(ledger, f"{PERIODIC}{newest}", newest, "tidegate")
+            periodic.insert(0, created)
+    for savepoint in periodic[num_retained:]:
+        with contextlib.suppress(Invalid):  # another process has disposed of it
+            dispose(ledger, savepoint.name)
+    return created.name if created is not None else None
+
+
+def _parsed(settings: Json, name: str) -> Any:
+    return KEYS[name].parse(settings.get(name, KEYS[name].default))
+
+
+def _seconds_between(ledger: Ledger, before: int, now: int) -> float:
+    """Return the seconds between two checkpoints, by the store's clock, or infinity if one of them is removed."""
+    older, newer = ledger.age_of_decision(before), ledger.age_of_decision(now)
+    return float("inf") if older is None or newer is None else older - newer

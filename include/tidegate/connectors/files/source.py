@@ -20,7 +20,7 @@ from tidegate.connectors.files.formats.utf8 import is_utf8
 from tidegate.connectors.files.highest import highest_micros
 from tidegate.connectors.files.reading import no_rows_of, read_files
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
-from tidegate.connectors.source import Planned, Source, SourceContext
+from tidegate.connectors.source import Planned, Source, SourceContext, foreign_position_error
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, shared_uri
@@ -369,12 +369,7 @@ class _Position:
         if start is None:
             return _Position(pattern.folder, "", [])
         if set(start) != {"folder", "after", "seen"}:
-            raise Invalid(
-                f"source {context.source!r} cannot continue from position {start!r}",
-                expected="a position of a Files source",
-                help="give the source another name, so that it starts from scratch, or put the former source back",
-                reason="FOREIGN_POSITION",
-            )
+            raise foreign_position_error(context.source, start, "a position of a Files source")
         if moved_from is not None and start["folder"] == Pattern.of(f"{moved_from.rstrip('/')}/*").folder:
             start = start | {"folder": pattern.folder}
         if start["folder"] != pattern.folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.errors import Invalid
+from tidegate.connectors.source import foreign_position_error
 from tidegate.records.records import Json
 
 __all__ = ["TopicPosition", "share_of", "splits_of", "spread"]
@@ -28,12 +28,7 @@ class TopicPosition:
     @staticmethod
     def of(start: Json, source: str) -> TopicPosition:
         if set(start) != {"cluster", "topic_id", "offsets"}:
-            raise Invalid(
-                f"source {source!r} cannot continue from position {start!r}",
-                expected="a position of a Kafka source",
-                help="give the source another name, so that it starts from scratch, or put the former source back",
-                reason="FOREIGN_POSITION",
-            )
+            raise foreign_position_error(source, start, "a position of a Kafka source")
         offsets = {int(partition): offset for partition, offset in start["offsets"].items()}
         return TopicPosition(start["cluster"], start["topic_id"], offsets)
 

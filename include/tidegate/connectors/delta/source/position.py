@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from tidegate.errors import Invalid
+from tidegate.connectors.source import foreign_position_error
 from tidegate.records.records import Json
 
 __all__ = ["TablePosition"]
@@ -41,9 +41,4 @@ class TablePosition:
         try:
             return TablePosition(**start)
         except TypeError:
-            raise Invalid(
-                f"source {source!r} cannot continue from position {start!r}",
-                expected="a position of a DeltaTable source",
-                help="give the source another name, so that it starts from scratch, or put the former source back",
-                reason="FOREIGN_POSITION",
-            ) from None
+            raise foreign_position_error(source, start, "a position of a DeltaTable source") from None
