@@ -485,7 +485,7 @@ def lagging_sources(line: OpenBackfill, head: Entry | None, base: Entry | None) 
             yield name
 
 
-def find_missing_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
+def find_missing_inputs(line_origin: Entry | None, live: PipelineContext) -> Iterator[str]:
     """Yield the input that the pipeline has read since a checkpoint, and that cannot be read again."""
     last = live.ledger.view().last_completed
     starts, ends = planned_ranges(line_origin), planned_ranges(last)
@@ -502,7 +502,7 @@ def without_shadow(graph: Graph) -> list[str]:
     return [name for name, sinking in graph.sinks.items() if sinking.sink.shadow("") is None]
 
 
-def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[TableChange]]:
+def changes_since(live: PipelineContext, origin: int) -> tuple[Entry | None, list[TableChange]]:
     """Return the checkpoint, and the change that restores each table to it; for 0, to before the pipeline's first
     rows."""
     view = live.ledger.view(reach=origin or None)
@@ -547,7 +547,7 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
         )
 
 
-def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> BackfillRecord:
+def _pinned(live: PipelineContext, name: str, origin: int, by: str, note: str, cuts: Cuts) -> BackfillRecord:
     """Pin the checkpoint that the backfill begins with, check that it is retained, and return the backfill's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
@@ -607,7 +607,7 @@ def _refuse_retired(ledger: Ledger, origin: int, name: str) -> None:
     )
 
 
-def _in_place(live: Coordinator) -> dict[str, list[int]]:
+def _in_place(live: PipelineContext) -> dict[str, list[int]]:
     """Return, by gate, the requests whose rows are to be released in place."""
     requests = {}
     for gated in live.graph.gates:
@@ -645,7 +645,7 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
     return problems
 
 
-def _moved_sources(live: Coordinator, origin: int) -> Iterator[str]:
+def _moved_sources(live: PipelineContext, origin: int) -> Iterator[str]:
     """Yield the sources of checkpoint `origin` that the code no longer has under those names, because they were moved
     or dropped after it."""
     base = live.ledger.entry(origin) if origin else None
@@ -674,7 +674,7 @@ def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
         yield error.what
 
 
-def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
+def _lost_inputs(live: PipelineContext, recorded: RecordedPlans) -> Iterator[str]:
     """Yield the additional inputs of operators and gates that a repeated checkpoint could no longer read."""
     fixed: dict[str, dict[int, Payload]] = {}
     for plan in recorded.counting():
@@ -762,7 +762,7 @@ def _seed(line: OpenBackfill, uid: str, backfill_uid: str) -> None:
         real.create_shadow(sinking.sink, since.get(name), live_contexts[name], backfill_contexts[name])
 
 
-def refuse_kind(live: Coordinator) -> None:
+def refuse_kind(live: PipelineContext) -> None:
     """Raise Invalid for a pipeline that cannot be backfilled, because of its kind or mode."""
     name = live.graph.name
     if live.graph.by_interval:

@@ -16,12 +16,12 @@ from tidegate.errors import TidegateError
 from tidegate.pipeline.graph.meaning import meaning_of
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["changed_results"]
 
 
-def changed_results(live: Coordinator) -> Iterator[str]:
+def changed_results(live: PipelineContext) -> Iterator[str]:
     """Yield each result of an operator that is declared differently from the last checkpoint, by the column that holds
     it, and what to declare if its type has changed."""
     last = live.ledger.view().last_completed
@@ -45,7 +45,7 @@ def changed_results(live: Coordinator) -> Iterator[str]:
                     )
 
 
-def _types(live: Coordinator) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _types(live: PipelineContext) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the columns of each Delta table, with their types."""
     for name, sinking in live.graph.sinks.items():
         if not isinstance(sinking.sink, DeltaSink):

@@ -26,14 +26,13 @@ from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import acks_of, blobs_within, memory_of
-from tidegate.coordinator import Coordinator
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.gates.base import memory_key
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.backfill import find_rollbacks, view_from
-from tidegate.ledger.ledger import stamp
+from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import control
 from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import How, TableChange, undecided_choices
@@ -133,7 +132,7 @@ def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "
     live = line.live
     suspended = live.suspended()
     # If another author has suspended it, nothing is planned anyway, and the backfill must not resume it later.
-    if suspended is None or (suspended.cause == holder(line) and _is_of_another(live, suspended, run)):
+    if suspended is None or (suspended.cause == holder(line) and _is_of_another(live.ledger, suspended, run)):
         why = "its backfill reads the remaining input, and is then swapped in"
         control.suspend(live.ledger, holder(line), why, run or new_run())
     while True:
@@ -147,9 +146,9 @@ def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "
         wait(_undecided_text(view, [entry.id for entry in still_open]))
 
 
-def _is_of_another(live: Coordinator, suspended: suspension.SuspensionState, run: str) -> bool:
+def _is_of_another(ledger: Ledger, suspended: suspension.SuspensionState, run: str) -> bool:
     """Return whether an earlier attempt at the swap has suspended the pipeline, so that this one must do it itself."""
-    plan = live.ledger.plan(suspended.entry) if suspended.entry is not None else None
+    plan = ledger.plan(suspended.entry) if suspended.entry is not None else None
     if plan is None:
         return False
     return plan.run != run if run else abandoned_reason(plan) is not None

@@ -10,6 +10,7 @@ from tidegate.checkpoint.quarantine_requests import requests_in_place
 from tidegate.checkpoint.references import acks_of
 from tidegate.connectors.unrepeatable import unrepeatable_calls, unrepeatable_in_text
 from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import Ledger
 from tidegate.operators.process.process import Process
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode
@@ -19,7 +20,7 @@ from tidegate.state.record import StateTable
 
 if TYPE_CHECKING:
     from tidegate.backfill.open_backfill import Cuts
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["may_differ", "unrepeatable"]
 
@@ -56,7 +57,7 @@ def _texts_in(value: object) -> Iterator[str]:
             yield from _texts_in(inner)
 
 
-def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterator[str]:
+def may_differ(live: PipelineContext, recorded: RecordedPlans, cuts: Cuts) -> Iterator[str]:
     """Yield where the backfill may have other rows than live, and why, apart from code that reads the time or random
     numbers."""
     plans = recorded.counting()
@@ -67,7 +68,9 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
                 title, reasons = dependency
                 yield f"{title}: {'; '.join(reasons)}"
     else:
-        overtaking = [plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live, plan)]
+        overtaking = [
+            plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live.ledger, plan)
+        ]
         if overtaking:
             yield (
                 f"checkpoint {_listed(overtaking)} overtook a busy job, which then read more rows at once; a backfill "
@@ -94,7 +97,7 @@ def _releases_rows(plan: Plan) -> bool:
     return any(name.startswith(QUARANTINE) and not part.empty for name, part in plan.sources.items())
 
 
-def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
+def _requests_that_own_cuts_leave(live: PipelineContext, recorded: RecordedPlans) -> Iterator[str]:
     for gated in live.graph.gates:
         if not gated.quarantine:
             continue
@@ -114,12 +117,12 @@ def _depends_on_cuts(stage: object) -> tuple[str, list[str]] | None:
     return None
 
 
-def _has_rows_in_flight(live: Coordinator, plan: Plan) -> bool:
-    entry = live.ledger.entry(plan.id)
+def _has_rows_in_flight(ledger: Ledger, plan: Plan) -> bool:
+    entry = ledger.entry(plan.id)
     return entry is not None and entry.manifest is not None and bool(entry.manifest.in_flight)
 
 
-def _sums_of_floats(live: Coordinator) -> Iterator[str]:
+def _sums_of_floats(live: PipelineContext) -> Iterator[str]:
     """Yield the operators that add up floating-point numbers: the sums depend on the order of the rows."""
     entry = live.ledger.view().last_completed
     if entry is None:
