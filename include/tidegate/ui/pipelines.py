@@ -155,11 +155,11 @@ def find_pipeline(dag_id: str) -> PipelineRef:
     if pipeline is not None:
         return pipeline
     if dag_id.endswith(BACKFILL):
-        pipeline = dag_id.removesuffix(BACKFILL)
+        main_dag = dag_id.removesuffix(BACKFILL)
         raise Rejected(
-            f"DAG {dag_id!r} runs backfills of {pipeline!r}, and has no checkpoints itself",
-            expected=f"DAG {pipeline!r}",
-            help=f"the page Checkpoints of DAG {pipeline!r} shows its backfills, and what each would change",
+            f"DAG {dag_id!r} runs backfills of {main_dag!r}, and has no checkpoints itself",
+            expected=f"DAG {main_dag!r}",
+            help=f"the page Checkpoints of DAG {main_dag!r} shows its backfills, and what each would change",
             reason="NO_SUCH_PIPELINE",
         )
     raise Rejected(
