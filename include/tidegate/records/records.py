@@ -432,11 +432,17 @@ class Computed(Struct, frozen=True, kw_only=True):
     row_groups: int = 0
     """All row groups of these files. Statistics ruled out the rest. One that several workers reached counts for
     each."""
+    rows_in: int | None = None
+    """The rows that workers got from upstream; of a sum, those that Spark had not yet added up. None: not counted."""
+    rows_out: int | None = None
+    """The rows that workers emitted, without retractions and side outputs. None: not counted."""
 
     @property
     def text(self) -> str:
         """The same for people."""
         text = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
+        if self.rows_in is not None and self.rows_out is not None:
+            text += f", {self.rows_in:,} rows in, {self.rows_out:,} out"
         if self.row_groups:
             text += f", read {self.row_groups_read:,} of {self.row_groups:,} row groups"
         if self.spilled:

@@ -24,6 +24,10 @@ class Computing:
     others rule them out."""
     row_groups: int = 0
     """The number of row groups of the files in which workers have looked up rows."""
+    rows_in: int = 0
+    """The number of rows that workers have got, and not looked up."""
+    rows_out: int = 0
+    """The number of rows that workers have emitted, without retractions and side outputs."""
 
     def note_workers(self) -> None:
         """Note that workers have run the operator's kernel."""
@@ -44,6 +48,11 @@ class Computing:
         self.row_groups_read += read
         self.row_groups += total
 
+    def add_rows(self, taken: int, emitted: int) -> None:
+        """Add the rows that workers have got from upstream, and those that they have emitted."""
+        self.rows_in += taken
+        self.rows_out += emitted
+
     def recorded(self) -> Computed | None:
         """Return the record for the ack, or None if the operator had nothing to do."""
         if not self.workers and not self.spark:
@@ -55,4 +64,6 @@ class Computing:
             spilled=self.spilled,
             row_groups_read=self.row_groups_read,
             row_groups=self.row_groups,
+            rows_in=self.rows_in if self.workers else None,
+            rows_out=self.rows_out if self.workers else None,
         )

@@ -38,6 +38,8 @@ from tidegate.state.arrow.kernel_worker import (
     COUNTS,
     HOT_KEY,
     ROW_GROUPS,
+    ROWS_IN,
+    ROWS_OUT,
     SIDE_OUTPUT,
     SPILLED,
     TIED,
@@ -383,6 +385,7 @@ class _KernelRun:
             lookup.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
         first.computing.spilled += outcome.spilled
         first.computing.add_row_groups(*outcome.row_groups)
+        first.computing.add_rows(outcome.rows_in, sum(file.rows for file in outcome.emitted_files.values()))
         side_outputs = {}
         for number, (name, output) in enumerate(self.side_outputs.items()):
             side_outputs[name] = output.read(first, folder, outcome.side_output_files(number))
@@ -442,11 +445,14 @@ class _KernelRun:
             results = first.cached(_run_on_tagged_rows(plan, tagging, rows, StructType(leaving)))
             report = results.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
         self._refuse_hot_keys({name: size for name, kind, size in report if kind == HOT_KEY})
-        first.computing.spilled += sum(size for _, kind, size in report if kind == SPILLED)
         counters = Counter[str]()
+        totals = Counter[int]()
         for name, kind, number in report:
+            totals[kind] += number
             if kind == COUNTED:
                 counters[name] += number
+        first.computing.spilled += totals[SPILLED]
+        first.computing.add_rows(totals[ROWS_IN], totals[ROWS_OUT])
         for number, lookup in enumerate(self.states):
             if lookup.state.is_kept:
                 changed = _rows_of_kind(results, number, changes[number], outgoing[number])
@@ -632,6 +638,11 @@ class _Outcome:
         """The number of row groups of the states' files that workers have read, and of all that they considered."""
         lines = [line for line in self.lines if line.kind == ROW_GROUPS]
         return sum(line.rows for line in lines), sum(line.size for line in lines)
+
+    @property
+    def rows_in(self) -> int:
+        """The number of rows of the batch."""
+        return sum(line.rows for line in self.lines if line.kind == ROWS_IN)
 
     @property
     def emitted_files(self) -> dict[str, WrittenFile]:

@@ -33,6 +33,8 @@ __all__ = [
     "COUNTED",
     "HOT_KEY",
     "IS_CURRENT",
+    "ROWS_IN",
+    "ROWS_OUT",
     "ROW_GROUPS",
     "SIDE_OUTPUT",
     "SPILLED",
@@ -63,6 +65,10 @@ SPILLED: Final = -11
 """The kind of a report row with the number of bytes spilled to local disk."""
 ROW_GROUPS: Final = -12
 """The kind of a report row about row groups: as its rows how many lookups have read, as its size of how many."""
+ROWS_IN: Final = -13
+"""The kind of a report row with the number of the batch's rows that have arrived."""
+ROWS_OUT: Final = -14
+"""The kind of a report row with the number of rows to emit, where Spark writes them. Files report their own."""
 
 
 class Tied(Exception):
@@ -382,6 +388,7 @@ def run_kernel_on_range(plan: KernelPlan, batches: Iterable[pa.RecordBatch], spl
             buffered = _collect_range(plan, batches, plan.range_of(split), spilled)
             for number, result in enumerate(_apply_kernel(plan, buffered)):
                 lines += _write_result(plan, result, split, name if not number else f"{number}-{name}")
+            lines.append(ReportRow("", ROWS_IN, split, buffered.arrived))
             if spilled.bytes:
                 lines.append(ReportRow("", SPILLED, split, 0, size=spilled.bytes))
     except Tied:
@@ -555,17 +562,22 @@ def run_kernel_on_tagged_rows(
 
     try:
         with spilling() as spilled:
-            for result in _apply_kernel(plan, _collect_range(plan, batches, plan.range_of(split), spilled)):
+            buffered = _collect_range(plan, batches, plan.range_of(split), spilled)
+            emitted = 0
+            for result in _apply_kernel(plan, buffered):
                 for kind, changes in enumerate(result.changes):
                     yield from tagging.batches(changes, kind)
                 for rows in result.rows:
                     for kind, part in enumerate(_split_by_column(rows, plan.is_current_column), start=states):
                         projected = part if tagging.project is None else tagging.project(part)
+                        emitted += projected.num_rows if kind == states else 0
                         yield from tagging.batches(projected, kind)
                 for kind, output in enumerate(tagging.side_outputs, start=states + 2):
                     yield from tagging.batches(result.side_outputs[output], kind)
                 for counter, count in result.counts.items():
                     yield from count_row(counter, COUNTED, count)
+            yield from count_row("", ROWS_IN, buffered.arrived)
+            yield from count_row("", ROWS_OUT, emitted)
             if spilled.bytes:
                 yield from count_row("", SPILLED, spilled.bytes)
     except HotKey as hot:

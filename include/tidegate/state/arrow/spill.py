@@ -175,6 +175,8 @@ class BufferedBatch:
     """The share of the groups' keys, if it has not all of them."""
     is_alone: bool = False
     """Whether it has a single key, which cannot be split."""
+    arrived: int = 0
+    """The number of rows of the batch that have arrived, before any of them were reduced."""
     _tables: list[list[Any]] = field(init=False)
     _bytes: int = 0
     _is_hot: bool = False
@@ -409,11 +411,14 @@ class Arriving:
 
         rows = pa.Table.from_batches([batch])
         if not self.columns:
+            buffered.arrived += rows.num_rows
             buffered.add(self._prepare(rows, 0))
             return
         for number, columns in enumerate(self.columns):
             rows_of_kind = rows.filter(pc.equal(rows[KIND], number))
             rows_of_kind = rows_of_kind.select(list(columns.values())).rename_columns(list(columns))
+            if number == 0:
+                buffered.arrived += rows_of_kind.num_rows
             buffered.add(self._prepare(rows_of_kind, number), number)
 
     def _prepare(self, rows: pa.Table, number: int) -> pa.Table:
