@@ -130,6 +130,8 @@ def _rights(dependencies: set[int]) -> str:
     from tidegate.ui import access
 
     needed = {
+        "trigger the DAG and `<dag_id>__backfill`, and edit the DAG": [*access.BACKFILL, *access.EDIT],
+        "trigger the DAG and `<dag_id>__backfill`": access.BACKFILL,
         "trigger the DAG and edit it": [*access.TRIGGER, *access.EDIT],
         "trigger the DAG": access.TRIGGER,
         "edit the DAG": access.EDIT,

@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
 quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one with state and shared
 side files, which lives long; of one whose source is renamed; of several jobs, and what is in flight between them is let
-go of."""
+go of; of one with backfills, which run, are continued, swapped in and discarded beside rollbacks and retention."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:

@@ -60,42 +60,42 @@ class Ages:
             return list(ids)
         return list(itertools.takewhile(lambda id: not self._is_young(ledger, id), ids))
 
-    def pin_days(self, line: DatedCheckpoints, ids: Sequence[int]) -> set[int]:
+    def pin_days(self, checkpoints: DatedCheckpoints, ids: Sequence[int]) -> set[int]:
         """Pin the checkpoints that are retained for their day. Return them."""
         if not self.per_day:
             return set()
         pinned = set()
         for id in ids:
-            if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id, line.days[id]):
+            if self._is_last_of_its_day(checkpoints, id) and self._pin(checkpoints.ledger, id, checkpoints.days[id]):
                 pinned.add(id)
         return pinned
 
-    def unpin_days(self, line: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
+    def unpin_days(self, checkpoints: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
         """Unpin daily checkpoints that are too old or rolled back, or no longer retained by changed settings.
 
         Return the remaining pins.
         """
-        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_last_of_its_day(line, pin.entry)]
+        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_last_of_its_day(checkpoints, pin.entry)]
         for pin in outdated:
-            line.ledger.delete_pin(pin.owner)
+            checkpoints.ledger.delete_pin(pin.owner)
         return [pin for pin in pins if pin not in outdated]
 
     def _is_young(self, ledger: Ledger, id: int) -> bool:
         age = ledger.age_of_decision(id)
         return age is not None and age < self.young_s
 
-    def _is_last_of_its_day(self, line: DatedCheckpoints, id: int) -> bool:
+    def _is_last_of_its_day(self, checkpoints: DatedCheckpoints, id: int) -> bool:
         """Return whether a checkpoint is one of the last of its day, and that day is recent enough."""
-        day = line.days.get(id) if self.per_day else None
+        day = checkpoints.days.get(id) if self.per_day else None
         if day is None:
             return False
-        later = {later_id: later_day for later_id, later_day in line.days.items() if later_id > id}
+        later = {later_id: later_day for later_id, later_day in checkpoints.days.items() if later_id > id}
         later_days = {later_day for later_day in later.values() if later_day > day}
-        if len(later_days) > self.days and line.are_apart(id, None, self.days * _DAY_S):
+        if len(later_days) > self.days and checkpoints.are_apart(id, None, self.days * _DAY_S):
             return False
         if list(later.values()).count(day) < self.per_day:
             return True
-        return line.are_apart(id, sorted(later)[self.per_day - 1], _DAY_S)
+        return checkpoints.are_apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
     def _pin(self, ledger: Ledger, id: int, day: date) -> bool:
         """Create the pin, then check for the tombstone, as with every reference to a checkpoint. Return whether it

@@ -64,10 +64,10 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     pins = ledger.pins()
     counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, counted, num_retained()))
-    line = DatedCheckpoints(ledger, pins)
-    spared = _spared(ledger, ages.unpin_days(line, pins), _lowest_unpinned(old, pins)) if old else set()
+    checkpoints = DatedCheckpoints(ledger, pins)
+    spared = _spared(ledger, ages.unpin_days(checkpoints, pins), _lowest_unpinned(old, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
-    pinned = ages.pin_days(line, old)
+    pinned = ages.pin_days(checkpoints, old)
     old = [id for id in old if id not in pinned]
     if old:
         # The hint names a remaining entry; an older one, back after a power loss, would name a removed one.

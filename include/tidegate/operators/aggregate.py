@@ -3,7 +3,7 @@
 Each function is stored as one or more partial values that can be merged, so the cost of a checkpoint depends on its
 batch only: the batch is reduced to one row per key, merged with the state of these keys, and written. The values of an
 exact `count(distinct …)` are keys of a separate state with the number of rows of each. They do not expire, but no
-longer count once their key has expired (`distinct/key_generations.py`).
+longer count once their key has expired (`distinct/key_lives.py`).
 
 Over an input with retractions (another aggregate, `latest` …), retracted rows count negatively. A key without rows is
 removed.
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.distinct.kernel import GENERATION
-from tidegate.operators.distinct.key_generations import (
+from tidegate.operators.distinct.kernel import LIFE
+from tidegate.operators.distinct.key_lives import (
     forget_values,
-    generation_function,
-    in_current_generation,
-    with_generation,
+    in_current_life,
+    life_function,
+    with_life,
 )
 from tidegate.operators.distinct.new_values import (
     NO_NEW_DISTINCT,
@@ -161,7 +161,7 @@ class Aggregate(Operator):
     def _reserved_names(self) -> list[str]:
         """The names of columns that it adds to those of its input."""
         if not self.expiry.is_never and self._distinct_states:
-            return [*RESERVED, GENERATION]
+            return [*RESERVED, LIFE]
         return list(RESERVED)
 
     @property
@@ -226,19 +226,19 @@ class Aggregate(Operator):
         remember_reducing(context)
         if state.is_empty or state.is_analysed:
             _refuse_collations(rows, functions, context)
-        declared, has_generations = functions, self._has_generations(functions, state)
-        if has_generations and (ttl := self.expiry.ttl(context)) is not None:
+        declared, has_lives = functions, self._has_lives(functions, state)
+        if has_lives and (ttl := self.expiry.ttl(context)) is not None:
             values = [self._values(part, members, context) for part, members in _distinct_parts(functions).items()]
             forget_values(state, values, self._keys, ttl, context)
         if is_empty and not state.is_analysed:
             state.drop_expired()  # no state adds or drops a column now: all of them do, or none
             no_results = self._empty_results(rows, functions, results)
             return {"": no_results, "-": no_results}
-        if has_generations:
-            refuse_reserved_columns(rows, context, [GENERATION])
-            rows, functions = with_generation(rows, self._keys, state, context), [*functions, generation_function()]
-            generation_types = dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
-            types = types._replace(partials=types.partials | generation_types)
+        if has_lives:
+            refuse_reserved_columns(rows, context, [LIFE])
+            rows, functions = with_life(rows, self._keys, state, context), [*functions, life_function()]
+            life_types = dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
+            types = types._replace(partials=types.partials | life_types)
         if retractions is not None:
             batch, distinct = self._with_retractions(rows, retractions, functions, types, context), NO_NEW_DISTINCT
         else:
@@ -362,12 +362,12 @@ class Aggregate(Operator):
             context.remember["plain"] = plain
         return [function if function.name in plain else function.sparse() for function in functions]
 
-    def _has_generations(self, functions: Sequence[Function], state: KeyedState) -> bool:
-        """Return whether keys have generations: if totals expire, or did under an earlier declaration."""
+    def _has_lives(self, functions: Sequence[Function], state: KeyedState) -> bool:
+        """Return whether keys have lives: if totals expire, or did under an earlier declaration."""
         if not _distinct_parts(functions):
             return False
         stored = state.base.columns["fields"] if state.base is not None else []
-        return not self.expiry.is_never or any(field["name"] == GENERATION for field in stored)
+        return not self.expiry.is_never or any(field["name"] == LIFE for field in stored)
 
     def _values(self, part: str, members: Sequence[Function], context: OperatorContext) -> KeyedState:
         """Return the state with the distinct values of these counts."""
@@ -384,8 +384,8 @@ class Aggregate(Operator):
         other_functions = [function for function in functions if not function.distinct_part]
         partials = row_partials(other_functions, types.partials)
         co_aggregates = CoAggregates(*partials, context.state(self._keys)) if partials is not None else None
-        has_generations = _has_generation_column(functions)
-        return new_values(rows, self._keys, parts, context, co_aggregates, has_generations=has_generations)
+        has_lives = _has_life_column(functions)
+        return new_values(rows, self._keys, parts, context, co_aggregates, has_lives=has_lives)
 
     def _to_partials(
         self,
@@ -444,10 +444,10 @@ class Aggregate(Operator):
         parts = _distinct_parts(functions)
         if not parts and retractions is None:
             return partials if context.state(self._keys).is_empty else context.persist(partials)
-        has_generations = _has_generation_column(functions)
+        has_lives = _has_life_column(functions)
         frames = list(distinct.growth)
         for part, members in (parts if retractions is not None else distinct.unhandled).items():
-            frames.append(self._distinct(part, members, rows, retractions, context, has_generations=has_generations))
+            frames.append(self._distinct(part, members, rows, retractions, context, has_lives=has_lives))
         for frame in frames:
             partials = partials.unionByName(frame, allowMissingColumns=True)
         partials = self._merged(partials, partials, functions)
@@ -481,24 +481,24 @@ class Aggregate(Operator):
         retractions: DataFrame | None,
         context: OperatorContext,
         *,
-        has_generations: bool,
+        has_lives: bool,
     ) -> DataFrame:
         """Update the state of distinct values. Return the change of each key's number of distinct values."""
         from pyspark.sql import functions as F
 
         values, wheres = value_names(members), conditions(members)
         arguments = [F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True)]
-        keys, generation = [*self._keys, *values], [GENERATION] if has_generations else []
+        keys, life = [*self._keys, *values], [LIFE] if has_lives else []
 
         def changes_per_value(frame: DataFrame, change: int) -> DataFrame:
             numbers = []
             for name, where in wheres.items():
                 numbers.append(F.expr(f"CASE WHEN {where} THEN {change}L ELSE 0L END").alias(name))
-            counted = frame.select(*map(quoted, self._keys), *generation, *arguments, *numbers)
+            counted = frame.select(*map(quoted, self._keys), *life, *arguments, *numbers)
             meets_a_condition = " OR ".join(f"{name} <> 0" for name in wheres)
             counted = counted.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).where(meets_a_condition)
             sums = [F.sum(name).alias(name) for name in wheres]
-            return counted.groupBy(*map(quoted, keys)).agg(*(F.max(name).alias(name) for name in generation), *sums)
+            return counted.groupBy(*map(quoted, keys)).agg(*(F.max(name).alias(name) for name in life), *sums)
 
         state = self._values(part, members, context)
         new = changes_per_value(rows, 1)
@@ -506,19 +506,19 @@ class Aggregate(Operator):
             new = new.unionAll(changes_per_value(retractions, -1))
         new = context.persist(new)
         before = state.lookup(new)
-        if has_generations and before is not None:
-            before = in_current_generation(before, new, keys)
+        if has_lives and before is not None:
+            before = in_current_life(before, new, keys)
         was_counted = {name: f"_was{name}" for name in wheres}
         both = new.withColumns({name: F.lit(0) for name in was_counted.values()})
         if before is not None:
-            columns = [f"CAST(NULL AS BIGINT) AS {name}" for name in generation]
+            columns = [f"CAST(NULL AS BIGINT) AS {name}" for name in life]
             for name in wheres:
                 stored_count = f"coalesce({name}, 0L)" if name in before.columns else "0L"
                 columns.append(f"{stored_count} AS {name}")
                 columns.append(f"IF({stored_count} > 0, 1, 0) AS {was_counted[name]}")
             both = both.unionByName(before.selectExpr(*map(quoted, keys), *columns))
         sums = (F.expr(f"greatest(sum({name}), 0L)").alias(name) for name in wheres)
-        maxima = (F.max(name).alias(name) for name in (*generation, *was_counted.values()))
+        maxima = (F.max(name).alias(name) for name in (*life, *was_counted.values()))
         after = both.groupBy(*map(quoted, keys)).agg(*sums, *maxima)
         after = context.persist(after)
         written = after
@@ -534,9 +534,9 @@ class Aggregate(Operator):
         return after.groupBy(*map(quoted, self._keys)).agg(*growth)
 
 
-def _has_generation_column(functions: Sequence[Function]) -> bool:
-    """Return whether rows carry the generation of their key."""
-    return any(function.name == GENERATION for function in functions)
+def _has_life_column(functions: Sequence[Function]) -> bool:
+    """Return whether rows carry the life of their key."""
+    return any(function.name == LIFE for function in functions)
 
 
 def _refuse_collations(rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> None:

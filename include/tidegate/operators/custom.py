@@ -44,9 +44,10 @@ from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.frame_facts import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.kernel_worker import IS_CURRENT, Kernel, KernelResult
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, positions_in
+from tidegate.state.arrow.keys_as_numbers import codes_of, order_and_firsts, order_of, positions_in
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.kernel_driver import StateLookup, run_kernel
+from tidegate.state.lateness import late_rows_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -323,7 +324,7 @@ class KeyedKernel(Kernel):
     stored_columns: Sequence[str]
     """The keys, and the columns of the state."""
     clock: Clock
-    late: int | None
+    late_before: int | None
     """Rows before this time are late. None: no row is late."""
     emits: pa.Schema
     """The columns of the rows to emit."""
@@ -368,14 +369,8 @@ class KeyedKernel(Kernel):
 
     def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
         """Return a mask of the rows that are late or have no time, and their counts."""
-        import numpy as np
-        import pyarrow.compute as pc
-
-        timeless = pc.is_null(arrived["_at"]).to_numpy(zero_copy_only=False)
-        late = np.zeros(arrived.num_rows, bool)
-        if self.late is not None:
-            late = ~timeless & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
-        return late | timeless, {"late": int(late.sum()), "without_time": int(timeless.sum())}
+        timed, is_late = late_rows_mask(arrived["_at"], self.late_before)
+        return is_late | ~timed, {"late": int(is_late.sum()), "without_time": int((~timed).sum())}
 
     def _emit_rows(self, result: StepResult, updates: pa.Table, changed_before: pa.Table) -> Iterator[pa.Table]:
         """Yield the rows to emit. changed_before: the stored rows of keys that are changed or deleted."""

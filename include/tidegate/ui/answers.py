@@ -401,6 +401,12 @@ class Configuration(msgspec.Struct):
     settings: list[Setting]
 
 
+ROWS_OF_PARTS = (
+    "of a source: rows read; of a gate: judged; of a sink: staged; of an operator: rows in its state, not those "
+    "that it took or emitted (`profile` has these)"
+)
+
+
 class PartAnswer(msgspec.Struct):
     """A source, stage, operator, gate or sink, and what it did in the checkpoint."""
 
@@ -412,7 +418,7 @@ class PartAnswer(msgspec.Struct):
     state: Annotated[
         PartState | None, example("done", "; ".join(f"{state}: {text}" for state, text in PART_STATES.items()))
     ]
-    rows: Annotated[int | None, example(78)]
+    rows: Annotated[int | None, example(78, ROWS_OF_PARTS)]
     seconds: Annotated[float | None, example(0.3)]
     bytes: Annotated[int | None, example(None)]
     late: Annotated[int | None, example(None)]

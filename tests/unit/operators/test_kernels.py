@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.kit.kernels import apply, looked_up, stored, table
 from tidegate.operators.distinct.kernel import (
-    ARRIVED_GENERATION,
+    ARRIVED_LIFE,
     CARRIES_AGGREGATES,
     COUNT_BITS,
-    GENERATION,
+    LIFE,
     NewValues,
     new_column,
 )
@@ -97,7 +97,7 @@ BATCH_OF_LIVES = st.tuples(
 def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, ...]]) -> None:
     """Before each batch some keys were forgotten. What was stored before that could happen says nothing of lives."""
     fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
-    columns = [*fields, (GENERATION, pa.int64()), ("_n", pa.int64()), ("_n_big", pa.int64())]
+    columns = [*fields, (LIFE, pa.int64()), ("_n", pa.int64()), ("_n_big", pa.int64())]
     names = ["_n", "_n_big"]
     state: dict[Any, dict[str, Any]] = {}
     begun: dict[Any, int] = {}
@@ -106,13 +106,10 @@ def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, .
         known = {each for each in known if each[0] not in forgotten}
         begun |= dict.fromkeys(forgotten, checkpoint)
         arrived = table(
-            [
-                {"k": k, ARRIVED_GENERATION: begun.get(k, 0), COUNT_BITS: bits, "_value0": value}
-                for k, bits, value in some
-            ],
-            [*fields, (ARRIVED_GENERATION, pa.int64()), (COUNT_BITS, pa.int64())],
+            [{"k": k, ARRIVED_LIFE: begun.get(k, 0), COUNT_BITS: bits, "_value0": value} for k, bits, value in some],
+            [*fields, (ARRIVED_LIFE, pa.int64()), (COUNT_BITS, pa.int64())],
         )
-        folded = NewValues(["k"], ["_value0"], [names], has_generations=True)(arrived, [stored(state, columns)])
+        folded = NewValues(["k"], ["_value0"], [names], has_lives=True)(arrived, [stored(state, columns)])
         grown: Counter[Any] = Counter()
         for row in (row for chunk in folded.rows for row in chunk.to_pylist()):
             grown.update({(row["k"], count): row[new_column(count)] or 0 for count in (0, 1)})
@@ -121,8 +118,8 @@ def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, .
         known |= new
         apply(state, folded.changes[0], ["k", "_value0"])
         for row in state.values():
-            row[GENERATION] = row[GENERATION] or None
-        counting = [row for (k, _), row in state.items() if (row[GENERATION] or 0) == begun.get(k, 0)]
+            row[LIFE] = row[LIFE] or None
+        counting = [row for (k, _), row in state.items() if (row[LIFE] or 0) == begun.get(k, 0)]
         there = {(row["k"], count, row["_value0"]) for row in counting for count in (0, 1) if row[names[count]] > 0}
         assert there == known, "what is stored for the life that a key has is what has counted in it"
 

@@ -67,7 +67,7 @@ def test_every_record_comes_back_as_it_was_written(name):
 
 @EACH
 def test_the_bytes_of_each_record_are_fixed(name):
-    """A change of the format shows here: then FORMAT must rise, and old ledgers be thought of."""
+    """A change of what is written shows here. CONTRIBUTING.md says what a new field needs (Add a field to a record)."""
     golden = (GOLDEN / f"{name}.json").read_bytes()
     assert encode(SAMPLES[name]) == golden
     assert decode(golden, type(SAMPLES[name]), "x") == SAMPLES[name]

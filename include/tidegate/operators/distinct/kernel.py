@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "ARRIVED_GENERATION",
+    "ARRIVED_LIFE",
     "CARRIES_AGGREGATES",
     "COUNT_BITS",
-    "GENERATION",
+    "LIFE",
     "MAX_COUNTS",
     "MULTIPLICITY",
     "ROWS_AFTER",
@@ -32,11 +32,11 @@ COUNT_BITS: Final = "_tidegate_counts"
 CARRIES_AGGREGATES: Final = "_tidegate_first"
 """The column of the batch that is true in just one of the rows of an input row: the one that carries the partial values
 of other aggregates. The distinct value of this row may be null."""
-GENERATION: Final = "_since"
-"""The column of the states with the generation of the key that a value counts for: the checkpoint in which it began.
+LIFE: Final = "_since"
+"""The column of the states with the life of the key that a value counts for: the checkpoint in which it began.
 Null: the value was written before keys could expire."""
-ARRIVED_GENERATION: Final = "_tidegate_since"
-"""The column of the batch with the generation of the row's key."""
+ARRIVED_LIFE: Final = "_tidegate_since"
+"""The column of the batch with the life of the row's key."""
 MULTIPLICITY: Final = "_tidegate_alike"
 """The column of the batch with the number of rows that Spark has merged into a row, if it has pre-aggregated them."""
 ROWS_BEFORE: Final = "rows"
@@ -65,8 +65,8 @@ class NewValues(Kernel):
     co_aggregates: Mapping[str, str] = field(default_factory=dict)
     """The columns with partial values of other aggregates, each with the operation that merges it. They are emitted in
     the same rows, so that the batch need not be read again for them."""
-    has_generations: bool = False
-    """Whether keys have generations (`key_generations.py`). Values of earlier generations do not count."""
+    has_lives: bool = False
+    """Whether keys have lives (`key_lives.py`). Values of earlier lives do not count."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
@@ -75,8 +75,8 @@ class NewValues(Kernel):
         keys = [*self.key_columns, *self.values]
         merged, counters = self._merged(arrived), _rows_before_and_after(arrived)
         columns = [GROUP, *keys, COUNT_BITS]
-        if self.has_generations:
-            columns.append(ARRIVED_GENERATION)
+        if self.has_lives:
+            columns.append(ARRIVED_LIFE)
         arrived = arrived.select(columns)
         if self.co_aggregates:
             arrived = _with_values(arrived, self.values)
@@ -85,11 +85,11 @@ class NewValues(Kernel):
         ascending = codes[in_order]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
         values, first, bits = ascending[starts], in_order[starts], arrived[COUNT_BITS].to_numpy()[in_order]
-        generations = integers(arrived[ARRIVED_GENERATION])[first] if self.has_generations else None
+        lives = integers(arrived[ARRIVED_LIFE])[first] if self.has_lives else None
         changes, new_values, bit = [], [], 0
         for names, stored_codes, rows in zip(self.states, codes_of_states, stored, strict=True):
             now, is_new, matches = {}, {}, _match(stored_codes, values)
-            is_current = self._is_current(rows, matches, generations)
+            is_current = self._is_current(rows, matches, lives)
             for name in names:
                 before = np.where(is_current, _numbers(rows[name], *matches, len(values)), 0)
                 added = np.add.reduceat(bits >> bit & 1, starts) if len(starts) else before
@@ -99,8 +99,8 @@ class NewValues(Kernel):
             changed = np.logical_or.reduce(list(is_new.values()))
             changed_values = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
             change: dict[str, Any] = {name: changed_values[name] for name in changed_values.column_names}
-            if generations is not None:
-                change[GENERATION] = pa.array(generations[changed])
+            if lives is not None:
+                change[LIFE] = pa.array(lives[changed])
             for name, numbers in now.items():
                 change[name] = pa.array(numbers[changed])
             change[DELETED] = pa.array(np.zeros(changed_values.num_rows, bool))
@@ -108,11 +108,11 @@ class NewValues(Kernel):
             new_values.append((changed_values, {count: mask[changed] for count, mask in is_new.items()}))
         return KernelResult(changes, self._growth_by_key(new_values, merged), counters)
 
-    def _is_current(self, rows: pa.Table, matches: tuple[Any, Any], generations: Any) -> Any:
-        """Return which of the values are stored for the present generation of their key."""
-        if generations is None:
+    def _is_current(self, rows: pa.Table, matches: tuple[Any, Any], lives: Any) -> Any:
+        """Return which of the values are stored for the present life of their key."""
+        if lives is None:
             return True
-        return _numbers(rows[GENERATION], *matches, len(generations)) == generations
+        return _numbers(rows[LIFE], *matches, len(lives)) == lives
 
     def _merged(self, arrived: pa.Table) -> pa.Table:
         """Return the partial values of other aggregates by key."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.distinct.kernel import (
-    ARRIVED_GENERATION,
+    ARRIVED_LIFE,
     CARRIES_AGGREGATES,
     COUNT_BITS,
-    GENERATION,
+    LIFE,
     MAX_COUNTS,
     MULTIPLICITY,
     NewValues,
@@ -103,12 +103,12 @@ def new_values(
     context: OperatorContext,
     co_aggregates: CoAggregates | None = None,
     *,
-    has_generations: bool = False,
+    has_lives: bool = False,
 ) -> NewDistinct:
     """Let workers store the new values. Return the growth of each count, and the parts that workers cannot do.
 
-    co_aggregates: partial values to merge in the same query, if one query can do everything. has_generations: rows
-    carry the generation of their key.
+    co_aggregates: partial values to merge in the same query, if one query can do everything. has_lives: rows
+    carry the life of their key.
     """
     growth: list[DataFrame] = []
     unhandled: dict[str, Sequence[Function]] = {}
@@ -123,7 +123,7 @@ def new_values(
             co_aggregates = None
     for fields, names in groups.values():
         group = {name: parts[name] for name in names}
-        frame = _run_kernel(rows, by, group, fields, context, co_aggregates, has_generations=has_generations)
+        frame = _run_kernel(rows, by, group, fields, context, co_aggregates, has_lives=has_lives)
         if frame is None:
             unhandled |= group
         else:
@@ -149,7 +149,7 @@ def _fits_one_query(
         CARRIES_AGGREGATES,
         COUNT_BITS,
         MULTIPLICITY,
-        ARRIVED_GENERATION,
+        ARRIVED_LIFE,
         *map(new_column, counts),
         *value_names(first_part),
     }
@@ -197,7 +197,7 @@ def _run_kernel(
     context: OperatorContext,
     co_aggregates: CoAggregates | None,
     *,
-    has_generations: bool,
+    has_lives: bool,
 ) -> DataFrame | None:
     """Return the growth of the counts of these parts, or None if they are too many."""
     from pyspark.sql import types as T
@@ -226,10 +226,10 @@ def _run_kernel(
     columns = [*map(quoted, by)]
     arriving = list(key_fields)
     state_columns: list[str] = []
-    if has_generations:
-        columns.append(f"{GENERATION} AS {ARRIVED_GENERATION}")
-        arriving.append(T.StructField(ARRIVED_GENERATION, long))
-        state_columns.append(GENERATION)
+    if has_lives:
+        columns.append(f"{LIFE} AS {ARRIVED_LIFE}")
+        arriving.append(T.StructField(ARRIVED_LIFE, long))
+        state_columns.append(LIFE)
     arriving += [*value_fields, T.StructField(COUNT_BITS, long)]
     batch = select_sql(rows, [*columns, f"inline(array({', '.join(structs)}))"])
     if co_aggregates is None:
@@ -255,7 +255,7 @@ def _run_kernel(
         arriving,
         keys,
         lookups,
-        NewValues(list(by), values, count_columns, co_ops, has_generations),
+        NewValues(list(by), values, count_columns, co_ops, has_lives),
         [*key_fields, *new_fields, *co_fields],
         is_empty=is_known_empty(rows),
         size_hint=co_aggregates.state if co_aggregates is not None else None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.distinct.kernel import (
-    ARRIVED_GENERATION,
+    ARRIVED_LIFE,
     CARRIES_AGGREGATES,
     COUNT_BITS,
     MULTIPLICITY,
@@ -65,7 +65,7 @@ def reduce_by_value(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str
     """
     types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
     texts = [name for name in ops if types[name] == "string"]
-    all_ops = {COUNT_BITS: "bit_or", CARRIES_AGGREGATES: "bool_or", ARRIVED_GENERATION: "max", **ops}
+    all_ops = {COUNT_BITS: "bit_or", CARRIES_AGGREGATES: "bool_or", ARRIVED_LIFE: "max", **ops}
     merged = {name: op for name, op in all_ops.items() if name in types and name not in texts}
     rows = pre_aggregate(RowPartials(batch, merged), [*keys, *texts], weight=MULTIPLICITY).rows
     return select_sql(rows, map(quoted, [*types, MULTIPLICITY]))

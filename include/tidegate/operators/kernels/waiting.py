@@ -39,7 +39,7 @@ class WaitingRows:
     key_columns: Sequence[str]
     values: Mapping[str, str]
     """The other columns, each with its name in the batch."""
-    late: int | None
+    late_before: int | None
     """Rows before this time are late."""
     now: int | None
     """Rows before this time are ready. Rows of exactly this time wait, because more of them may arrive."""
@@ -51,9 +51,9 @@ class WaitingRows:
         import numpy as np
         import pyarrow as pa
 
-        timed, late = late_rows_mask(arrived["_at"], self.late)
-        on_time = timed & ~late
-        counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
+        timed, is_late = late_rows_mask(arrived["_at"], self.late_before)
+        on_time = timed & ~is_late
+        counts = {"late": int(is_late.sum()), "without_time": int((~timed).sum())}
         rows = self._renamed(arrived.filter(pa.array(on_time)))
         names = {name: name for name in self.key_columns}
         for name, batch_name in self.values.items():
@@ -88,8 +88,8 @@ class WaitingRows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        timed, late = late_rows_mask(arrived["_at"], self.late)
-        return pa.array(timed & ~late & passed_mask(pc.fill_null(arrived["_at"], 0), self.now))
+        timed, is_late = late_rows_mask(arrived["_at"], self.late_before)
+        return pa.array(timed & ~is_late & passed_mask(pc.fill_null(arrived["_at"], 0), self.now))
 
     def _renamed(self, arrived: pa.Table) -> pa.Table:
         keys = [GROUP, *self.key_columns, "_row"]

@@ -40,7 +40,7 @@ class MergeWindows(Kernel):
     """Whether every changed window is emitted."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """The partial values that are the same for all rows, which the batch need not contain."""
-    late: Mapping[str, str] | None = None
+    late_columns: Mapping[str, str] | None = None
     """The columns of late rows, each with its name in the batch. None: late rows are not used."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
@@ -48,14 +48,15 @@ class MergeWindows(Kernel):
         import pyarrow as pa
 
         names = [GROUP, self.start, *self.key_columns, *self.ops]
-        timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
+        timed, is_late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
         weight = integers(arrived[WEIGHT])
-        counts = {"late": int(weight[late].sum()), "without_time": int(weight[~timed].sum())}
+        counts = {"late": int(weight[is_late].sum()), "without_time": int(weight[~timed].sum())}
         side_outputs = {}
-        if self.late is not None:
-            late_rows = arrived.filter(pa.array((late | ~timed) & (weight > 0)))
-            side_outputs["late"] = late_rows.select(list(self.late.values())).rename_columns(list(self.late))
-        on_time = timed & ~late
+        if self.late_columns is not None:
+            names_in_batch = list(self.late_columns.values())
+            late_rows = arrived.filter(pa.array((is_late | ~timed) & (weight > 0))).select(names_in_batch)
+            side_outputs["late"] = late_rows.rename_columns(list(self.late_columns))
+        on_time = timed & ~is_late
         rows = arrived.select(names)
         if not on_time.all():
             rows = rows.filter(pa.array(on_time))
@@ -86,11 +87,11 @@ class MergeWindows(Kernel):
         import pyarrow as pa
 
         ops = {**self.ops, WEIGHT: "sum"}
-        if self.late is None:
+        if self.late_columns is None:
             return reduced_rows(arrived, self._keys, ops)
-        timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
-        on_time = arrived.filter(pa.array(timed & ~late))
-        late_rows = arrived.filter(pa.array(late | ~timed))
+        timed, is_late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
+        on_time = arrived.filter(pa.array(timed & ~is_late))
+        late_rows = arrived.filter(pa.array(is_late | ~timed))
         return pa.concat_tables([reduced_rows(on_time, self._keys, ops), late_rows])
 
     def _ends_of(self, starts: pa.ChunkedArray) -> pa.Array:

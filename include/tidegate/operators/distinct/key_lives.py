@@ -1,8 +1,8 @@
 """Distinct values of keys whose totals expire.
 
-When a key's totals have expired and it reappears, it gets a new generation: the number of the checkpoint. Its totals
-and its values carry the number, and values of earlier generations do not count. So expiry need not scan them. From time
-to time, the states are rewritten without them.
+When a key's totals have expired and it reappears, it begins a new life, named by the checkpoint in which it began. Its
+totals and its values carry that number, and values of earlier lives do not count. So expiry need not scan them. From
+time to time, the states are rewritten without them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.distinct.kernel import GENERATION
+from tidegate.operators.distinct.kernel import LIFE
 from tidegate.operators.functions import Function, parse
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import moment
@@ -23,51 +23,51 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
-__all__ = ["forget_values", "generation_function", "in_current_generation", "with_generation"]
+__all__ = ["forget_values", "in_current_life", "life_function", "with_life"]
 
 FORGOTTEN: Final = "values_forgotten"
 """The key in the operator's memory for the time of the last rewrite, in microseconds since 1970, and the number of
 values that were left."""
-_GENERATION: Final = "_begun life"
+_LIFE: Final = "_begun life"
 
 
-def generation_function() -> Function:
-    """Return the aggregate that stores the generation with the totals."""
-    function = parse(GENERATION, f"max({GENERATION})")
+def life_function() -> Function:
+    """Return the aggregate that stores the life with the totals."""
+    function = parse(LIFE, f"max({LIFE})")
     assert isinstance(function, Function)
     return function
 
 
-def with_generation(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
-    """Add the generation of their key to the rows: this checkpoint for a key without totals."""
+def with_life(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
+    """Add the life of their key to the rows: this checkpoint for a key without totals."""
     from pyspark.sql import functions as F
 
     now = F.expr(moment(context.checkpoint, quoted(by[0])))
     if is_known_empty(rows) or state.is_empty:
-        return empty_if(rows, rows.withColumn(GENERATION, now))
+        return empty_if(rows, rows.withColumn(LIFE, now))
     rows = context.persist(rows)  # a second computation might return other rows than those whose keys are looked up
     totals = state.lookup(rows.select(*map(quoted, by)).distinct())
     assert totals is not None
-    joined = rows.join(_generations(totals, by), F.expr(_same_key(by)), "left")
-    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_GENERATION), now).alias(GENERATION))
+    joined = rows.join(_lives(totals, by), F.expr(_same_key(by)), "left")
+    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_LIFE), now).alias(LIFE))
 
 
-def in_current_generation(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the stored values that count for the generation of the rows.
+def in_current_life(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the stored values that count for the life of the rows.
 
     keys: those of the values, with one row each in the batch.
     """
     from pyspark.sql import functions as F
 
     columns = [f"{quoted(key)} AS {quoted(name)}" for key, name in _aliases(keys).items()]
-    generations = select_sql(rows, [*columns, f"{GENERATION} AS {quoted(_GENERATION)}"])
-    return stored.join(generations, F.expr(_in_generation(keys, stored)), "left_semi")
+    lives = select_sql(rows, [*columns, f"{LIFE} AS {quoted(_LIFE)}"])
+    return stored.join(lives, F.expr(_in_life(keys, stored)), "left_semi")
 
 
 def forget_values(
     state: KeyedState, values: Sequence[KeyedState], by: Sequence[str], ttl: Ttl, context: OperatorContext
 ) -> None:
-    """Rewrite the totals without expired ones, and the values without those of earlier generations: at most once per
+    """Rewrite the totals without expired ones, and the values without those of earlier lives: at most once per
     `state_ttl`, and only if there are twice as many values as after the last time.
 
     Totals that have not been removed keep all of their values, even if `state_ttl` becomes longer.
@@ -92,34 +92,34 @@ def _count_rows(states: Sequence[KeyedState]) -> int:
 
 
 def _current_values(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) -> DataFrame:
-    """Return the values of the present generations of their keys."""
+    """Return the values of the present lives of their keys."""
     from pyspark.sql import functions as F
 
     if totals is None:
         return values.where("false")
-    return values.join(_generations(totals, by), F.expr(_in_generation(by, values)), "left_semi")
+    return values.join(_lives(totals, by), F.expr(_in_life(by, values)), "left_semi")
 
 
-def _generations(totals: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Return the generation of each key, under names that no other frame has."""
+def _lives(totals: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return the life of each key, under names that no other frame has."""
     keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _aliases(by).items())
-    return select_sql(totals, [*keys, f"{_generation_of(totals)} AS {quoted(_GENERATION)}"])
+    return select_sql(totals, [*keys, f"{_life_of(totals)} AS {quoted(_LIFE)}"])
 
 
 def _same_key(by: Sequence[str]) -> str:
-    """Return the SQL condition that a row has the key of a generation."""
+    """Return the SQL condition that a row has the key of a life."""
     return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _aliases(by).items())
 
 
-def _in_generation(by: Sequence[str], values: DataFrame) -> str:
-    """Return the SQL condition that a value counts for a generation of its key."""
-    return f"{_same_key(by)} AND {_generation_of(values)} = {quoted(_GENERATION)}"
+def _in_life(by: Sequence[str], values: DataFrame) -> str:
+    """Return the SQL condition that a value counts for a life of its key."""
+    return f"{_same_key(by)} AND {_life_of(values)} = {quoted(_LIFE)}"
 
 
 def _aliases(by: Sequence[str]) -> dict[str, str]:
     return {key: f"_held {number}" for number, key in enumerate(by)}
 
 
-def _generation_of(rows: DataFrame) -> str:
-    """Return SQL for the generation of a stored row."""
-    return f"coalesce({GENERATION}, 0L)" if GENERATION in rows.columns else "0L"
+def _life_of(rows: DataFrame) -> str:
+    """Return SQL for the life of a stored row."""
+    return f"coalesce({LIFE}, 0L)" if LIFE in rows.columns else "0L"
