@@ -547,7 +547,17 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
     "overtaken": st.builds(Overtaken, **stamps, id=ids, job=texts, busy_with=st.none() | ids),
     "retired": st.builds(Retired, **stamps, id=ids),
     "discarded": st.builds(Discarded, **stamps, id=ids, control=ids),
-    "answer": st.builds(Answer, **stamps, id=ids, gate=texts, ack=handles, approve=st.booleans(), by=texts, note=texts),
+    "answer": st.builds(
+        Answer,
+        **stamps,
+        id=ids,
+        gate=texts,
+        ack=handles,
+        approve=st.booleans(),
+        quarantine=st.booleans(),
+        by=texts,
+        note=texts,
+    ),
     "request": st.builds(
         Request,
         **stamps,

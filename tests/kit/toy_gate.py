@@ -90,15 +90,18 @@ class ToyGate(Gate):
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         toy_frame: Any = frame
-        multiples = sum(self.every > 0 and offset % self.every == 0 for offset, _ in toy_frame.rows)
         bad = [row for row in toy_frame.rows if self.bad and row[0] % self.bad == 0]
-        broken = [BrokenRule("no multiples", "hold", rows=multiples)] if multiples else []
-        broken += [BrokenRule("not this one", "quarantine", rows=len(bad))] if bad else []
+        others = [BrokenRule("not this one", "quarantine", rows=len(bad))] if bad else []
+        held = [row for row in toy_frame.rows if self.every > 0 and row[0] % self.every == 0]
+        broken = [BrokenRule("no multiples", "hold", rows=len(held))] if held else []
+        if context.quarantine_held and held:
+            broken = [replace(broken[0], policy="quarantine", was_held=True)]
+            bad += [row for row in held if row not in bad]
         good: Any = ToyFrame([row for row in toy_frame.rows if row not in bad])
         quarantined: Any = ToyFrame(bad)
         split = (good, quarantined) if bad else None
         told = repr(sorted(toy_frame.rows))
-        return Judgement(len(toy_frame.rows), tuple(broken), split=split, frame=frame, rows_hash=told)
+        return Judgement(len(toy_frame.rows), (*broken, *others), split=split, frame=frame, rows_hash=told)
 
 
 class ToyQuarantine(ToySink, QuarantineSink):

@@ -408,6 +408,40 @@ def test_what_was_rejected_is_set_aside_as_a_whole_if_somebody_chooses_so(spark,
     assert outcome.reason == "HELD", "it was chosen for one checkpoint"
 
 
+def test_rows_that_break_the_rules_that_held_them_are_set_aside_and_the_others_published(spark, tmp_path):
+    """A person has chosen that. at_most is for rows about which nobody was asked."""
+    played = play(tmp_path, spark, on_failure={"critical": "hold", "warning": "quarantine"}, at_most=0.5)
+    played.feed(BAD)
+    assert checkpoint(played)[1].reason == "HELD"
+    coordinator = played.coordinator()
+    answer(coordinator.ledger, 1, None, approve=False, quarantine=True, by="ann")
+    assert coordinator.complete(1).reason == "GATE_QUARANTINED"
+
+    ack, outcome = checkpoint(played)
+    verdict = ack.gates["checked"]
+    assert (outcome.state, verdict.outcome, verdict.rows, verdict.quarantined) == ("completed", "quarantine", 5, 3)
+    assert verdict.why == "it would be held again, but a user chose to quarantine the rows that break its rules"
+    kept, aside = played.rows("tables/kept"), played.rows("ledger/play/quarantine/checked")
+    assert (len(kept), len(aside)) == (2, 3)
+
+
+def test_if_no_single_row_is_to_blame_all_that_was_held_is_set_aside(spark, tmp_path):
+    def few(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, v double")
+        rows.gate(Volume(least=100, on_failure="hold"), name="few").sink("kept", DeltaAppend("tables/kept"))
+
+    played = play(tmp_path, spark)
+    played.build = few
+    played.feed(GOOD)
+    assert checkpoint(played)[1].reason == "HELD"
+    answer(played.coordinator().ledger, 1, None, approve=False, quarantine=True, by="ann")
+    assert played.coordinator().complete(1).reason == "GATE_QUARANTINED"
+    ack, outcome = checkpoint(played)
+    verdict = ack.gates["few"]
+    assert (outcome.state, verdict.outcome, verdict.quarantined) == ("completed", "quarantine", verdict.rows)
+    assert played.rows("tables/kept") == []
+
+
 def test_too_many_bad_rows_abort(spark, tmp_path):
     played = play(tmp_path, spark, on_failure="quarantine", at_most=0.5)
     played.feed(BAD)

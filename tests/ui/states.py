@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.ledger.ledger import stamp
@@ -15,9 +16,12 @@ def running(world: ToyWorld) -> None:
     control.resume(world.ledger, "somebody", "")
 
 
-def hold(world: ToyWorld, limit_s: float | None = None) -> int:
-    """A checkpoint whose gate waits for a person, for so long."""
+def hold(world: ToyWorld, limit_s: float | None = None, *, quarantines: bool = False) -> int:
+    """A checkpoint whose gate waits for a person, for so long. quarantines: and has a quarantine."""
+    gates = world.gates
+    world.gates = {"enough": Aside(quarantines=True)} if quarantines else gates
     id = world.trigger(f"airflow:orders:held {seams.new_id()}")
+    world.gates = gates
     rule = RecordedRule(rule="positive", policy="hold", severity="critical", rows=2, why="2 of 9 rows")
     verdict = Verdict(
         outcome="hold", rows=9, quarantined=2, why="2 of 9 rows", broken=[rule], policy={},

@@ -148,6 +148,19 @@ def test_an_answer_to_a_gate_is_told_with_the_rows_that_it_is_about(effects, ord
     assert f"Checkpoint {id} still waits for an answer." in effects("suspend")
 
 
+def test_what_a_quarantine_takes_out_is_told_and_refused_where_there_is_none(post, effects, orders: ToyWorld):
+    id = hold(orders, quarantines=True)
+    told = effects("reject", checkpoint=id, quarantine=True)
+    assert f"Checkpoint {id} is aborted, and its input is read again at once." in told
+    assert "To quarantine: the rows of gate enough that break positive; the others are published." in told
+    assert "suspended" not in told
+    orders.coordinator().abort(id, "CANCELLED")
+    words = {"checkpoint": hold(orders), "quarantine": True}
+    assert post("reject", preview=True, **words) == post("reject", **words)
+    assert post("reject", **words)[1]["error"]["reason"] == "CANNOT_QUARANTINE"
+    orders.coordinator().abort(words["checkpoint"], "CANCELLED")
+
+
 def test_what_a_resumption_lets_through_is_told(effects, orders: ToyWorld):
     approvals.answer(orders.ledger, hold(orders), None, approve=False, by="mia")
     orders.coordinator().complete(orders.ledger.view().last_id)

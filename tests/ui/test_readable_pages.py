@@ -204,6 +204,10 @@ def _waiting_rows(world: ToyWorld) -> int:
 CHANGES = "[data-key^='changes '][data-key$=' b'] button"
 STATES = {
     "held": State(hold, "checkpoint/{id}", "Approve"),
+    "held-quarantining": State(
+        lambda world: hold(world, quarantines=True), "checkpoint/{id}", "Quarantine",
+        (("#act-quarantine", "What it will do"),),
+    ),
     "held-approving": State(hold, "checkpoint/{id}", "Approve", (("#act-approve", "What it will do"),)),
     "open": State(_open, "checkpoint/{id}", "3 of 12 tasks"),
     "open-overview": State(_open, "overview", "3 of 12 tasks"),

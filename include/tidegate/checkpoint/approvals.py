@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected
+from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol.verdicts import Holding, Undecided, unanswered
 from tidegate.protocol.view import Entry, View
@@ -24,6 +25,7 @@ __all__ = [
     "answer_overdue",
     "answerable",
     "awaits_person",
+    "can_quarantine",
     "carry",
     "deadline",
     "hold_text",
@@ -36,13 +38,44 @@ HELD = "HELD"
 TIME_LIMIT = "the time limit"
 
 
-def answer(ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str, note: str = "") -> list[Answer]:
+def answer(
+    ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str, note: str = "", quarantine: bool = False
+) -> list[Answer]:
     """Approve or reject checkpoint `id` at one gate that holds it, or at all. Return the answers that count.
 
-    Raise Rejected if it does not wait for an answer (any more).
+    Raise Rejected if it does not wait for an answer (any more). quarantine: reject it only so that its input is read
+    again at once, with the rows for which the gate holds it in quarantine. The pipeline is not suspended.
     """
-    _, waiting = answerable(ledger, id, gate)
-    return [_create(ledger, id, holding, approve=approve, by=by, note=note) for holding in waiting]
+    entry, waiting = answerable(ledger, id, gate)
+    if quarantine:
+        refuse_quarantine(entry, waiting)
+    return [
+        _create(ledger, id, holding, approve=approve, by=by, note=note, quarantine=quarantine) for holding in waiting
+    ]
+
+
+def can_quarantine(entry: Entry, gate: str) -> bool:
+    """Return whether the input can be read again at once, with what the gate holds in quarantine.
+
+    Intervals come in any order, so the next checkpoint would be that of another interval.
+    """
+    return not entry.plan.by_interval and quarantine_name(gate) in entry.plan.commits
+
+
+def refuse_quarantine(entry: Entry, waiting: Iterable[Holding]) -> None:
+    """Raise Rejected if what one of these gates holds cannot go to quarantine at once."""
+    for holding in waiting:
+        if can_quarantine(entry, holding.gate):
+            continue
+        if entry.plan.by_interval:
+            what = f"checkpoint {entry.id} is that of an interval, and the next checkpoint may be of another one"
+            help = "reject it, then resume the pipeline with --quarantine-all, and clear the run of this interval"
+        else:
+            what = f"gate {holding.gate!r} has no quarantine"
+            help = "approve or reject it; a gate of your own has a quarantine if its property `quarantines` is True"
+        raise Rejected(
+            what, expected="a gate whose held rows can go to quarantine", help=help, reason="CANNOT_QUARANTINE"
+        )
 
 
 def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[Holding]]:
@@ -55,6 +88,8 @@ def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[H
             state = "is not a checkpoint"
         else:
             state = f"is {entry.decision.outcome}"
+            if entry.answers:
+                state += f": it was {_answers_text(entry.answers.values())}"
         raise Rejected(
             f"checkpoint {id} {state}",
             expected="one that a gate holds",
@@ -72,19 +107,31 @@ def carry(ledger: Ledger, id: int, holding: Holding, *, by: str, note: str) -> A
     return _create(ledger, id, holding, approve=True, by=by, note=note)
 
 
-def _create(ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str, note: str) -> Answer:
+def _create(
+    ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str, note: str, quarantine: bool = False
+) -> Answer:
     record = Answer(
-        **stamp(seams.new_id()), id=id, gate=pending.gate, ack=pending.ack, approve=approve, by=by, note=note
+        **stamp(seams.new_id()),
+        id=id,
+        gate=pending.gate,
+        ack=pending.ack,
+        approve=approve,
+        quarantine=quarantine,
+        by=by,
+        note=note,
     )
     return ledger.create_answer(record).record
 
 
+def _answers_text(answers: Iterable[Answer]) -> str:
+    return ", ".join(f"{answer.choice} at gate {answer.gate!r} by {answer.by}" for answer in answers)
+
+
 def _refuse(entry: Entry, gate: str | None) -> None:
-    reply = entry.answers.get(gate or "")
-    if gate is not None and reply is not None:
-        outcome = "approved" if reply.approve else "rejected"
+    replies = [reply for name, reply in entry.answers.items() if gate in (None, name)]
+    if replies:
         raise Rejected(
-            f"checkpoint {entry.id} was {outcome} at gate {gate!r} by {reply.by}",
+            f"checkpoint {entry.id} was {_answers_text(replies)}",
             expected="a verdict without an answer",
             help="nothing to do: the first answer counts",
             reason="ANSWERED",

@@ -158,6 +158,7 @@ class Plans:
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
             quarantine_all=suspension.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
+            quarantine_held=suspension.is_quarantining_held(view) or (repeats is not None and repeats.quarantine_held),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),

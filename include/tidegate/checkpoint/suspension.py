@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.verdicts import REJECTED
+from tidegate.protocol.verdicts import QUARANTINED, REJECTED
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Control, Drain
 
@@ -34,6 +34,7 @@ __all__ = [
     "in_progress",
     "inherited_suspension",
     "is_quarantining_all",
+    "is_quarantining_held",
     "refuse_after_final_cancel",
     "refuse_suspended",
     "suspended",
@@ -165,6 +166,25 @@ def is_quarantining_all(view: View) -> bool:
         if entry.completed or (entry.plan.quarantine_all and not entry.aborted):
             return False
     return False
+
+
+def is_quarantining_held(view: View) -> bool:
+    """Return whether the next checkpoint quarantines the rows that break a rule for which a gate would hold it.
+
+    True if a person answered so, and no later plan that may still count has done it. A rejection at the same time or
+    later goes first.
+    """
+    chosen = False
+    for entry in reversed(view.entries):
+        if chosen and entry.control is not None and entry.control.action == "resume":
+            return True
+        if entry.completed or (entry.plan.quarantine_held and not entry.aborted):
+            return chosen
+        reason = entry.decision.reason if entry.decision is not None else ""
+        if reason == REJECTED:
+            return False
+        chosen = chosen or reason == QUARANTINED
+    return chosen
 
 
 def refuse_after_final_cancel(ledger: Ledger, view: View) -> None:

@@ -36,6 +36,7 @@ from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import control
 from tidegate.protocol import rules
+from tidegate.protocol.verdicts import QUARANTINED
 from tidegate.records.records import Ack, Drain, Plan, Rank
 from tidegate.stores import pause_between_looks
 
@@ -135,6 +136,8 @@ class Schedule:
         """Return whether another checkpoint follows."""
         if outcome.reason in self.ends_at:
             return False
+        if outcome.reason == QUARANTINED:
+            return True  # the next one finishes what this one has begun
         if plan.drain is not None and outcome.state == "completed":
             return False
         if self.drain is not None:
@@ -188,11 +191,11 @@ def run_checkpoints(
         outcome, error = _finish_checkpoint(coordinator, plan, session, observer)
         outcomes.append(outcome)
         failures = failures + 1 if error is not None else 0
-        aborted = aborted + 1 if outcome.state == "aborted" else 0
+        aborted = aborted + 1 if outcome.state == "aborted" and outcome.reason != QUARANTINED else 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
         continues = schedule.has_next(plan, outcome, len(outcomes))
-        if continues:
+        if continues and outcome.reason != QUARANTINED:
             pause = max(schedule.min_pause_s, schedule.pause_after(aborted))
             if plan.draining is not None and all(part.empty for part in plan.sources.values()):
                 pause = max(pause, INPUT_WAIT_S)

@@ -68,6 +68,9 @@ class GateContext:
     cut_freely: bool = False
     """True in a backfill that cuts its input into checkpoints of any size. The number of rows then cannot be compared
     with earlier checkpoints."""
+    quarantine_held: bool = False
+    """True if a person chose that rows which break a rule with the policy `hold` go to quarantine. A gate that cannot
+    say which rows these are may still hold: then all of its rows go there."""
     planned_inputs: tuple[Json, SourceContext] | None = None
     """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
@@ -89,6 +92,8 @@ class BrokenRule:
     """The number of rows that broke it, or None if the rule is not about single rows."""
     why: str = ""
     """One line for display."""
+    was_held: bool = False
+    """Whether its policy is `hold`, and its rows go to quarantine because a person chose so."""
 
 
 @dataclass(frozen=True)

@@ -112,15 +112,17 @@ class Unseen(Gate):
         sums = [f.sum(f.when(f.array_contains(_BROKEN, rule), f.col(_TIMES))) for rule in ("seen", "repeated")]
         seen_rows, repeated_rows, key_count = bad_keys.agg(*sums, f.count(f.lit(1))).collect()[0]
         rows = keys.agg(f.coalesce(f.sum(_TIMES), f.lit(0))).collect()[0][0]
+        was_held = context.quarantine_held and self.on_failure == "hold"
+        policy: Policy = "quarantine" if was_held else self.on_failure
         broken = []
         if seen_rows:
             why = f"{seen_rows} rows have a key that {self.against!r} holds already"
-            broken.append(BrokenRule("seen", self.on_failure, rows=seen_rows, why=why))
+            broken.append(BrokenRule("seen", policy, rows=seen_rows, why=why, was_held=was_held))
         if repeated_rows:
             why = f"{repeated_rows} rows have the key of another one"
-            broken.append(BrokenRule("repeated", self.on_failure, rows=repeated_rows, why=why))
+            broken.append(BrokenRule("repeated", policy, rows=repeated_rows, why=why, was_held=was_held))
         good_and_bad = None
-        if broken and self.on_failure == "quarantine":
+        if broken and policy == "quarantine":
             good_and_bad = self._split(frame, bad_keys, key_count)
         results: Json = {
             "success": not broken,

@@ -38,6 +38,8 @@ class HeldBackfillCheckpoint:
     gates: tuple[str, ...]
     why: str
     """The rules that hold it, and what happens at the time limit."""
+    can_quarantine: bool
+    """Whether an answer can quarantine the rows that broke the rules."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,8 @@ def _find_held_checkpoint(view: View) -> HeldBackfillCheckpoint | None:
     for entry in view.still_open():
         gates = tuple(holding.gate for holding in unanswered(entry))
         if gates:
-            return HeldBackfillCheckpoint(entry.id, gates, approvals.hold_text(entry))
+            can_quarantine = all(approvals.can_quarantine(entry, gate) for gate in gates)
+            return HeldBackfillCheckpoint(entry.id, gates, approvals.hold_text(entry), can_quarantine)
     return None
 
 

@@ -114,6 +114,8 @@ class GateAnswer(Details, frozen=True, kw_only=True):
     """The answer of a person, or of the time limit, to a gate that held the checkpoint."""
 
     approve: bool
+    quarantine: bool = False
+    """For a rejection: the rows that broke the rules go to quarantine with the next checkpoint."""
     answered_by: str = msgspec.field(default="", name="by")
     note: str = ""
     answered_at: str = msgspec.field(default="", name="at")
@@ -173,6 +175,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     manifest: str | None = None
     timeout_s: float = 0.0
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
+    quarantine_held: bool = False
     config: Json = {}
     """With secrets masked."""
     config_fingerprint: str = ""
@@ -239,6 +242,7 @@ def details_of(
         manifest=decision.manifest if decision is not None else None,
         timeout_s=plan.timeout_s,
         quarantine_all=plan.quarantine_all,
+        quarantine_held=plan.quarantine_held,
         config=masked(plan.config),
         config_fingerprint=plan.config_fingerprint,
         code_fingerprint=plan.code_fingerprint,
@@ -291,7 +295,11 @@ def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
     gate_answer = None
     if answer is not None:
         gate_answer = GateAnswer(
-            approve=answer.approve, answered_by=answer.by, note=answer.note, answered_at=answer.created
+            approve=answer.approve,
+            quarantine=answer.quarantine,
+            answered_by=answer.by,
+            note=answer.note,
+            answered_at=answer.created,
         )
     return GateDetails(
         outcome=verdict.outcome,

@@ -20,6 +20,7 @@ from tidegate.errors import TidegateError, Unavailable
 from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.rules import BAD_DECLARATION
+from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.moments import moment_of
@@ -46,6 +47,7 @@ REASONS = {
     "BAD_DECLARATION": "its code, settings or suites are wrong, or do not fit a table; the same ones plan nothing more",
     "GATE_FAILED": "a gate found rows that must not be published",
     "GATE_REJECTED": "a gate held it, and a person or the time limit rejected it",
+    "GATE_QUARANTINED": "a gate held it, and a person chose that the next one quarantines what broke its rules",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",
     "ROLLED_BACK": "a person rolled the pipeline back to an earlier checkpoint",
     "STOPPED": "a person cancelled the pipeline",
@@ -362,6 +364,9 @@ def _held_health(observed: Observations, command: Command) -> Health | None:
     for entry in observed.view.still_open():
         if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
             remedy = f"{command('approve', entry.id)}, or {command('reject', entry.id)}"
+            if all(approvals.can_quarantine(entry, holding.gate) for holding in unanswered(entry)):
+                quarantining = command("reject", entry.id, "--quarantine")
+                remedy += f"; to quarantine the rows that broke the rules: {quarantining}"
             cause = " ".join(filter(None, (_sentence(text), approvals.hold_text(entry))))
             return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
@@ -637,6 +642,7 @@ def _remedy(entry: Entry, decision: Decision, command: Command) -> str:
         + command("explain", entry.id),
         "GATE_REJECTED": "correct the writer of the source, or quarantine the rows: "
         + command("resume", "--quarantine-all"),
+        "GATE_QUARANTINED": "nothing to do: the next run reads its input again, with those rows in quarantine",
         "CHECKPOINT_EXPIRED": "raise timeout, or read less input per checkpoint; under Airflow, check whether tasks "
         "wait for a slot",
         "JOB_FAILED": "see the log of the failed task; if its process was killed for lack of memory, give it more "

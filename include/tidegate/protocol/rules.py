@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.protocol.progress import allows_overtaking, job_progress, missing
-from tidegate.protocol.verdicts import REJECTED, Undecided, gate_failure, rejection, unanswered
+from tidegate.protocol.verdicts import Undecided, gate_failure, rejection, unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import Handle, Manifest, TablePart
@@ -476,8 +476,8 @@ def on_completion(
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
     if refused := gate_failure(entry):
         return Abort(entry.id, "GATE_FAILED", refused, counts=True)
-    if refused := rejection(entry):
-        return Abort(entry.id, REJECTED, refused, counts=False)
+    if (rejected := rejection(entry)) is not None:
+        return Abort(entry.id, *rejected, counts=False)
     lacking = missing(entry, passed)
     if lacking and failure is not None:
         return Abort(entry.id, *failure, counts=failure[0] in COUNTED)

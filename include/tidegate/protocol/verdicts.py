@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Answer, Handle, Verdict
 
-__all__ = ["REJECTED", "Holding", "Undecided", "gate_failure", "rejection", "unanswered"]
+__all__ = ["QUARANTINED", "REJECTED", "Holding", "Undecided", "gate_failure", "rejection", "unanswered"]
 
 REJECTED = "GATE_REJECTED"
 """The reason of an abort that a person chose, or the time limit in their place."""
+QUARANTINED = "GATE_QUARANTINED"
+"""The reason of an abort that a person chose so that the next checkpoint quarantines what a gate has held."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,20 @@ def unanswered(entry: Entry) -> tuple[Holding, ...]:
     return tuple(holding for holding in _holding(entry) if _answer(entry, holding) is None)
 
 
-def rejection(entry: Entry) -> str:
-    """Return who rejected the entry, and why; "" if it was not rejected."""
+def rejection(entry: Entry) -> tuple[str, str] | None:
+    """Return the reason and the detail of the abort that an answer asks for, or None. Of two answers, a plain rejection
+    goes first: it suspends the pipeline."""
+    refused = None
     for holding in _holding(entry):
         answer = _answer(entry, holding)
-        if answer is not None and not answer.approve:
-            text = f"gate {holding.gate!r}: rejected by {answer.by}"
-            return f"{text}: {answer.note}" if answer.note else text
-    return ""
+        if answer is None or answer.approve:
+            continue
+        text = f"gate {holding.gate!r}: {answer.choice} by {answer.by}"
+        detail = f"{text}: {answer.note}" if answer.note else text
+        if not answer.quarantine:
+            return REJECTED, detail
+        refused = refused or (QUARANTINED, detail)
+    return refused
 
 
 def _holding(entry: Entry) -> list[Holding]:

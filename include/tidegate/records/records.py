@@ -776,6 +776,9 @@ class Plan(Record, frozen=True, kw_only=True):
     tables."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
     """True if rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
+    quarantine_held: bool = False
+    """True if rows that break a rule for which a gate would hold go to its quarantine. A person answered so when an
+    earlier checkpoint was held."""
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     by_hand: ChangeByHand | None = None
@@ -915,8 +918,17 @@ class Answer(Record, frozen=True, kw_only=True):
     ack: Handle
     """The ack that holds the verdict."""
     approve: bool
+    quarantine: bool = False
+    """For a rejection: the input is read again at once, and the rows for which the gate held it go to quarantine."""
     by: str
     note: str = ""
+
+    @property
+    def choice(self) -> Literal["approved", "rejected", "quarantined"]:
+        """The answer in a word."""
+        if self.approve:
+            return "approved"
+        return "quarantined" if self.quarantine else "rejected"
 
 
 class Request(Record, frozen=True, kw_only=True):

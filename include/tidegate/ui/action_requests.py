@@ -76,6 +76,13 @@ class AnswerRequest(ActionRequest):
     backfill: Name | None = None
 
 
+class RejectRequest(AnswerRequest):
+    """`quarantine`: read the input again at once, with the rows that broke the rules in quarantine. The pipeline is not
+    suspended, and a backfill not ended."""
+
+    quarantine: bool = False
+
+
 class ResumeRequest(ActionRequest):
     """`quarantine_all`: quarantine the rows that a gate would hold again."""
 

@@ -33,6 +33,7 @@ from tidegate.ui.action_requests import (
     AnswerRequest,
     BackfillRequest,
     DiscardRequest,
+    RejectRequest,
     ReleaseRequest,
     ResumeRequest,
     RollbackRequest,
@@ -99,17 +100,18 @@ def approve(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer
     """Approve a checkpoint that a gate holds: exactly the judged rows are published."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _answer(pipeline, ledger, body, act.by, yes=True)
+        return _answer(pipeline, ledger, body, act.by, approve=True)
 
     return _audited(pipeline, "approve", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
-def reject(pipeline: Of, body: AnswerRequest, user: GetUserDep) -> ActionAnswer:
-    """Abort a checkpoint that a gate holds, and suspend the pipeline. For a backfill's, only end the backfill."""
+def reject(pipeline: Of, body: RejectRequest, user: GetUserDep) -> ActionAnswer:
+    """Abort a checkpoint that a gate holds, and suspend the pipeline. For a backfill's, only end the backfill. Or read
+    its input again at once, with the rows that broke the rules in quarantine."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _answer(pipeline, ledger, body, act.by, yes=False)
+        return _answer(pipeline, ledger, body, act.by, approve=False, quarantine=body.quarantine)
 
     return _audited(pipeline, "reject", body, user.get_name(), do)
 
@@ -312,13 +314,16 @@ def _announce(pipeline: PipelineRef, ledger: Ledger, body: RunRequest, answer: A
     return answer
 
 
-def _answer(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest, user: str, *, yes: bool) -> ActionAnswer:
+def _answer(
+    pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest, user: str, *, approve: bool, quarantine: bool = False
+) -> ActionAnswer:
     if body.backfill is not None:
         ledger = open_backfill_ledger(ledger, body.backfill, pipeline.options)
-    answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=user, note=body.note)
-    verbs = {True: "approved", False: "rejected"}
-    text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
-    if any(answer.approve is not yes for answer in answers):
+    answers = approvals.answer(
+        ledger, body.checkpoint, body.gate, approve=approve, by=user, note=body.note, quarantine=quarantine
+    )
+    text = ", ".join(f"gate {answer.gate}: {answer.choice} by {answer.by}" for answer in answers)
+    if any((answer.approve, answer.quarantine) != (approve, quarantine) for answer in answers):
         raise Rejected(
             f"another user was first: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
         )

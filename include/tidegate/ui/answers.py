@@ -236,6 +236,7 @@ class HeldBackfill(msgspec.Struct):
     checkpoint: Annotated[int, msgspec.Meta(description="A number of the backfill's own log")]
     gates: list[str]
     why: str
+    can_quarantine: Annotated[bool, msgspec.Meta(description="Whether `reject` can quarantine what broke the rules")]
 
 
 class BackfillAnswer(msgspec.Struct):

@@ -7,7 +7,7 @@ code are left to the run that performs the action.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tidegate.backfill.by_airflow import begin_after, refuse_impossible_start
@@ -20,7 +20,7 @@ from tidegate.history.backfill import BackfillStatus, backfill_statuses, open_ba
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import control, savepoint
-from tidegate.protocol.verdicts import unanswered
+from tidegate.protocol.verdicts import Holding, unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import backfill_dag
 from tidegate.ui import views
@@ -29,6 +29,7 @@ from tidegate.ui.action_requests import (
     AnswerRequest,
     BackfillRequest,
     DiscardRequest,
+    RejectRequest,
     ReleaseRequest,
     ResumeRequest,
     RollbackRequest,
@@ -136,9 +137,12 @@ def _approve(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effe
     return effects
 
 
-def _reject(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effects:
+def _reject(pipeline: PipelineRef, ledger: Ledger, body: RejectRequest) -> Effects:
     ledger = _answered(pipeline, ledger, body)
-    entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
+    entry, waiting = approvals.answerable(ledger, body.checkpoint, body.gate)
+    if body.quarantine:
+        approvals.refuse_quarantine(entry, waiting)
+        return _quarantine_effects(entry, waiting, of_backfill=body.backfill is not None)
     if body.backfill is not None:
         return [
             f"The backfill stops at its checkpoint {entry.id}, until it is continued or discarded.",
@@ -149,6 +153,21 @@ def _reject(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Effec
         "The pipeline is suspended: no run plans a checkpoint until it is resumed.",
         "The next checkpoint reads the same input again. Resume can quarantine what a gate would hold again.",
     ]
+
+
+def _quarantine_effects(entry: Entry, waiting: Sequence[Holding], *, of_backfill: bool) -> Effects:
+    of = " of the backfill" if of_backfill else ""
+    effects = [f"Checkpoint {entry.id}{of} is aborted, and its input is read again at once."]
+    for holding in waiting:
+        holding_rules = [rule for rule in holding.verdict.broken if rule.policy == "hold"]
+        if any(rule.rows is None for rule in holding_rules):
+            rows = f"all {_count(holding.verdict.rows)} of gate {holding.gate}, because a rule is not about single rows"
+        else:
+            rules = ", ".join(rule.rule for rule in holding_rules)
+            rows = f"the rows of gate {holding.gate} that break {rules}; the others are published. If the gate cannot "
+            rows += f"name these, all {_count(holding.verdict.rows)}"
+        effects.append(f"To quarantine: {rows}.")
+    return effects
 
 
 def _answered(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Ledger:

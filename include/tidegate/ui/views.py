@@ -149,7 +149,12 @@ def _backfill(status: BackfillStatus) -> BackfillAnswer:
     record, compared, held = status.record, status.last_comparison, status.held_checkpoint
     held_checkpoint = last_comparison = None
     if held is not None:
-        held_checkpoint = HeldBackfill(checkpoint=held.checkpoint, gates=list(held.gates), why=held.why)
+        held_checkpoint = HeldBackfill(
+            checkpoint=held.checkpoint,
+            gates=list(held.gates),
+            why=held.why,
+            can_quarantine=held.can_quarantine,
+        )
     if compared is not None:
         last_comparison = ComparedBackfill(
             compared_at=compared.created,
@@ -582,7 +587,7 @@ def _api_remedy(pipeline: str) -> condition.Command:
             "resume": f"the button Resume{quarantining}",
             "explain": f"the page of checkpoint {text}",
             "approve": "the button Approve",
-            "reject": "the button Reject",
+            "reject": "the button Quarantine" if "--quarantine" in text else "the button Reject",
             "watch": "this page",
         }
         return buttons.get(verb, f"tidegate {verb} {pipeline} {text}".rstrip())

@@ -110,6 +110,25 @@ def test_a_rejection_ends_the_backfill_and_the_pipeline_never_notices(
     assert suspension.suspended(endless.ledger.view(), 0) is None
 
 
+def test_what_it_quarantines_does_not_end_the_backfill(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endless.gates = {"multiples": ToyGate(3, DAY, "reject", bad=1000, tables=endless.tables)}
+    line = begun(endless)
+
+    def quarantine() -> None:
+        assert tidegate(endless, "reject", "orders", "2", "--backfill", "fix", "--quarantine") == 0
+
+    while_it_waits(monkeypatch, quarantine)
+    replay(line, NoSpark(), Schedule(), Observer())
+    assert "quarantines the rows that broke the rules" in capsys.readouterr().out
+    assert line.has_caught_up()
+    decision = line.backfill.ledger.decision(2)
+    assert decision is not None
+    assert decision.reason == "GATE_QUARANTINED"
+    assert suspension.suspended(endless.ledger.view(), 0) is None
+
+
 def test_the_time_limit_ends_the_backfill_only(endless: Endless, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     endless.gates = {"multiples": ToyGate(every=3, hold_for=0.0, unanswered="reject")}
     line = begun(endless)

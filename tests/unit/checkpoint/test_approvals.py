@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToySink, ToySource
 from tidegate import Pipeline, seams
@@ -153,14 +154,104 @@ def test_what_was_chosen_is_for_one_checkpoint(world):
     world.exact()
 
 
+class QuarantiningWorld(ToyWorld):
+    """Its gate holds even rows, and has a quarantine."""
+
+    def __init__(self, root: Any) -> None:
+        super().__init__(root)
+        self.gates = {"g1": ToyGate(2, 1e9, "reject", bad=1000, tables=self.tables)}
+
+    def held(self, run: str, rows: int) -> int:
+        self.feed_more(rows)
+        id = self.trigger(run)
+        self.work(id)
+        assert self.coordinator().complete(id).reason == "HELD"
+        return id
+
+    def quarantined(self, run: str, rows: int) -> int:
+        """A checkpoint was held, and a person has answered with quarantine."""
+        id = self.held(run, rows)
+        answer(self.ledger, id, None, approve=False, quarantine=True, by="ann")
+        assert self.coordinator().complete(id).reason == "GATE_QUARANTINED"
+        return id
+
+    def quarantines_held(self, id: int) -> bool:
+        entry = self.ledger.entry(id)
+        assert entry is not None
+        return entry.plan.quarantine_held
+
+
+@pytest.fixture
+def quarantining(tmp_path):
+    return QuarantiningWorld(tmp_path)
+
+
+def test_quarantined_its_input_is_read_again_at_once_without_the_rows_that_held_it(quarantining):
+    world = quarantining
+    world.checkpoint("one", rows=1)
+    id = world.held("two", rows=3)
+    (said,) = answer(world.ledger, id, None, approve=False, quarantine=True, by="ann", note="a broken feed")
+    assert (said.choice, said.by) == ("quarantined", "ann")
+    outcome = world.coordinator().complete(id)
+    assert (outcome.state, outcome.reason, outcome.counts) == ("aborted", "GATE_QUARANTINED", False)
+    assert outcome.detail == "gate 'g1': quarantined by ann: a broken feed"
+    assert world.coordinator().suspended() is None, "nobody has to resume it"
+    again = world.checkpoint("three")
+    entry = world.ledger.entry(again)
+    assert entry.plan.quarantine_held
+    verdict = entry.acks["main"].ack.gates["g1"]
+    assert (verdict.outcome, verdict.quarantined) == ("quarantine", 2)
+    assert world.offsets("a") == [1, 3]
+    assert not world.ledger.entry(world.checkpoint("four", rows=1)).plan.quarantine_held, "it was for one checkpoint"
+
+
+def test_the_choice_to_quarantine_outlives_whatever_comes_to_nothing(quarantining):
+    world = quarantining
+    world.quarantined("one", rows=3)
+    first = world.trigger("two")
+    assert world.quarantines_held(first)
+    world.coordinator().abort(first, "RUN_GONE")
+    world.coordinator().suspend("bob", "a look at it")
+    world.coordinator().resume("bob")
+    second = world.trigger("three")
+    assert world.quarantines_held(second)
+    world.work(second)
+    assert world.coordinator().complete(second).state == "completed"
+    assert not world.quarantines_held(world.trigger("four"))
+
+
+def test_a_rejection_goes_before_the_choice_to_quarantine(quarantining):
+    """Who rejects wants to look at it first: it suspends, and what was chosen earlier or at the same time is off."""
+    world = quarantining
+    world.gates["g2"] = ToyGate(2, 1e9, "reject", bad=1000, tables=world.tables)
+    id = world.held("one", rows=3)
+    answer(world.ledger, id, "g1", approve=False, quarantine=True, by="ann")
+    answer(world.ledger, id, "g2", approve=False, by="bob")
+    assert world.coordinator().complete(id).detail == "gate 'g2': rejected by bob"
+    world.coordinator().resume("bob")
+    assert not world.quarantines_held(world.trigger("two"))
+
+
+def test_what_no_gate_can_quarantine_nobody_sends_to_quarantine(world):
+    """Otherwise the next checkpoint would be held again, although a person was told otherwise."""
+    id = world.held()
+    with pytest.raises(Rejected, match="gate 'g1' has no quarantine") as refused:
+        answer(world.ledger, id, None, approve=False, quarantine=True, by="ann")
+    assert refused.value.reason == "CANNOT_QUARANTINE"
+    assert world.ledger.answer(id, "g1") is None
+
+
 def test_the_first_answer_counts(world):
     id = world.held()
     answer(world.ledger, id, None, approve=True, by="ann")
     with pytest.raises(Rejected, match="approved at gate 'g1' by ann") as late:
         answer(world.ledger, id, "g1", approve=False, by="bob")
     assert late.value.reason == "ANSWERED"
+    with pytest.raises(Rejected, match="approved at gate 'g1' by ann") as late:
+        answer(world.ledger, id, None, approve=False, by="bob")
+    assert late.value.reason == "ANSWERED", "also if no gate is named"
     assert world.coordinator().complete(id).state == "completed"
-    with pytest.raises(Rejected, match=f"checkpoint {id} is completed"):
+    with pytest.raises(Rejected, match=f"checkpoint {id} is completed: it was approved at gate 'g1' by ann"):
         answer(world.ledger, id, None, approve=False, by="bob")
 
 

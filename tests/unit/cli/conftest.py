@@ -83,7 +83,7 @@ class Project:
             },
             triggers=["events"],
             acks=["main"],
-            commits=["good"],
+            commits=more.pop("commits", ["good"]),
             timeout_s=600.0,
             config=more.pop("config", self.config),
             config_fingerprint=fingerprint(self.config),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from tests.kit.suites import BROKEN, GOOD
@@ -122,6 +123,22 @@ def test_what_is_held_is_told_and_approved_or_rejected_once(held, tidegate):
     late = tidegate("reject", "orders", "2", "checked", "--json")
     assert (late.code, late.json["error"]["reason"]) == (1, "ANSWERED")
     assert "approved it at gate checked: as agreed" in tidegate("explain", "orders", "2").out
+
+
+def test_what_a_gate_cannot_quarantine_is_refused_by_the_command(held, tidegate):
+    said = tidegate("reject", "orders", "2", "--quarantine", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "CANNOT_QUARANTINE")
+    assert held.ledger.answer(2, "checked") is None
+
+
+def test_a_rejection_to_quarantine_says_what_comes_next(held, tidegate):
+    held.plan(3, 2, commits=["quarantine.checked"])
+    held.ledger.create_ack(msgspec.structs.replace(held.ledger.ack(2, "main").ack, **stamp("a3"), id=3))
+    assert "reject orders 3 --quarantine" in tidegate("explain", "orders", "3").out
+    said = tidegate("reject", "orders", "3", "--quarantine", "--note", "a broken feed", "--json")
+    assert (said.code, said.json["answers"]["checked"]["quarantined"]) == (0, True)
+    story = tidegate("explain", "orders", "3").out
+    assert "chose quarantine at gate checked: a broken feed" in story
 
 
 def test_a_rejection_says_how_to_go_on(held, tidegate):

@@ -90,7 +90,7 @@ def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path)
         gating: Any = SimpleNamespace(staged=staged, pipeline=coordinator, _describe_input=lambda _: "")
         gating._late_sensitive_operators = lambda _: []
         stage: Any = SimpleNamespace(gate=gate, name="checked")
-        return GateRunner._verdict(gating, stage, found, None, None, quarantines_all=False).outcome
+        return GateRunner._verdict(gating, stage, found, None, None).outcome
 
     assert [outcome(bad) for bad in (28, 29, 30)] == ["quarantine", "quarantine", "abort"]
 
@@ -105,7 +105,7 @@ def test_spark_is_asked_for_the_columns_of_a_stream_only_if_rows_come_back_into_
     nothing: Any = {quarantine_name("checked"): SimpleNamespace(empty=True)}
     no_spark: Any = None
     for planned in ({}, nothing):
-        plan: Any = SimpleNamespace(sources=planned, quarantine_all=False)
+        plan: Any = SimpleNamespace(sources=planned, quarantine_all=False, quarantine_held=False)
         gating = GateRunner(coordinator, plan, no_spark, None, no_spark, no_spark)
         assert gating._released_rows(stage, no_spark) is None
 

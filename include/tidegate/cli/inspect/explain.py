@@ -233,6 +233,11 @@ def _planned(view: CheckpointView) -> Iterator[str]:
         yield f"At least once: jobs write to {sinks} directly, before it is decided."
     if details.quarantine_all:
         yield "Rows that a gate would hold go to quarantine: a user chose that after a rejection."
+    if details.quarantine_held:
+        yield (
+            "Rows that break a rule for which a gate would hold go to quarantine: a user chose that when an earlier "
+            "checkpoint was held."
+        )
     for name, source in details.sources.items():
         if source.is_empty and source.has_more and source.summary:
             yield f"Source {name} is not read: it {source.summary}."
@@ -282,8 +287,12 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
         yield f"It did not wait for job {name}, which {position}: the rows of {ids} for it are in flight."
     for name, gate in details.gates.items():
         if (answer := gate.answer) is not None:
-            verb, note = "approved" if answer.approve else "rejected", f": {answer.note}" if answer.note else ""
-            yield f"At {clock(answer.answered_at)} UTC {answer.answered_by} {verb} it at gate {name}{note}."
+            note = f": {answer.note}" if answer.note else ""
+            if answer.quarantine:
+                text = f"chose quarantine at gate {name}{note}: the next checkpoint quarantines what broke its rules"
+            else:
+                text = f"{'approved' if answer.approve else 'rejected'} it at gate {name}{note}"
+            yield f"At {clock(answer.answered_at)} UTC {answer.answered_by} {text}."
 
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
@@ -459,7 +468,8 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
 
 def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:
     if approvals.pending_approvals_text(View((entry,)), [entry.id]):
-        return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
+        approve, reject = target.command("approve", entry.id), target.command("reject", entry.id)
+        return f"{approve}  or  {reject}  or, to quarantine the rows that broke the rules,  {reject} --quarantine"
     if (
         entry.aborted
         and entry.decision is not None

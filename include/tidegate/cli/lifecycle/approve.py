@@ -29,7 +29,9 @@ def add_parser(subparsers: Any) -> None:
             "reject a checkpoint that a gate holds: it is aborted",
             "Abort a checkpoint that a gate holds, and suspend the pipeline: the next checkpoint would have the same "
             "rows, and be held again. Correct the input, the code or the suite, then `tidegate resume`; or quarantine "
-            "the rows, with `tidegate resume --quarantine-all`.",
+            "the rows, with `tidegate resume --quarantine-all`. With --quarantine, the pipeline is not suspended: the "
+            "next checkpoint reads the input again, quarantines the rows that broke the rules, and publishes the rest. "
+            "The first answer counts: from here, from Airflow, or by the time limit.",
         ),
     ):
         example = (
@@ -43,6 +45,10 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument(
             "--backfill", metavar="NAME", help="the checkpoint is one of this backfill, not of the pipeline"
         )
+        if name == "reject":
+            text = "read its input again at once, with the rows that broke the rules in quarantine (all rows of a gate "
+            text += "whose broken rule is not about single rows); the pipeline is not suspended"
+            parser.add_argument("--quarantine", action="store_true", help=text)
         parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
 
 
@@ -52,20 +58,29 @@ def run(args: argparse.Namespace, out: Output) -> int:
     ledger = target.ledger
     if args.backfill is not None:
         ledger = open_backfill_ledger(ledger, args.backfill, target.settings.storage_options)
-    answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=user_and_host(), note=args.note)
-    answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}
-    out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})
+    quarantine = not approve and args.quarantine
+    by = user_and_host()
+    answered = approvals.answer(
+        ledger, args.id, args.gate, approve=approve, by=by, note=args.note, quarantine=quarantine
+    )
+    answers = {}
     for answer in answered:
-        out.line(f"Gate {answer.gate}: {'approved' if answer.approve else 'rejected'} by {answer.by}")
+        words = {"approved": answer.approve, "quarantined": answer.quarantine, "by": answer.by, "note": answer.note}
+        answers[answer.gate] = words
+        out.line(f"Gate {answer.gate}: {answer.choice} by {answer.by}")
+    out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})
     if args.backfill is not None:
         _print_consequence(args, answered, out)
     elif all(answer.approve for answer in answered):
         out.line(f"Checkpoint {args.id} continues as soon as its run, or the next one, sees it.")
+    elif all(answer.approve or answer.quarantine for answer in answered):
+        out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it. The next checkpoint")
+        out.line("reads its input again, quarantines the rows that broke the rules, and publishes the rest.")
     else:
         out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it. Then the pipeline is")
         out.line(f"suspended. Once its input or its rules are corrected:  {target.command('resume')}", "dim")
         out.line(f"To quarantine the held rows, and continue:  {target.command('resume')} --quarantine-all", "dim")
-    return 0 if all(answer.approve is approve for answer in answered) else 1
+    return 0 if all((answer.approve, answer.quarantine) == (approve, quarantine) for answer in answered) else 1
 
 
 def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:
@@ -74,6 +89,12 @@ def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Ou
     if all(answer.approve for answer in answered):
         out.line(f"Checkpoint {args.id} of backfill {name} continues as soon as its run sees it. If none is running:")
         out.line(f"tidegate backfill MODULE:PIPELINE --name {name}", "dim")
+        return
+    if all(answer.approve or answer.quarantine for answer in answered):
+        out.line(
+            f"Checkpoint {args.id} of backfill {name} is aborted. The backfill's next one reads its input again, and"
+        )
+        out.line("quarantines the rows that broke the rules. The pipeline is not affected.")
         return
     out.line(
         f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill stops there. The pipeline continues."

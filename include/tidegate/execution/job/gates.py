@@ -188,9 +188,10 @@ class GateRunner:
         if judgement.frame is not None:
             frame = judgement.frame
         memory = judgement.memory
-        quarantines_all = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
-        if quarantines_all:
+        chosen = self.plan.quarantine_all or self.plan.quarantine_held
+        if chosen and stage.gate.quarantines and _outcome(judgement.broken) == "hold":
             judgement = _quarantine_all(judgement, frame)
+        if any(rule.was_held for rule in judgement.broken):
             # As for rejected rows, the gate does not remember these.
             memory = self.before.get(memory_key(stage.name), {})
         good, bad = judgement.split or (frame, None)
@@ -198,7 +199,7 @@ class GateRunner:
         in_place = self._in_place(stage, bad, frame) if bad is not None else None
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
             self._quarantine(stage, bad, frame, released, in_place)
-        verdict = self._verdict(stage, judgement, released, in_place, quarantines_all=quarantines_all)
+        verdict = self._verdict(stage, judgement, released, in_place)
         if verdict.outcome == "hold":
             verdict = msgspec.structs.replace(verdict, rows_hash=_hash_of(judgement, frame))
         self.verdicts[stage.name] = verdict
@@ -222,7 +223,7 @@ class GateRunner:
                 self.staged[name] = sink.prepare_in_process(
                     judgement.quarantined, schema, stage.input, context, self.staging
                 )
-        self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, quarantines_all=False)
+        self.verdicts[stage.name] = self._verdict(stage, judgement, None, None)
         self._remember(stage, judgement.memory)
         seams.fault("S5.gate.after")
         if not prestaged.for_table:
@@ -240,7 +241,7 @@ class GateRunner:
 
         None if it must not: released rows will join those that pass, or all rows may be quarantined.
         """
-        if self._released_from(stage) or self.plan.quarantine_all:
+        if self._released_from(stage) or self.plan.quarantine_all or self.plan.quarantine_held:
             return None
         if table is not None:
             context = self.pipeline.context(table.name)
@@ -305,6 +306,7 @@ class GateRunner:
             clock=self.plan.time,
             memory=self.before.get(memory_key(stage.name), {}),
             cut_freely=self.pipeline.cuts_freely,
+            quarantine_held=self.plan.quarantine_held,
             planned_inputs=planned_inputs,
             stage=self._staging_for(stage, table),
             lookup_operator_rows=lookup_operator_rows,
@@ -379,8 +381,6 @@ class GateRunner:
         judgement: Judgement,
         released: ReleasedRows | None,
         in_place: ReleasedInPlace | None,
-        *,
-        quarantines_all: bool,
     ) -> Verdict:
         gate = stage.gate
         # The quarantine is staged with rows of both kinds: bad ones of this checkpoint, and earlier ones that requests
@@ -409,8 +409,9 @@ class GateRunner:
         outcome, why = _outcome(judgement.broken), judgement.why
         if outcome == "abort":
             pass  # its rules have the reason
-        elif quarantines_all:
-            outcome, why = "quarantine", "it would be held again, but a user chose to quarantine all of it"
+        elif any(rule.was_held for rule in judgement.broken):
+            what = "all of it" if quarantined == judgement.rows else "the rows that break its rules"
+            outcome, why = "quarantine", f"it would be held again, but a user chose to quarantine {what}"
         elif quarantined > exact_share(gate.at_most, judgement.rows):
             most = f"{100 * gate.at_most:.4g} %"
             outcome, why = "abort", f"{quarantined:,} of {judgement.rows:,} rows are bad, and at most {most} may be"
@@ -495,8 +496,10 @@ def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
     quarantined = good.withColumn(Judgement.RULES, f.array(*map(f.lit, holding_rules)))
     if bad is not None:
         quarantined = quarantined.unionByName(bad)
-    broken = tuple(replace(rule, policy="quarantine") if rule.policy == "hold" else rule for rule in judgement.broken)
-    return replace(judgement, broken=broken, split=(empty_like(good), quarantined))
+    broken = []
+    for rule in judgement.broken:
+        broken.append(replace(rule, policy="quarantine", was_held=True) if rule.policy == "hold" else rule)
+    return replace(judgement, broken=tuple(broken), split=(empty_like(good), quarantined))
 
 
 def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:

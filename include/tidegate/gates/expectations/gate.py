@@ -217,7 +217,7 @@ class Expectations(Gate):
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
         judged = judge(self.suite_for(context), frame, self.private, keeping=True, stage=stage)
         assert judged.frame is not None
-        broken, quarantined = self._apply_policies(judged)
+        broken, quarantined = self._apply_policies(judged, context)
         if judged.files is None:
             good_and_bad = split(judged.frame, judged, quarantined, Judgement.RULES) if quarantined else None
             return Judgement(judged.rows, broken, judged.record(), good_and_bad, judged.persisted, plain(judged))
@@ -244,7 +244,7 @@ class Expectations(Gate):
             self._table_rows(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
         )
         judged = judge(self.suite_for(context), both.drop(_NEW), self.private)
-        broken, quarantined = self._apply_policies(judged)
+        broken, quarantined = self._apply_policies(judged, context)
         good_and_bad = None
         if quarantined:
             good, bad = (rows.where(_NEW).drop(_NEW) for rows in split(both, judged, quarantined, Judgement.RULES))
@@ -252,12 +252,21 @@ class Expectations(Gate):
             good_and_bad = good.select(*columns), bad.select(*columns, Judgement.RULES)
         return Judgement(frame.count(), broken, judged.record(), good_and_bad, (frame, *judged.persisted), frame)
 
-    def _apply_policies(self, judged: Judged) -> tuple[tuple[BrokenRule, ...], list[RuleFinding]]:
+    def _apply_policies(self, judged: Judged, context: GateContext) -> tuple[tuple[BrokenRule, ...], list[RuleFinding]]:
         """Return the broken rules, and the findings whose bad rows go to quarantine."""
-        failed = [finding for finding in judged.findings if not finding.success]
-        broken = tuple(_broken_rule(finding, self._policy(finding)) for finding in failed)
-        quarantined = [finding for finding in failed if finding.takes_rows and self._policy(finding) == "quarantine"]
-        return broken, quarantined
+        broken: list[BrokenRule] = []
+        quarantined: list[RuleFinding] = []
+        for finding in judged.findings:
+            if finding.success:
+                continue
+            policy = self._policy(finding)
+            was_held = context.quarantine_held and policy == "hold" and finding.takes_rows
+            if was_held:
+                policy = "quarantine"
+            broken.append(_broken_rule(finding, policy, was_held=was_held))
+            if finding.takes_rows and policy == "quarantine":
+                quarantined.append(finding)
+        return tuple(broken), quarantined
 
     def _table_rows(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
         """Return the rows of the table version in the plan, without those that new rows replace."""
@@ -299,7 +308,7 @@ _COUNTS = re.compile(r"\Aexpect_table_|unique_value_count|proportion_of")
 """Expectations that observe counts or names. All others observe values of rows, which must not be shown."""
 
 
-def _broken_rule(finding: RuleFinding, policy: Policy) -> BrokenRule:
+def _broken_rule(finding: RuleFinding, policy: Policy, *, was_held: bool) -> BrokenRule:
     details, info = finding.result["result"], finding.result["exception_info"]
     if info["raised_exception"]:
         why = "could not be judged; its findings say why"
@@ -312,4 +321,4 @@ def _broken_rule(finding: RuleFinding, policy: Policy) -> BrokenRule:
         why = "does not hold; its findings have what was found"
     else:
         why = "does not hold"
-    return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300])
+    return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300], was_held)

@@ -411,25 +411,39 @@ function goBackTo(dag, to, id, text) {
   );
 }
 
+export const ANSWERS = [
+  { choice: "approve", title: "Approve", look: "main", action: "approve", options: {} },
+  { choice: "quarantine", title: "Quarantine", look: "", action: "reject", options: { quarantine: true } },
+  { choice: "reject", title: "Reject", look: "danger", action: "reject", options: {} },
+];
+
 export function answers(dag, row, about, brokenRules) {
-  const held = Object.entries(row.details.gates)
+  const { details } = row;
+  const held = Object.entries(details.gates)
     .filter(([, verdict]) => verdict.outcome === "hold" && !verdict.answer)
     .map(([name]) => name);
-  const button = (action, title, body) =>
+  const canQuarantine = !details.by_interval && held.every((name) => details.commits.includes(`quarantine.${name}`));
+  const texts = {
+    approve: "Exactly the judged rows are published.",
+    quarantine:
+      "The checkpoint is aborted, and its input is read again at once. Rows that broke the rules go to quarantine; the others are published.",
+    reject: "The checkpoint is aborted and the pipeline suspended: the next one would have the same rows.",
+  };
+  const button = ({ choice, title, look, action, options }) =>
     h(
       "button",
       {
-        id: `act-${action}`,
-        class: action === "approve" ? "main" : "danger",
+        id: `act-${choice}`,
+        class: look,
         onclick: () =>
           confirmAndPost({
             title,
             verb: title,
-            danger: action === "reject",
+            danger: choice === "reject",
             path: path(dag, action),
-            body: h("p", {}, body),
+            body: h("p", {}, texts[choice]),
             fields: [NOTE],
-            make: ({ note }) => ({ checkpoint: row.id, note }),
+            make: ({ note }) => ({ checkpoint: row.id, ...options, note }),
           }),
       },
       title,
@@ -443,15 +457,6 @@ export function answers(dag, row, about, brokenRules) {
       h("p", { class: "cause" }, about.health.cause),
     examples(brokenRules),
     about.permissions.answer &&
-      h(
-        "div",
-        { class: "bar" },
-        button("approve", "Approve", "Exactly the judged rows are published."),
-        button(
-          "reject",
-          "Reject",
-          "The checkpoint is aborted and the pipeline suspended: the next one would have the same rows.",
-        ),
-      ),
+      h("div", { class: "bar" }, ANSWERS.filter(({ choice }) => choice !== "quarantine" || canQuarantine).map(button)),
   );
 }

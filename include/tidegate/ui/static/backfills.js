@@ -1,6 +1,6 @@
 // Backfills: the progress of each, what a swap would change, and the actions.
 import { outside, dagRunsPath } from "./api.js";
-import { NAME, NOTE, confirmAndPost, path } from "./actions.js";
+import { ANSWERS, NAME, NOTE, confirmAndPost, path } from "./actions.js";
 import { badge, card, facts, h, placeOf, table } from "./dom.js";
 import { count, seconds, time } from "./format.js";
 
@@ -135,21 +135,27 @@ export function backfills(dag, about) {
 
 // The backfill's own button: the pipeline's would answer a checkpoint of the pipeline.
 function heldBy(dag, { name, held_checkpoint: held }, about) {
-  const button = (action, title, text) =>
+  const texts = {
+    approve: "The backfill continues with exactly the judged rows.",
+    quarantine:
+      "The backfill reads the checkpoint's input again at once. Rows that broke the rules go to its quarantine. The pipeline is not affected.",
+    reject: "The backfill stops there. The pipeline is not affected.",
+  };
+  const button = ({ choice, title, look, action, options }) =>
     h(
       "button",
       {
-        id: `act-${action}-${name}`,
-        class: action === "approve" ? "main" : "danger",
+        id: `act-${choice}-${name}`,
+        class: look,
         onclick: () =>
           confirmAndPost({
             title: `${title} checkpoint ${held.checkpoint} of backfill ${name}?`,
             verb: title,
-            danger: action === "reject",
+            danger: choice === "reject",
             path: path(dag, action),
-            body: h("p", {}, text),
+            body: h("p", {}, texts[choice]),
             fields: [NOTE],
-            make: ({ note }) => ({ checkpoint: held.checkpoint, backfill: name, note }),
+            make: ({ note }) => ({ checkpoint: held.checkpoint, backfill: name, ...options, note }),
           }),
       },
       title,
@@ -163,8 +169,7 @@ function heldBy(dag, { name, held_checkpoint: held }, about) {
       h(
         "div",
         { class: "bar" },
-        button("approve", "Approve", "The backfill continues with exactly the judged rows."),
-        button("reject", "Reject", "The backfill stops there. The pipeline is not affected."),
+        ANSWERS.filter(({ choice }) => choice !== "quarantine" || held.can_quarantine).map(button),
       ),
   );
 }

@@ -21,6 +21,8 @@ export async function checkpoint({ dag, at }) {
   };
 }
 
+const choiceOf = ({ approve, quarantine }) => (approve ? "approved" : quarantine ? "quarantined" : "rejected");
+
 // Why it has this state. If it blocks the pipeline, also the remedy.
 function why(dag, row, about, brokenRules) {
   if (row.state === "held") return answers(dag, row, about, brokenRules);
@@ -458,7 +460,7 @@ function gate(dag, row, [name, verdict], log) {
       " ",
       log,
       verdict.answer &&
-        ` ${verdict.answer.approve ? "approved" : "rejected"} by ${verdict.answer.answered_by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
+        ` ${choiceOf(verdict.answer)} by ${verdict.answer.answered_by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
     ),
     h(
       "p",
