@@ -100,6 +100,8 @@ class Even(Gate):
     def judge(self, rows, context):
         from pyspark.sql import functions as F
         policy, bad, count = (HERE / "policy").read_text(), rows.where("id % 2 = 1"), rows.count()
+        if context.quarantine_held:
+            policy = policy.replace("hold", "quarantine")
         marked = bad.withColumn(Judgement.RULES, F.array(F.lit("even")))
         split = (rows.where("id % 2 = 0"), marked) if policy == "quarantine" else None
         return Judgement(count, (BrokenRule("even", policy, rows=2, why="2 rows are odd"),), split=split)

@@ -783,10 +783,12 @@ def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
         policy={},
         results=Payload(data={}),
     )
-    text = question("checked", 7, verdict, "orders")
+    text = question("checked", 7, verdict, "orders", page="/dags/orders/runs/one/plugin/checkpoint", quarantine=True)
     assert "**9** rows judged, **1** to be quarantined" in text
     assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
-    assert "Some of the values that broke the rules are on the page of checkpoint 7." in text
+    assert "are on [the page of checkpoint 7](/dags/orders/runs/one/plugin/checkpoint)." in text
+    assert "**Quarantine**: checkpoint 7 is aborted, and its input is read again at once." in text
+    assert "**Quarantine**" not in question("checked", 7, verdict, "orders", page="/", quarantine=False)
     assert "After 60 s without an answer: approve." in text
 
 

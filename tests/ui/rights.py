@@ -33,6 +33,9 @@ QUOTES_ROWS = (
     "/samples/{part}",
 )
 
+QUESTION = "/api/v2/dags/{dag_id}/dagRuns/one/taskInstances/gate_checked/-1/hitlDetails"
+"""Airflow's own route by which a held checkpoint is answered under Required Actions, with PATCH."""
+
 LOOKS = {"see", "runs"}
 PEOPLE: dict[str, set[str]] = {
     "a stranger": set(),

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.rights import LOOKS, OURS, needs
+from tests.ui.rights import LOOKS, OURS, QUESTION, needs
 
 ALL = LOOKS | {"values", "trigger", "edit", "answer", "backfill"}
 READS = [("can_read", "DAGs"), ("can_read", "DAG Runs"), ("can_read", "Website")]
@@ -92,6 +92,9 @@ def play(folder: Path) -> list[str]:
                 allowed = answer.status_code not in (401, 403, 405, 500)
                 if allowed is not (needs(route) <= has):
                     wrong.append(f"{method} {route.path} as {role}: {answer.status_code} {answer.text[:200]}")
+        question = client.patch(QUESTION.format(dag_id="orders"), headers=HOST | OURS, json={"chosen_options": ["Yes"]})
+        if question.status_code != (404 if "answer" in has else 403):
+            wrong.append(f"Airflow's own question as {role}: {question.status_code}")
         for route in flat(routes()):
             for method in (
                 route.methods & {"GET", "POST"} if role == "only this DAG" and "{dag_id}" in route.path else ()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.rights import ACTS, LOOKS, OURS, PEOPLE, needs
+from tests.ui.rights import ACTS, LOOKS, OURS, PEOPLE, QUESTION, needs
 from tests.ui.routes import HOST, flat, path_of, routes
 
 
@@ -32,6 +32,20 @@ def test_everybody_gets_what_the_table_says_and_nothing_else(client: Any, be: Ca
                 assert status not in (401, 403, 405, 500), told
             else:
                 assert status == 403, told
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_who_may_answer_a_gate_on_the_page_may_answer_it_in_airflow_and_nobody_else(
+    client: Any, be: Callable[[str], None], person: str
+):
+    """So the task need not ask again who has answered: it could not, without Airflow's database."""
+    be(person)
+    answer = {"chosen_options": ["Approve"]}
+    there = client.patch(QUESTION.format(dag_id="orders"), headers=HOST | OURS, json=answer).status_code
+    assert there == (404 if ACTS["approve"] <= PEOPLE[person] else 403), "404: nothing is held"
+    for action in ("approve", "reject"):
+        here = client.post(f"/tidegate/api/v1/dags/orders/actions/{action}", headers=HOST | OURS, json={"unknown": 1})
+        assert (here.status_code == 403) is (there == 403)
 
 
 def test_who_may_do_everything_with_one_pipeline_may_do_nothing_with_another(

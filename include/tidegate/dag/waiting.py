@@ -18,6 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tidegate import seams
 from tidegate.config import load_settings
 from tidegate.dag.runs import run_gone_reason
+from tidegate.dag.tasks.questions import closing
 from tidegate.errors import TidegateError, name_of
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
@@ -25,19 +26,24 @@ from tidegate.records.airflow_login import AirflowConnection, StorageLogin, conn
 from tidegate.records.place import is_url
 from tidegate.records.records import Plan
 from tidegate.stores import pause_between_looks
-from tidegate.versions.airflow import HAS_QUESTIONS, find_connection_from_trigger
+from tidegate.versions.airflow import HAS_QUESTIONS, RESUMES_ANSWERED, find_connection_from_trigger
+from tidegate.versions.python import parse_time
 
 __all__ = ["LedgerTrigger"]
 
 POLL_S = 0.5
 ASK_AIRFLOW_S = 10.0
+LOOK_FOR_ANSWER_S = 2.0
 
 
 class LedgerTrigger(BaseTrigger):
     """Fires when one of the checkpoints `ids` is decided, has the ack of `job` or the answer to `gate`, or can no
     longer get any of these.
 
-    question: the task instance whose question Airflow may have an answer to, or may not know; checked first.
+    question: the task instance whose question in Airflow may be answered there.
+    since: if set, that question may be about an earlier checkpoint. Answers before this moment are ignored, and without
+    a later one it fires at once.
+    closing: the answer that counts, and who gave it. It answers the question with this, and fires.
     look_again: seconds after which it fires in any case, for changes that the ledger does not show.
     """
 
@@ -51,6 +57,8 @@ class LedgerTrigger(BaseTrigger):
         look_again: float = 60.0,
         gate: str = "",
         question: str = "",
+        since: str = "",
+        closing: list[str] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.root = root
@@ -61,24 +69,38 @@ class LedgerTrigger(BaseTrigger):
         self.look_again = look_again
         self.gate = gate
         self.question = question
+        self.since = since
+        self.closing = closing
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the arguments, without storage options: Airflow would store them in its database."""
-        names = ("root", "project", "pipeline", "ids", "job", "look_again", "gate", "question")
+        names = ("root", "project", "pipeline", "ids", "job", "look_again", "gate", "question", "since", "closing")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        answer = await self._airflow_answer() if self.question else None
-        if answer is not None:
-            yield TriggerEvent(answer)  # type: ignore[no-untyped-call]
+        if self.closing is not None:
+            yield TriggerEvent(await self._close_question(*self.closing))  # type: ignore[no-untyped-call]
+            return
+        # Somebody may have answered before the task was deferred.
+        event = await self._airflow_answer() if self.question else None
+        if event is None and self.since:
+            event = {"not_asked": True}
+        if event is not None:
+            yield TriggerEvent(event)  # type: ignore[no-untyped-call]
             return
         options = await self._storage_options()
         began = seams.monotonic()
         until = began + self.look_again
         ask_airflow = began + ASK_AIRFLOW_S
+        look_for_answer = began + LOOK_FOR_ANSWER_S
         while (remaining_s := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
             entries = await asyncio.to_thread(self._entries, options)
+            answer = self._counting_answer(entries)
+            if answer is not None:
+                event = await self._close_question(*answer) if self.question else {"closed": True}
+                yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+                return
             why = self._why_any(entries)
             if why is None and not self.gate and seams.monotonic() >= ask_airflow:
                 why = await self._abandon_reason(entries)
@@ -86,6 +108,12 @@ class LedgerTrigger(BaseTrigger):
             if why is not None:
                 yield TriggerEvent(why)  # type: ignore[no-untyped-call]
                 return
+            if self.question and not RESUMES_ANSWERED and seams.monotonic() >= look_for_answer:
+                event = await self._airflow_answer()
+                if event is not None:
+                    yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+                    return
+                look_for_answer = seams.monotonic() + LOOK_FOR_ANSWER_S
             pause_s = pause_between_looks(self.root, seams.monotonic() - began, POLL_S)
             await asyncio.sleep(min(remaining_s, pause_s))
         yield TriggerEvent("the maximum wait is over")  # type: ignore[no-untyped-call]
@@ -100,17 +128,35 @@ class LedgerTrigger(BaseTrigger):
         ask = sync_to_async(get_hitl_detail_content_detail)
         try:
             detail = await ask(ti_id=self.question)  # type: ignore[arg-type]  # converted to a UUID
-            if not detail.response_received:
+            if not detail.response_received or self._is_old(detail):
                 return None
         except Exception as error:
             self.log.warning("Airflow has no question: %r", error)
             return {"not_asked": True}
-        user = detail.responded_by_user
-        return {
-            "chosen_options": list(detail.chosen_options or []),
-            "params_input": dict(detail.params_input or {}),
-            "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
-        }
+        return _as_event(detail)
+
+    def _is_old(self, detail: Any) -> bool:
+        return bool(self.since) and detail.responded_at < parse_time(self.since)
+
+    async def _close_question(self, option: str, note: str) -> dict[str, Any]:
+        """Answer the question in Airflow, so that nobody else can. Return that it is closed, or the answer of a person
+        who was faster."""
+        from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail, update_hitl_detail_response
+        from asgiref.sync import sync_to_async
+
+        ti_id: Any = self.question  # converted to a UUID
+        try:
+            detail = await sync_to_async(get_hitl_detail_content_detail)(ti_id=ti_id)
+            if not detail.response_received:
+                update = sync_to_async(update_hitl_detail_response)
+                await update(ti_id=ti_id, chosen_options=[option], params_input={"note": note})
+                return {"closed": True}
+        except Exception as error:  # there is none, or a person answers it at this moment
+            self.log.warning("Could not close the question in Airflow: %r", error)
+            return {"closed": True}
+        event = _as_event(detail)
+        is_by_person = event["responded_by_user"] is not None
+        return event if is_by_person else {"closed": True}
 
     async def _storage_options(self) -> Mapping[str, str] | None:
         """Return the login options of the ledger's store, or None if the triggerer cannot look them up."""
@@ -147,6 +193,14 @@ class LedgerTrigger(BaseTrigger):
             return []
         return entries
 
+    def _counting_answer(self, entries: list[SeenEntry]) -> list[str] | None:
+        """Return with what the question is to be closed, if no answer can count any more."""
+        for entry in (seen.entry for seen in entries if self.gate):
+            answer = entry.answers.get(self.gate)
+            if answer is not None or entry.decision is not None:
+                return closing(answer, entry.id)
+        return None
+
     def _why_any(self, entries: list[SeenEntry]) -> str | None:
         for seen_entry in entries:
             why = self._why(seen_entry)
@@ -161,8 +215,6 @@ class LedgerTrigger(BaseTrigger):
             return f"checkpoint {entry.id} is {entry.decision.outcome}"
         if self.job and self.job in entry.acks:
             return f"job {self.job} of checkpoint {entry.id} is done"
-        if self.gate and self.gate in entry.answers:
-            return f"gate {self.gate} of checkpoint {entry.id} is answered"
         if seen_entry.expired and any(job not in entry.acks for job in entry.plan.acks):
             return f"checkpoint {entry.id} has expired"
         return None
@@ -174,6 +226,16 @@ class LedgerTrigger(BaseTrigger):
             if await sync_to_async(_is_run_gone)(seen_entry.entry.plan):
                 return f"the run of checkpoint {seen_entry.entry.id} has ended without deciding it"
         return None
+
+
+def _as_event(detail: Any) -> dict[str, Any]:
+    """Return an answer in Airflow, as Airflow itself gives it to a task that it resumes."""
+    user = detail.responded_by_user
+    return {
+        "chosen_options": list(detail.chosen_options or []),
+        "params_input": dict(detail.params_input or {}),
+        "responded_by_user": {"id": user.id, "name": user.name} if user is not None else None,
+    }
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ __all__ = [
     "HAS_PARTITION_KEYS",
     "HAS_QUESTIONS",
     "HAS_VIEWS",
+    "RESUMES_ANSWERED",
     "VERSION",
     "AirflowException",
     "AirflowFailException",
@@ -54,6 +55,9 @@ _DATABASE: Final = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 HAS_QUESTIONS: Final = VERSION >= (3, 1)
 """Whether a task can ask a person (Required Actions). Otherwise a held checkpoint is answered on our page, or by
 `tidegate approve`."""
+
+RESUMES_ANSWERED: Final = VERSION >= (3, 3)
+"""Whether Airflow resumes a deferred task as soon as its question is answered. Otherwise its trigger has to look."""
 
 DOUBLING: Final = 2.0 if VERSION >= (3, 2) else True
 """For `retry_exponential_backoff`: each delay is twice the one before. Earlier versions know no other factor."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
     from tidegate.history.backfill import BackfillStatus
 
-__all__ = ["follow", "followed"]
+__all__ = ["follow", "followed", "start_run"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
         since = begin_after(conf, backfill_conf["from"])
         # Airflow's processes have checked this before they created the run, if they could read the ledger.
         refuse_impossible_start(ledger, since, dag_id, name)
-        _start(dag_id, run_id, {"name": name, "from": since, "note": "Airflow's backfill"})
+        start_run(dag_id, run_id, {"name": name, "from": since, "note": "Airflow's backfill"})
     record = ledger.line(name)
     status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
     target = _last_completed_in_interval(task)
@@ -114,8 +114,8 @@ def _exists(dag_id: str, run_id: str, states: list[str] | None = None) -> bool:
     return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=states) > 0
 
 
-def _start(dag_id: str, run_id: str, conf: dict[str, Any]) -> None:
-    """Have Airflow create the run that replays, unless another run of the same backfill has created it first."""
+def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> None:
+    """Have Airflow create a run, unless that exists already, for example because another task has created it first."""
     from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 

@@ -23,12 +23,13 @@ from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.asset_events import send_events
-from tidegate.dag.tasks.following import follow, followed
+from tidegate.dag.tasks.following import follow, followed, start_run
 from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice
 from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_done
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
 from tidegate.execution.job.readiness import OVERTAKEN
+from tidegate.protocol.verdicts import QUARANTINED
 from tidegate.records.records import Ack, Plan
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -397,6 +398,8 @@ class CompleteOperator(PipelineTask):
             outcome = finished.outcome
             if outcome.state == "retired":
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
+            if outcome.reason == QUARANTINED:
+                raise _reading_again(task, id, outcome.detail)
             if outcome.state == "aborted":
                 raise AirflowFailException(reasons.aborted(finished))
             self._refuse_unpublished(id, finished)
@@ -454,6 +457,17 @@ class CompleteOperator(PipelineTask):
                 self.notify(task, notice)
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
+
+
+def _reading_again(task: Task, id: int, why: str) -> AirflowSkipException:
+    """Start the run that reads the input of an aborted checkpoint again. Return the exception that ends this one."""
+    plan = task.coordinator.ledger.plan(id)
+    if plan is not None:
+        start_run(task.context["dag_run"].dag_id, f"quarantine__{id}__{plan.attempt}", {})
+    return AirflowSkipException(
+        f"checkpoint {id} was aborted, so that what its gate held goes to quarantine: {why}\n  Another run of this DAG "
+        "reads its input again, now. It publishes the rest"
+    )
 
 
 def _cancel_nothing() -> None:
