@@ -133,8 +133,9 @@ def test_measures_are_summed_up_and_plotted(get, ids):
     get("/plots", 422, name="details")
 
 
-def test_the_graph_has_figures_of_the_last_completed_checkpoint(get, ids):
-    told = get("/graph")
+def test_the_graph_has_figures_of_the_chosen_checkpoint_and_by_default_of_the_newest(get, ids):
+    assert get("/graph")["checkpoint"] == ids[3]
+    told = get("/graph", checkpoint=ids[2])
     assert told["checkpoint"] == ids[2]
     sink = next(part for part in told["parts"] if part["role"] == "sink")
     assert (sink["name"], sink["rows"], sink["inputs"]) == ("a", 3, ["enough"])

@@ -6,7 +6,7 @@ from tests.kit.faults import Fault
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToyCommit, ToySink
 from tidegate import seams
-from tidegate.checkpoint.publishing import publish as publishing
+from tidegate.checkpoint.publishing.table_mismatch import MAX_LOST_RACES
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.records.records import LatestHint
@@ -93,7 +93,7 @@ def test_a_table_that_somebody_commits_to_without_a_pause_is_left_for_later(worl
     monkeypatch.setattr("tests.kit.toy_world.ToySink", Busy)
     report = world.coordinator().publish()
     assert report.stuck["a"].reason == "BUSY_TABLE"
-    assert len(world.tables["a"].commits) == publishing.LOST_RACES
+    assert len(world.tables["a"].commits) == MAX_LOST_RACES
     assert world.published("b") == [1]
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import MAX_LOST_RACES, busy_table_error, mismatch_error
 from tidegate.connectors.sink import Disowned, Head, Publication, SinkContext
-from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.protocol import rules
@@ -49,7 +49,7 @@ class Pass:
     them."""
 
 
-def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> Pass:
+def publish_table(pipeline: PipelineContext, sinking: SinkNode) -> Pass:
     """Publish to one table until it shows every completed entry.
 
     Intervals that the table refuses in its present state wait until a person has followed the error's advice.
@@ -57,6 +57,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
     context = pipeline.context(sinking.name)
     result = Pass()
     contradicted: list[Head] = []
+    tries = MAX_LOST_RACES
     while tries > 0:
         tries -= 1
         head = sinking.sink.head(context)
@@ -86,7 +87,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
             continue
         if published is not None:
             result.published[answer.id, sinking.name] = published
-    raise _busy(sinking.name)
+    raise busy_table_error(sinking.name, MAX_LOST_RACES)
 
 
 def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out: bool, look: bool = False) -> Disowned:
@@ -111,15 +112,7 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
         disowned = sinking.sink.disown(interval, visible, head, context, take_out=take_out, dry_run=look)
         if disowned is not None:
             return disowned
-    raise _busy(name)
-
-
-def _busy(name: str) -> Unavailable:
-    return Unavailable(
-        f"sink {name!r} lost too many races for its table's next version",
-        help="another writer commits to the table without a pause; it is retried at the next checkpoint",
-        reason="BUSY_TABLE",
-    )
+    raise busy_table_error(name, _TRIES)
 
 
 class _Table:

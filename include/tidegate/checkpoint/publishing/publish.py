@@ -21,7 +21,9 @@ from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.table_hints import read_table_hint, write_table_hint
 from tidegate.checkpoint.publishing.table_mismatch import (
+    MAX_LOST_RACES,
     TABLE_GONE,
+    busy_table_error,
     mismatch_error,
     missing_table_error,
     was_published,
@@ -54,9 +56,6 @@ T = TypeVar("T")
 
 _MAX_CONCURRENT = 16
 """How many tables on object stores are accessed concurrently."""
-
-LOST_RACES = 100
-"""After losing this many races, the table is left to the next publisher."""
 
 
 @dataclass
@@ -216,7 +215,7 @@ def _publish_intervals(
             if sinking is None:
                 _refuse_orphan(pipeline, view, table)
                 continue
-            result = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
+            result = publish_intervals.publish_table(pipeline, sinking)
             report.published |= result.published
             report.settled &= result.settled
             for id, why in result.blocked.items():
@@ -244,7 +243,7 @@ def _publish_tables(
                 _refuse_orphan(pipeline, view, table)
         except TidegateError as error:
             failed[table] = error
-    for _ in range(LOST_RACES):
+    for _ in range(MAX_LOST_RACES):
         heads = _of_each(waiting, _Publishing.head, failed)
         if not heads:
             break
@@ -260,11 +259,7 @@ def _publish_tables(
     if report.published:
         write_table_hint(pipeline.ledger, delta_tables)
     for table in waiting:
-        failed[table] = Unavailable(
-            f"sink {table!r} lost {LOST_RACES} races for its table's next version",
-            help="another writer commits to the table without a pause; it is retried at the next checkpoint",
-            reason="BUSY_TABLE",
-        )
+        failed[table] = busy_table_error(table, MAX_LOST_RACES)
     return {table: failed[table] for table in tables if table in failed}
 
 

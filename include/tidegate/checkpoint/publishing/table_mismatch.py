@@ -1,4 +1,4 @@
-"""The error for a table that contradicts the log: for the trigger, publishers, rollbacks and `check`."""
+"""Errors of tables that contradict the log, or are busy: for the trigger, publishers, rollbacks and `check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.checkpoint.located import located
 from tidegate.connectors.sink import Head
 from tidegate.connectors.transactional import TransactionalSink
-from tidegate.errors import Corrupt, Invalid, TidegateError
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import PublishedTable
 
@@ -15,9 +15,28 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "deleted_table_error", "mismatch_error", "missing_table_error", "was_published"]
+__all__ = [
+    "MAX_LOST_RACES",
+    "TABLE_GONE",
+    "busy_table_error",
+    "deleted_table_error",
+    "mismatch_error",
+    "missing_table_error",
+    "was_published",
+]
 
 TABLE_GONE = "TABLE_GONE"
+MAX_LOST_RACES = 100
+"""After losing this many races for its next version, a table is left to the next publisher or attempt."""
+
+
+def busy_table_error(sink: str, races: int, retried: str = "it is retried at the next checkpoint") -> Unavailable:
+    """Return the error for a table whose next version other writers have always taken first."""
+    return Unavailable(
+        f"sink {sink!r} lost {races} races for its table's next version",
+        help=f"another writer commits to the table without a pause; {retried}",
+        reason="BUSY_TABLE",
+    )
 
 
 def _fresh_start_advice(table: str, to: int | None) -> str:

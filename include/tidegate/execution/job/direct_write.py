@@ -18,9 +18,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint.context import PipelineContext
-from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import MAX_LOST_RACES, busy_table_error, mismatch_error
 from tidegate.connectors.sink import Head, Prepared, Publication, SinkContext, Staging
-from tidegate.errors import Fenced, TidegateError, Unavailable
+from tidegate.errors import Fenced, TidegateError
 from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.records.records import Plan, PublishedTable
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["DirectWriter"]
-
-LOST_RACES = 100
-"""The attempt fails after losing this many races for the table's next version."""
 
 
 class DirectWriter:
@@ -62,7 +59,7 @@ class DirectWriter:
             return
         self.still_counts()
         sink, context = sinking.sink, replace(self.context(sinking.name), spark=lambda: frame.sparkSession)
-        for _ in range(LOST_RACES):
+        for _ in range(MAX_LOST_RACES):
             head = sink.head(context)
             self._refuse_other_table(sinking, head, context)
             # Read after `head`, so that a publication which the commit would follow is seen.
@@ -75,11 +72,7 @@ class DirectWriter:
             if commit is not None:
                 self.written[sinking.name] = commit
                 return
-        raise Unavailable(
-            f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
-            help="another writer commits to the table without a pause; the job is retried",
-            reason="BUSY_TABLE",
-        )
+        raise busy_table_error(sinking.name, MAX_LOST_RACES, "the job is retried")
 
     def release(self, sinking: SinkNode) -> None:
         """Delete the staged files, unless a commit was tried: it may have succeeded without an answer."""
