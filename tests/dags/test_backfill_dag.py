@@ -55,6 +55,19 @@ def backfill(made: Made, number: int, act: dict[str, Any] | None = None, **conf:
     return str(getattr(dag_run.state, "value", dag_run.state)), tasks
 
 
+def test_each_task_links_to_the_page_of_the_pipeline(project: Project) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.models.taskinstancekey import TaskInstanceKey
+
+    made = project.pipeline("linked")
+    bag = DagBag(str(made.dag_file), collect_dags=False)
+    bag.process_file(str(made.dag_file))
+    for task in bag.dags["linked__backfill"].tasks:
+        (link,) = task.operator_extra_links
+        key = TaskInstanceKey("linked__backfill", task.task_id, "a run", 1, -1)
+        assert link.get_link(task, ti_key=key).endswith("/dags/linked/plugin/checkpoints")
+
+
 def wrong(made: Made) -> bool:
     return max(file for _, file in made.rows("latest")) >= 100
 

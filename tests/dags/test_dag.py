@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 
@@ -28,6 +29,14 @@ FAILS_IF_TOLD = """
 if (HERE / "broken").exists():
     raise ValueError(f"this stage is {'broken'}")
 """
+
+
+def test_each_line_of_a_jobs_log_begins_with_the_checkpoint_and_the_job(made: Made, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO, "tidegate.dag"):
+        assert run(made, 1) == GREEN
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("tidegate.dag.tasks")]
+    assert "Checkpoint 1, job main: staging every" in told
+    assert "Checkpoint 1: publishing" in told
 
 
 def test_each_run_is_a_checkpoint(made: Made, monkeypatch: pytest.MonkeyPatch):

@@ -198,6 +198,9 @@ def test_pages_are_where_airflow_is(client, tokens, base_url, root):
         f"{app}/dag/{{DAG_ID}}",
         f"{app}/run/{{DAG_ID}}/{{RUN_ID}}",
     ]
+    for view in views(base_url):
+        assert view["icon"].startswith("data:image/svg+xml,"), "otherwise Airflow shows an icon of its own"
+        assert view["icon_dark_mode"] != view["icon"]
     airflow = FastAPI(root_path=root)
     airflow.mount(PREFIX, make_app())
     airflow.state = client.app.state

@@ -278,7 +278,7 @@ def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow
     opened.has("shop", "main", timeout=60)
     opened.click("#pipeline-shop")
     eventually("the DAG's page is there", lambda: "/dags/shop/plugin/checkpoints" in opened.run("location.href"), 60)
-    opened.has("Overview", "nav", timeout=60)
+    opened.has("Status", "nav", timeout=60)
     assert opened.wrong == []
 
 

@@ -162,7 +162,7 @@ def test_an_error_and_what_to_do_about_it_are_told_apart(page: Page, served: str
 def test_the_address_of_a_view_is_airflows_own_and_survives_a_reload(page: Page, served: str, ids: list[int]):
     page.goto(f"{served}/dags/orders/plugin/checkpoints")
     page.here = FRAME
-    page.has("Overview", "nav", timeout=60)
+    page.has("Status", "nav", timeout=60)
     page.click("#tab-history")
     page.click(f"#row-{ids[0]}")
     page.has(f"Checkpoint #{ids[0]}", "main")

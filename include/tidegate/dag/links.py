@@ -7,9 +7,10 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
+from tidegate.records.names import BACKFILL
 from tidegate.versions.airflow import HAS_VIEWS, conf
 
-__all__ = ["LINKS", "CheckpointLink", "QuarantineLink"]
+__all__ = ["LINKS", "BackfillLink", "CheckpointLink", "QuarantineLink"]
 
 
 class CheckpointLink(BaseOperatorLink):
@@ -29,12 +30,26 @@ class QuarantineLink(BaseOperatorLink):
     name = "Quarantine"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        if not HAS_VIEWS:
-            return f"{_root()}/tidegate/dag/{_path(ti_key.dag_id)}"
-        return f"{_root()}/dags/{_path(ti_key.dag_id)}/plugin/checkpoints"
+        return _page(ti_key.dag_id)
 
 
-LINKS: tuple[BaseOperatorLink, ...] = (CheckpointLink(), QuarantineLink())
+class BackfillLink(BaseOperatorLink):
+    """From each task of a backfill to the page of its pipeline, which shows and swaps in the result."""
+
+    name = "Backfill"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        return _page(ti_key.dag_id.removesuffix(BACKFILL))
+
+
+LINKS: tuple[BaseOperatorLink, ...] = (CheckpointLink(), QuarantineLink(), BackfillLink())
+
+
+def _page(dag_id: str) -> str:
+    """Return the address of a pipeline's page."""
+    if not HAS_VIEWS:
+        return f"{_root()}/tidegate/dag/{_path(dag_id)}"
+    return f"{_root()}/dags/{_path(dag_id)}/plugin/checkpoints"
 
 
 def _root() -> str:

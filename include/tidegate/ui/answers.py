@@ -311,6 +311,7 @@ class Checkpoint(CheckpointWithProgress, frozen=True, kw_only=True):
     sampled_parts: Annotated[list[str], example(["paid"], "Stages, gates and operators of which it has kept some rows")]
     savepoints: Annotated[list[str], example(["before-prices"])]
     run_id: Annotated[str | None, example(_RUN_ID)]
+    dag_version: Annotated[int | None, example(3, "The DAG's version in Airflow with which the run was created")]
     previous: Annotated[int | None, example(6)]
     next: Annotated[int | None, example(None)]
     tasks: Tasks

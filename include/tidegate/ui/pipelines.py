@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow.models.dag import DagModel, DagTag
+from airflow.models.dag_version import DagVersion
 from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
@@ -34,6 +35,7 @@ from tidegate.versions.airflow import find_connection
 
 __all__ = [
     "PipelineRef",
+    "dag_version",
     "find_pipeline",
     "find_pipelines",
     "has_dag",
@@ -188,6 +190,17 @@ def run_states(names: Set[str]) -> dict[str, str]:
         for dag_id, run_id, state in session.execute(query):
             states[dag_id, run_id] = str(getattr(state, "value", state))
     return {name: states[run] for name, run in runs.items() if run in states}
+
+
+def dag_version(dag_id: str, run_id: str) -> int | None:
+    """Return the version of the DAG that a run was created with, or None if Airflow does not know."""
+    query = (
+        select(DagVersion.version_number)
+        .join(DagRun, DagRun.created_dag_version_id == DagVersion.id)
+        .where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+    )
+    with create_session(scoped=False) as session:
+        return session.scalar(query)
 
 
 def is_paused(dag_id: str) -> bool:

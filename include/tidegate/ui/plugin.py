@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
 from sqlalchemy import event
@@ -18,6 +18,12 @@ from tidegate.versions.airflow import HAS_VIEWS, conf
 __all__ = ["PREFIX", "LateApp", "TidegatePages", "check_backfills", "views"]
 
 PREFIX = "/tidegate"
+
+_ICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="{color}" stroke-width="2" '
+    'stroke-linecap="round"><path d="M5 3v18M12 3v6M12 15v6M19 3v18M1 12c2-3 4-3 6 0s4 3 6 0 4-3 6 0 3 2 4 1"/></svg>'
+)
+"""A tide through a gate."""
 
 
 class LateApp:
@@ -44,7 +50,8 @@ class LateApp:
 def views(base_url: str) -> list[dict[str, str]]:
     """Return the pages' places in Airflow. Frames use the addresses as they are, so they begin with Airflow's path."""
     app = f"{urlsplit(base_url).path.rstrip('/')}{PREFIX}"
-    return [
+    icons = {"icon": _icon("#2a4365"), "icon_dark_mode": _icon("#e2e8f0")}
+    places = [
         {
             "name": "Checkpoints",
             "href": f"{app}/pipelines",
@@ -65,6 +72,12 @@ def views(base_url: str) -> list[dict[str, str]]:
             "url_route": "checkpoint",
         },
     ]
+    return [place | icons for place in places]
+
+
+def _icon(color: str) -> str:
+    """Return the icon as a data URL: an image of its own cannot take the color of the text around it."""
+    return f"data:image/svg+xml,{quote(_ICON.format(color=color))}"
 
 
 def check_backfills() -> None:

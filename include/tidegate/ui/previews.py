@@ -306,7 +306,7 @@ def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillSt
     raise Invalid(
         f"there is no backfill {name!r} (any more)",
         expected=" or ".join(line.record.name for line in lines) or "a backfill that has begun",
-        help="the page Overview lists the backfills",
+        help="the page Status lists the backfills",
         reason="NO_SUCH_BACKFILL",
     )
 

@@ -66,7 +66,7 @@ from tidegate.ui.answers import (
     Tasks,
     UndoneSwap,
 )
-from tidegate.ui.pipelines import PipelineRef, is_paused
+from tidegate.ui.pipelines import PipelineRef, dag_version, is_paused
 from tidegate.ui.rows import origins, stream_samples
 
 __all__ = [
@@ -198,6 +198,7 @@ def checkpoint(pipeline: PipelineRef, id: int) -> Checkpoint:
         sampled_parts=stream_samples.sampled_parts(history.ledger, entry),
         savepoints=[each.name for each in savepoint.savepoints(history.ledger) if each.entry == id],
         run_id=_run_id(view.run),
+        dag_version=_dag_version(view.run),
         previous=previous,
         next=following,
         tasks=_tasks(pipeline),
@@ -622,6 +623,12 @@ def _run_id(run: str) -> str | None:
     """Return Airflow's id of the run, or None if it is not an Airflow run."""
     match = _RUN.fullmatch(run)
     return match[2] if match is not None else None
+
+
+def _dag_version(run: str) -> int | None:
+    """Return the version of the DAG with which the run was created, if Airflow knows the run."""
+    match = _RUN.fullmatch(run)
+    return dag_version(match[1], match[2]) if match is not None else None
 
 
 def _tasks(pipeline: PipelineRef) -> Tasks:

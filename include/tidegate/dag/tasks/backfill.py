@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.dag.assets import AssetEvents
+from tidegate.dag.links import LINKS
 from tidegate.dag.run_params import requested
 from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.operators import PipelineTask
@@ -73,7 +74,7 @@ class RequestedBackfill:
 class BackfillStep(PipelineTask):
     """Base class of these tasks."""
 
-    operator_extra_links = ()
+    operator_extra_links = LINKS[2:]
 
     def execute(self, context: Any) -> Any:
         with self.opened_task(context) as task:

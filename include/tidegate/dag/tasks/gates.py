@@ -53,7 +53,7 @@ class GateOperator(PipelineTask):
     """Shows what one gate found, and waits for a person if its verdict is `hold`."""
 
     ui_color = "#f9e79f"
-    operator_extra_links = LINKS
+    operator_extra_links = LINKS[:2]
 
     def __init__(self, *, gate: str, job: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -264,7 +264,7 @@ def _log_verdict(gate: str, id: int, verdict: Verdict) -> None:
     """Write the verdict to the task's log."""
     quarantined = f"{verdict.quarantined:,} quarantined" if verdict.outcome != "abort" else "none quarantined"
     counts = f"{verdict.rows:,} rows judged, {quarantined}, {verdict.released:,} released from quarantine"
-    log.info("Gate %s of checkpoint %s: %s. %s", gate, id, verdict.outcome.upper(), counts)
+    log.info("Checkpoint %s, gate %s: %s. %s", id, gate, verdict.outcome.upper(), counts)
     for rule in verdict.broken:
         log.warning("  %s", _rule_text(rule))
     if not verdict.broken:

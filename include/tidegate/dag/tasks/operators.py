@@ -312,7 +312,7 @@ class JobOperator(PipelineTask):
             except Rejected as error:  # not its turn: the same job of an earlier checkpoint is still running
                 self.wait(task, error, list(getattr(error, "ids", ())), self.job)
             if ack is not None:
-                log.info("Job %s of checkpoint %s is already done: nothing to do", self.job, plan.id)
+                log.info("%s: already done, nothing to do", self._about(plan))
                 return {"checkpoint": plan.id}
             self._work(task, plan)
             return {"checkpoint": plan.id}
@@ -329,6 +329,10 @@ class JobOperator(PipelineTask):
                 raise Fenced(f"job {self.job!r} stops: its checkpoint {entry.id} was aborted, and its run is over")
         return self.triggered(task).plan
 
+    def _about(self, plan: Plan) -> str:
+        """Return what each line of the log begins with."""
+        return f"Checkpoint {plan.id}, job {self.job}"
+
     def _work(self, task: Task, plan: Plan) -> None:
         run = self._submit if task.settings.spark.mode == "submit" else self._run
         try:
@@ -337,14 +341,14 @@ class JobOperator(PipelineTask):
             # The job may have acked in time: closing a session or ending a driver takes time as well.
             with contextlib.suppress(TidegateError):
                 if task.coordinator.ledger.ack(plan.id, self.job) is not None:
-                    log.info("Job %s of checkpoint %s is done; the clean-up after it took too long", self.job, plan.id)
+                    log.info("%s: done; the clean-up after it took too long", self._about(plan))
                     return
             late = job_is_late(self.job, plan, passed)
             task.failed(str(late), of_environment=late.of_environment)
             task.note(self.task_id, late)  # replaces the error of an earlier try, which is no longer the cause
             raise AirflowFailException(f"{late.reason}: {late}") from None
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
-        log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
+        log.info("%s: done, %s", self._about(plan), rows or "nothing to publish")
 
     def _run(self, task: Task, plan: Plan) -> Ack:
         """Run the job in this process, with a session on a Spark server."""
@@ -356,9 +360,10 @@ class JobOperator(PipelineTask):
             self.sessions(task, self.job) as sessions,
             job_deadline(task.coordinator, plan, self.job, sessions.cancel),
         ):
-            task.step("getting Spark ready")
+            step = task.steps(self._about(plan))
+            step("getting Spark ready")
             spark = opened(sessions, self.job)
-            return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.is_job_running)
+            return run_job(task.coordinator, plan.id, self.job, spark, step, task.is_job_running)
 
     def _submit(self, task: Task, plan: Plan) -> Ack:
         """Run the job as a separate application, with spark-submit."""
@@ -370,7 +375,7 @@ class JobOperator(PipelineTask):
         ):
             self._cancel = process.cancel
             try:
-                task.step(f"submitting the job to {task.settings.spark.master}")
+                task.steps(self._about(plan))(f"submitting the job to {task.settings.spark.master}")
                 return process.run()
             finally:
                 self._cancel = _cancel_nothing
@@ -428,7 +433,8 @@ class CompleteOperator(PipelineTask):
                 self.wait(task, base_is_open, [base.id])
 
         with self.sessions(task):
-            finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=task.step)
+            step = task.steps(f"Checkpoint {id}")
+            finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=step)
         task.measure()
         if finished.suspension is not None:
             failed = ", ".join(map(str, finished.suspension.failed)) or str(id)

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -256,6 +257,6 @@ class Task:
             late = f"its run resumed after its timeout of {entry.plan.timeout_s:g} s, and gets a new checkpoint"
             self.coordinator.abort(entry.id, "RUN_GONE", late)
 
-    def step(self, text: str) -> None:
-        """Write the current step to the task's log."""
-        log.info("%s", text)
+    def steps(self, of: str) -> Callable[[str], None]:
+        """Return a function that writes each step to the task's log, after what it is a step of."""
+        return lambda step: log.info("%s: %s", of, step)

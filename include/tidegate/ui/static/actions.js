@@ -209,11 +209,11 @@ export function buttons(dag, about) {
     permissions.trigger &&
       button(
         "act-trigger",
-        "Trigger",
+        "Checkpoint now",
         () =>
           confirmAndPost({
             title: "Make a checkpoint now?",
-            verb: "Trigger",
+            verb: "Make it",
             path: path(dag, "trigger"),
             body: h("p", {}, "A run of the DAG reads all new input."),
             fields: [{ name: "savepoint", label: "Savepoint name (optional)", pattern: NAME }, NOTE],

@@ -25,7 +25,7 @@ const later =
     (await scriptOf(page))[page](...parameters);
 const PAGES = { overview, history, ...Object.fromEntries(Object.keys(LATER).map((page) => [page, later(page)])) };
 const TABS = [
-  ["overview", "Overview"],
+  ["overview", "Status"], // Airflow's own row of tabs, right above, begins with Overview
   ["history", "History"],
   ["summary", "Summary"],
   ["graph", "Graph"],
@@ -167,7 +167,7 @@ async function withoutCheckpoint(dag, run) {
         "p",
         { class: isCause ? "" : "quiet" },
         `This run made no checkpoint${isCause ? "" : " (yet)"}. `,
-        h("a", { href: "#/overview" }, "The pipeline's overview"),
+        h("a", { href: "#/overview" }, "The pipeline's status"),
       ),
       notice,
     ],

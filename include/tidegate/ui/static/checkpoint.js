@@ -38,7 +38,7 @@ function why(dag, row, about, brokenRules) {
       h("b", {}, row.reason),
       detail && errorText(detail),
       examples(brokenRules),
-      h("p", { class: "quiet" }, "The pipeline's current state: ", h("a", { href: "#/overview" }, "overview")),
+      h("p", { class: "quiet" }, "The pipeline's current state: ", h("a", { href: "#/overview" }, "status")),
     )
   );
 }
@@ -83,6 +83,13 @@ function drawn(dag, row, about, brokenRules) {
         facts([
           ["Kind", row.kind],
           ["Run", run ? outside(run, row.run_id) : row.run],
+          [
+            "Code",
+            d.code_fingerprint && [
+              h("code", {}, d.code_fingerprint.slice(0, 12)),
+              row.dag_version && `, DAG version ${row.dag_version}`,
+            ],
+          ],
           ["Planned", `${time(row.planned)} UTC`],
           ["Latest ack", latestAck(d)],
           ["Decided", row.decided && `${time(row.decided)} UTC`],
