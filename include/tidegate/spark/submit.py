@@ -115,7 +115,7 @@ class Submission:
         messages = exceptions or lines[-1:] or ["nothing"]
         return Unavailable(
             f"spark-submit ended before the job did. It printed: {messages[0][:300]}",
-            help=f"try again; the task's log has its whole output. Is the master {self.master} running?",
+            help=f"see that the master {self.master} runs, and try again; the task's log has the whole output",
             reason="SPARK_SUBMIT",
         )
 

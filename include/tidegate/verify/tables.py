@@ -206,9 +206,8 @@ def _staged(
                 continue
             if lost and is_still_retained(subject.ledger, entry.id):
                 detail = f"{len(lost)} of {len(files)} files are gone or changed, first {lost[0]}"
-                yield Finding(
-                    subject.name, check, "bad", detail, "put them back: did a VACUUM or a clean-up run there?"
-                )
+                help = "put them back: a VACUUM or a clean-up may have removed them"
+                yield Finding(subject.name, check, "bad", detail, help)
             else:
                 yield Finding(subject.name, check, "ok", f"{len(files)} files, not published yet")
 

@@ -200,7 +200,7 @@ def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> lis
         return []
     return [
         f"{len(missing)} of {len(files)} files of version {to.version} of {snapshot.location.url} are gone, first "
-        f"{missing[0]!r}: did a VACUUM run?"
+        f"{missing[0]!r}: a VACUUM may have removed them"
     ]
 
 

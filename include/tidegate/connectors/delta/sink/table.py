@@ -500,7 +500,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
             f"sink {context.sink}: {len(missing)} of {len(files)} files that checkpoint {publication.id} staged "
             f"in {location.url} are gone or changed, first {missing[0]!r}",
             expected="every staged file as the job wrote it, until it is published",
-            help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older checkpoint",
+            help="put back the files that a VACUUM or a clean-up has removed, or roll back to an older checkpoint",
             reason=STAGED_FILES_GONE,
         )
     return batches
