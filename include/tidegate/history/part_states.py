@@ -24,10 +24,12 @@ PART_STATES: Final[Mapping[PartState, str]] = {
     "held": "a gate waits for a person",
     "failed": "it failed, or its job did",
     "behind": "the checkpoint has overtaken its job, which takes these rows later",
-    "not run": "the checkpoint ended before its turn came",
+    "not run": "the checkpoint ended before it was done",
     "not published": "its rows were staged, and the checkpoint ended without publishing them",
 }
 
+_ENDED = ("CANCELLED", "ROLLED_BACK", "STOPPED")
+"""Reasons of aborts by people: the jobs at work have not failed."""
 _STEPS = {"source": "read", "operator": "state {}", "gate": "gate {}", "sink": "stage {}"}
 """The step of a job that does the work of a box. A stage has none: it is computed by the steps of its readers."""
 
@@ -42,7 +44,7 @@ def job_states(view: CheckpointView, jobs: Sequence[str], notes: Mapping[str, Jo
             states[job] = "behind"
         elif view.decided is None:
             states[job] = "running" if job in notes else "waiting"
-        elif job in view.details.missing_acks:
+        elif job in view.details.missing_acks and view.reason not in _ENDED:
             states[job] = "failed"
         else:
             states[job] = "not run"
@@ -73,7 +75,7 @@ def part_states(
 def _state_by_step(part: Box, job_state: PartState, note: JobNote | None) -> PartState:
     """Return the state of a box, by the steps that its job has finished."""
     step = _STEPS.get(part.role, "").format(part.name)
-    if job_state not in ("running", "failed") or note is None or not step:
+    if job_state not in ("running", "failed", "not run") or note is None or not step:
         return job_state
     if note.step == step:
         return job_state

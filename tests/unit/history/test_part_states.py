@@ -82,6 +82,12 @@ def test_a_job_that_failed_shows_at_which_step(completed: CheckpointView) -> Non
     assert set(states(changed(completed, MISSING, **ABORTED), {})) == {"failed"}, "nobody knows the step"
 
 
+def test_a_job_of_a_cancelled_checkpoint_has_not_failed(completed: CheckpointView) -> None:
+    notes = note("state totals", "read", "gate checked")
+    cancelled = changed(completed, MISSING, **ABORTED, reason="CANCELLED")
+    assert states(cancelled, notes) == ["done", "not run", "done", "not run", "not run"]
+
+
 def test_a_gate_that_waits_for_a_person_is_held_until_it_is_answered(completed: CheckpointView) -> None:
     def gated(**words: Any) -> CheckpointDetails:
         return msgspec.structs.replace(ACKED, gates={"checked": GateDetails(**words)})
