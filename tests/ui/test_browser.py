@@ -234,7 +234,7 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     page.has("rollback", "tbody")
     at(page, "overview")
     done(page, "act-dispose-before-sale")
-    page.has("No checkpoint has a name", "main")
+    eventually("it has no name", lambda: not page.there("[data-key='savepoint before-sale']"))
 
 
 def test_a_run_by_hand_cannot_ask_for_what_needs_more_than_to_trigger(airflow: Airflow, made: Made):
@@ -321,10 +321,11 @@ def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: Airflow):
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/overview")
     opened.has("Latest completed", "main")
     walked = []
-    for _ in range(4):
+    for _ in range(6):
         opened.key("Tab")
         walked.append(opened.run("document.activeElement.id"))
-    assert walked[:3] == ["tab-overview", "tab-history", "tab-summary"]
+    assert [id for id in walked if id][:3] == ["tab-overview", "tab-history", "tab-summary"]
+    assert walked.index("tab-overview") <= 2, "a strip of fifty bars is one stop"
     opened.run("document.getElementById('tab-history').focus()")
     opened.key("Enter")
     opened.has("in all", "main")

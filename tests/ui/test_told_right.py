@@ -60,7 +60,7 @@ def test_a_hold_names_its_rule_its_time_limit_and_what_follows_and_leads_to_the_
 
 def test_on_a_phone_every_tab_is_in_sight(page: Page, served: str, world: ToyWorld):
     page.size(420, 900)
-    shows(page, served, "overview", "Latest completed")
+    shows(page, served, "overview", "Triggered")
     assert page.run("document.querySelectorAll('nav.tabs a').length") == 9
     assert page.run(OUT_OF_SIGHT) == 0
 
@@ -72,7 +72,7 @@ def test_jobs_of_an_aborted_checkpoint_are_not_said_to_be_completed(page: Page, 
     remember(world.ledger, {})
     shows(page, served, f"checkpoint/{failed}", f"Checkpoint #{failed}")
     jobs = page.text("[data-key='card Jobs']")
-    assert "aborted" in jobs
+    assert "failed" in jobs
     assert "completed" not in jobs
     assert "completed" not in page.text("[data-key='card Barriers']")
 

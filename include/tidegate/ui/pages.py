@@ -30,9 +30,11 @@ _FIRST = (
     "dom.js",
     "format.js",
     "history.js",
+    "jobs.js",
     "lanes.js",
     "measures.js",
     "overview.js",
+    "strip.js",
 )
 """Modules that app.js needs for the first paint; the rest load lazily."""
 

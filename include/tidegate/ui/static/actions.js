@@ -1,7 +1,7 @@
 // The actions: each dialog says what will be done, and asks for confirmation. Only allowed actions are offered; the server checks again.
 import { get, dagPath, post, Unreachable } from "./api.js";
 import { backfillButton } from "./backfills.js";
-import { facts, h, replace, table } from "./dom.js";
+import { busy, facts, h, replace, table } from "./dom.js";
 import { rows } from "./format.js";
 import { examples } from "./overview.js";
 
@@ -75,6 +75,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
         }
         sending = true;
         allow();
+        const done = busy(send);
         turn += 1; // a preview that is under way is of no use any more
         try {
           const answer = await post(path, make(values()));
@@ -83,6 +84,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
           changed();
         } catch (error) {
           sending = false;
+          done();
           allow();
           refused(error);
         }
@@ -347,13 +349,18 @@ function goBackTo(dag, to, id, text) {
     {
       id,
       class: "danger",
-      onclick: async () => {
+      onclick: async ({ currentTarget: button }) => {
+        const done = busy(button);
+        button.parentElement.querySelector(".said")?.remove();
         let preview;
         try {
           preview = await get(`${dagPath(dag)}/rollback?to=${to}`);
         } catch (error) {
-          toast(error.message);
+          const text = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
+          button.after(h("p", { class: "said", role: "alert" }, text));
           return;
+        } finally {
+          done();
         }
         const staying = Object.entries(preview.tables).filter(([, at]) => at.rows_stay_because);
         confirmAndPost({

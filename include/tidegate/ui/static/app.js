@@ -5,6 +5,7 @@ import { clock } from "./format.js";
 import { buttons } from "./actions.js";
 import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
+import { freshness } from "./strip.js";
 
 // Scripts of the other pages are loaded after the first paint, so that it does not wait for them.
 const LATER = {
@@ -180,6 +181,10 @@ const ageless = (about) => ({
   backfills: about.backfills.map((line) => ({ ...line, oldest_pending_seconds: null })),
 });
 
+// On the graph's page a bar shows that checkpoint in the graph.
+const barOf = (at, id) => (at.page === "graph" ? `#/graph?checkpoint=${id}` : `#/checkpoint/${id}`);
+const shownIn = (at) => Number(at.page === "checkpoint" ? at.id : at.query.get("checkpoint"));
+
 function frame(dag, at, about) {
   const tabs = TABS.filter(([name]) => name !== "quarantine" || about.gates.length > 0).map(([name, title]) =>
     h(
@@ -201,6 +206,7 @@ function frame(dag, at, about) {
       h("span", { class: "grow" }),
       buttons(dag, about),
     ),
+    freshness(about, (id) => h("a", { href: barOf(at, id) }), shownIn(at)),
     h("nav", { class: "tabs", "aria-label": "Checkpoints" }, tabs),
   ];
 }
@@ -229,6 +235,13 @@ window.addEventListener("hashchange", () => {
   refresh(false);
 });
 document.addEventListener("visibilitychange", () => document.hidden || refresh(true));
+// The graph is laid out for the width of the page.
+const RESIZED_MS = 200;
+let resizing = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => refresh(true), RESIZED_MS);
+});
 window.addEventListener("tidegate:changed", () => refresh(false));
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;

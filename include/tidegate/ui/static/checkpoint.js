@@ -1,8 +1,9 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, dagPath, outside, runPath } from "./api.js";
-import { badge, card, errorText, facts, folded, h, placeOf, s, section, stateOf, table } from "./dom.js";
-import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
+import { badge, card, errorText, facts, foldable, folded, h, placeOf, s, section, stateOf, table } from "./dom.js";
+import { bytes, count, durations, none, positionTexts, rate, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt, takeBack } from "./actions.js";
+import { jobsOf, jobsTable, rowsIn, sum } from "./jobs.js";
 import { lanes } from "./lanes.js";
 import { NO_SAMPLES, later, partSamples, quarantinedRows, tableChanges, tableRows } from "./rows.js";
 import { banner, examples, findings, origin } from "./overview.js";
@@ -110,7 +111,7 @@ function drawn(dag, row, about, brokenRules) {
         facts([
           ["Rows in", count(row.rows_in)],
           ["Bytes in", bytes(row.bytes_in)],
-          ["Rows in per second", count(row.rate)],
+          ["Rows in per second", rate(row.rate)],
           ["Rows out", count(row.rows_out)],
           ["Bytes out", bytes(row.bytes_out)],
           ["Late rows", count(row.late)],
@@ -153,9 +154,13 @@ function drawn(dag, row, about, brokenRules) {
       ),
       folded("Positions", positions(d)),
     ),
-    card("Jobs", jobs(d, row, log), steps(d)),
+    foldable("Jobs", true, [
+      jobsTable(row, row.now, run ? log : null),
+      jobsOf(d).length > 0 && folded("Waits and attempts", timesOfJobs(d)),
+      steps(d),
+    ]),
     Object.keys(d.gates).length > 0 &&
-      card(
+      section(
         "Gates",
         Object.entries(d.gates).map(([name, verdict]) => gate(dag, row, [name, verdict], log(`gate_${name}`))),
       ),
@@ -198,7 +203,11 @@ function drawn(dag, row, about, brokenRules) {
     section(
       "Emitted rows",
       row.sampled_parts.length > 0
-        ? row.sampled_parts.map((part) => partSamples(dag, row.id, part, row.sampled_parts))
+        ? h(
+            "div",
+            { class: "loaded-later" },
+            row.sampled_parts.map((part) => partSamples(dag, row.id, part, row.sampled_parts)),
+          )
         : h(
             "p",
             { class: "quiet" },
@@ -223,17 +232,15 @@ const latestAck = ({ jobs }) => {
   return ack?.acked && `${time(ack.acked)} UTC, by ${job}`;
 };
 
-const short = (value) => {
-  const text = JSON.stringify(value) ?? "";
-  return text.length > 160 ? `${text.slice(0, 160)} …` : text;
-};
+const position = (value) =>
+  positionTexts(value).map((text) => h("div", {}, h("code", {}, text.length > 160 ? `${text.slice(0, 160)} …` : text)));
 
 function positions(d) {
   return table(
     [
       { head: "Source", cell: ([name]) => name },
-      { head: "From", text: true, cell: ([, part]) => h("code", {}, short(part.start)) },
-      { head: "To", text: true, cell: ([, part]) => h("code", {}, short(part.end)) },
+      { head: "From", text: true, cell: ([, part]) => position(part.start) },
+      { head: "To", text: true, cell: ([, part]) => position(part.end) },
     ],
     Object.entries(d.sources),
     { label: "From and to", stack: true },
@@ -275,55 +282,37 @@ const staged = (d, name) =>
     .map((job) => job.rows[name])
     .find((rows) => rows !== undefined);
 
-function jobs(d, row, log) {
-  const passed = Object.entries(d.overtaken_jobs ?? {})
-    .filter(([name]) => !(name in d.jobs))
-    .map(([name, at]) => [name, null, at]);
-  const rows = [...Object.entries(d.jobs), ...d.missing_acks.map((name) => [name, null]), ...passed];
-  const state = ([, ack, at]) =>
-    ack ? badge("acked") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
+// What the table of jobs leaves out: waits, acks and attempts.
+function timesOfJobs(d) {
   const inFlight = ([name]) => {
     const at = d.overtaken_jobs?.[name];
     return at
       ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.last_checkpoint ? `#${at.last_checkpoint}` : "nothing"}`
       : none;
   };
-  const inputRows = ([, ack]) => Object.values({ ...ack?.read, ...ack?.received }).map((size) => size.rows);
-  const rowsIn = (row) =>
-    inputRows(row).length && inputRows(row).every((rows) => rows !== null) ? sum(inputRows(row)) : null;
+  const perSecond = (ack) => (ack?.sync_s ? rowsIn(ack) && rowsIn(ack) / ack.sync_s : null);
   return table(
     [
       { head: "Job", cell: ([name]) => name },
-      { head: "State", cell: state },
       { head: "Start delay", right: true, cell: ([, ack]) => seconds(ack?.delay) },
       { head: "Acked (UTC)", cell: ([, ack]) => (ack ? time(ack.acked) : none) },
       { head: "Alignment", right: true, cell: ([, ack]) => seconds(ack?.aligned_s) },
       { head: "Sync", right: true, cell: ([, ack]) => seconds(ack?.sync_s) },
       { head: "Async", right: true, cell: ([, ack]) => seconds(ack?.async_s) },
-      { head: "Rows in", right: true, cell: (row) => count(rowsIn(row)) },
-      {
-        head: "Rows/s",
-        right: true,
-        cell: (row) => count(row[1]?.sync_s ? rowsIn(row) && rowsIn(row) / row[1].sync_s : null),
-      },
+      { head: "Rows/s", right: true, cell: ([, ack]) => rate(perSecond(ack)) },
       ...(Object.values(d.jobs).some((job) => job.processed)
         ? [{ head: "Processed in flight", right: true, cell: ([, ack]) => amount(ack?.processed) }]
         : []),
-      { head: "Rows out", right: true, cell: ([, ack]) => count(ack && sum(ack.rows)) },
-      { head: "Bytes out", right: true, cell: ([, ack]) => bytes(ack && sum(ack.bytes)) },
       ...(Object.keys(d.overtaken_jobs ?? {}).length
         ? [{ head: "In flight", title: "the checkpoints whose rows it has not taken yet", cell: inFlight }]
         : []),
       { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
       { head: "Attempt", cell: ([, ack]) => (ack?.attempt ? h("code", {}, ack.attempt) : none) },
-      { head: "Log", cell: ([name]) => log(`job_${name}`) },
     ],
-    rows,
-    { empty: "This entry has no jobs.", stack: true, key: ([name]) => name },
+    jobsOf(d),
+    { stack: true, label: "Waits and attempts of jobs", key: ([name]) => name },
   );
 }
-
-const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
 
 // Whether a step has Spark's figures. Old checkpoints have none, and neither do some Spark modes.
 const isMeasured = (figure) => (work) => (work?.[figure] ?? null) !== null;
@@ -421,7 +410,7 @@ function steps(d) {
           {
             head: "Rows/s",
             right: true,
-            cell: (row) => (row.rows && row.took ? count(Math.round(row.rows / row.took)) : none),
+            cell: (row) => (row.rows && row.took ? rate(row.rows / row.took) : none),
           },
           { head: "Bytes", right: true, cell: (row) => bytes(row.bytes) },
           ...(rows.some((row) => row.spark("queries") !== null) ? sparkColumns : []),

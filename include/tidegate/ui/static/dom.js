@@ -102,6 +102,16 @@ function patchValue(shown, wanted, value) {
   shown[GIVEN] = wanted[GIVEN];
 }
 
+// Shows that a click was taken, until the answer is there. Returns what ends it.
+export function busy(button) {
+  button.disabled = true;
+  button.setAttribute("aria-busy", "true");
+  return () => {
+    button.disabled = false;
+    button.removeAttribute("aria-busy");
+  };
+}
+
 // A table. columns: [{head, cell(row), right, sort, title, wide}]; stack: on a phone each row is a card, not a line. A
 // column that is wide is left out there. name: what a card calls a column whose head is not a text.
 // key(row): identifies a row, so that new rows do not move those that a reader looks at.
@@ -178,13 +188,17 @@ export const folded = (title, ...children) =>
 
 // A card that is folded on a phone, where it would push the rest out of sight.
 const PHONE = matchMedia("(max-width: 640px)");
-export const section = (title, ...children) =>
-  h(
-    "details",
-    { class: "card", "data-key": `card ${title}`, open: !PHONE.matches },
-    h("summary", {}, h("h2", {}, title)),
-    ...children,
-  );
+export const section = (title, ...children) => foldable(title, !PHONE.matches, children);
+
+// A card that a reader can fold.
+export const foldable = (title, open, children) =>
+  h("details", { class: "card", "data-key": `card ${title}`, open }, h("summary", {}, h("h2", {}, title)), ...children);
+
+// A long name may be broken between its words, not inside them.
+export const breakable = (name) =>
+  String(name)
+    .split(/(?<=[_.,/)-])|(?=\()/)
+    .map((part, place) => [place > 0 && h("wbr"), part]);
 
 export function facts(pairs) {
   const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");

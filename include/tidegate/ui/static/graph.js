@@ -1,47 +1,53 @@
-// The declared pipeline, left to right, with each part's figures of the last completed checkpoint: its work and state
-// in its box, its output rows and event time on its outgoing line, its backlog on the left. The address has the zoom
-// and the selected part.
+// The declared pipeline, with the state and the figures of each part in one checkpoint. It always fits the width: left to
+// right where there is room, from top to bottom on a phone. The address has the checkpoint, the zoom and the chosen part.
 import { get, dagPath } from "./api.js";
 import { badge, card, facts, h, s } from "./dom.js";
-import { bytes, count, rows as rowsText, seconds, time } from "./format.js";
+import { bytes, count, rate, rows as rowsText, seconds, time } from "./format.js";
 import { partSamples, quarantinedRows, tableRows } from "./rows.js";
 
-const [WIDE, HIGH, ACROSS, DOWN, BEFORE] = [190, 88, 312, 108, 128];
 const [SMALLEST, LARGEST, STEP] = [0.1, 3, 1.25];
-const MARGIN = 68; // around the graph, of what the page has in width
+const READABLE = 0.55; // below this nobody can read the texts: a graph that is so large is scrolled
+const MARGIN = 50; // around the graph, of what the page has in width
 
 export async function graph({ dag, at, go }) {
-  const data = await get(`${dagPath(dag)}/graph`);
+  const wanted = at.query.get("checkpoint");
+  const data = await get(`${dagPath(dag)}/graph${wanted ? `?checkpoint=${encodeURIComponent(wanted)}` : ""}`);
   return {
-    key: data,
-    wait: 6000,
+    key: [data, document.getElementById("main").clientWidth],
+    wait: ["open", "held"].includes(data.state) ? 2000 : 6000,
     draw: () => {
       const asked = at.query.get("zoom");
       const chosen = data.parts.find((part) => keyOf(part) === at.query.get("part"));
-      const where = (change) => ({ part: chosen && keyOf(chosen), zoom: asked, ...change });
-      const linkTo = (part) => `#/graph?${new URLSearchParams({ ...(asked && { zoom: asked }), part: keyOf(part) })}`;
-      const { element, width } = drawing(data, chosen, linkTo);
-      const fit = Math.min(1, (document.getElementById("main").clientWidth - MARGIN) / width);
-      const zoom = asked === "fit" ? fit : Math.min(Math.max(Number(asked) || 1, SMALLEST), LARGEST);
-      element.setAttribute("width", width * zoom);
-      element.setAttribute("height", element.viewBox.baseVal.height * zoom);
+      const where = (change) => ({ checkpoint: wanted, part: chosen && keyOf(chosen), zoom: asked, ...change });
+      const linkTo = (part) => {
+        const query = { ...(wanted && { checkpoint: wanted }), ...(asked && { zoom: asked }), part: keyOf(part) };
+        return `#/graph?${new URLSearchParams(query)}`;
+      };
+      const room = document.getElementById("main").clientWidth - MARGIN;
+      const { element, width, height } = drawing(data, chosen, linkTo, room);
+      const fit = Math.min(1, room / width);
+      const zoom = zoomOf(asked, fit);
+      element.setAttribute("width", Math.floor(width * zoom));
+      element.setAttribute("height", Math.ceil(height * zoom));
       const to = (factor) => () => go("graph", where({ zoom: (zoom * factor).toFixed(2) }));
       return [
         h(
           "div",
           { class: "bar" },
-          h(
-            "span",
-            { class: "quiet" },
-            data.checkpoint
-              ? ["Figures of checkpoint ", h("a", { href: `#/checkpoint/${data.checkpoint}` }, `#${data.checkpoint}`)]
-              : "No checkpoint has completed yet.",
-          ),
+          data.checkpoint
+            ? [
+                h("a", { href: `#/checkpoint/${data.checkpoint}` }, `Checkpoint #${data.checkpoint}`),
+                badge(data.state),
+                wanted && h("a", { href: "#/graph", id: "graph-newest" }, "show the newest"),
+              ]
+            : h("span", { class: "quiet" }, "There is no checkpoint yet."),
+          data.jobs.length > 1 &&
+            data.jobs.map((job) => h("span", { class: "small nowrap" }, `${job} `, stateBadge(data.job_states[job]))),
           h("span", { class: "grow" }),
           h("button", { id: "zoom-out", "aria-label": "smaller", onclick: to(1 / STEP) }, "−"),
           h("button", { id: "zoom-in", "aria-label": "larger", onclick: to(STEP) }, "+"),
           h("button", { id: "zoom-fit", onclick: () => go("graph", where({ zoom: "fit" })) }, "Fit"),
-          h("button", { id: "zoom-full", onclick: () => go("graph", where({ zoom: "" })) }, "100 %"),
+          h("button", { id: "zoom-full", onclick: () => go("graph", where({ zoom: "1" })) }, "100 %"),
         ),
         h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, element),
         chosen
@@ -52,6 +58,27 @@ export async function graph({ dag, at, go }) {
   };
 }
 
+function zoomOf(asked, fit) {
+  if (asked === "fit") return fit;
+  if (!asked) return Math.max(fit, READABLE);
+  return Math.min(Math.max(Number(asked) || 1, SMALLEST), LARGEST);
+}
+
+// By state: the sign in front of its word, so that colour alone tells nothing; and the tone.
+const SIGNS = {
+  waiting: ["○", "plain"],
+  running: ["▶", "busy"],
+  done: ["✓", "good"],
+  held: ["‖", "warn"],
+  failed: ["✕", "bad"],
+  behind: ["»", "warn"],
+  "not run": ["–", "plain"],
+  "not published": ["–", "warn"],
+};
+const signOf = (state) => `${SIGNS[state]?.[0] ?? ""} ${state}`.trim();
+const toneOf = (state) => SIGNS[state]?.[1] ?? "plain";
+const stateBadge = (state) => state && badge(signOf(state), toneOf(state));
+
 // A sink may have the same name as its operator.
 const keyOf = (part) => `${part.role === "sink" ? "sink " : ""}${part.name}`;
 
@@ -60,7 +87,7 @@ function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close
   const gives = given(part, parts);
   const row = { id: checkpoint };
   return card(
-    [`${part.role} `, h("b", {}, part.name), " ", part.verdict && badge(part.verdict)],
+    [`${part.role} `, h("b", {}, part.name), " ", stateBadge(part.state), part.verdict && [" ", badge(part.verdict)]],
     facts(
       [
         ["Kind", part.kind],
@@ -74,7 +101,7 @@ function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close
         ["State", stateOf(part)],
         ["Late rows", part.late && count(part.late)],
         ["Duration", part.seconds !== null && seconds(part.seconds)],
-        ["Rows per second", part.rate !== null && count(part.rate)],
+        ["Rows per second", part.rate !== null && rate(part.rate)],
         ["Event time", part.event_time && upTo(part.event_time)],
         ["Still waiting", part.role === "source" && (backlog(part).join(", ") || "nothing")],
       ].filter(([, value]) => value !== false),
@@ -100,7 +127,7 @@ function given(part, parts) {
 }
 
 const END_OF_TIME = /^9999/;
-const upTo = (mark) => (END_OF_TIME.test(mark) ? "to its end" : `to ${time(mark).slice(5, 16)}`);
+const upTo = (mark) => (END_OF_TIME.test(mark) ? "at its end" : time(mark).slice(5, 16));
 
 const stateOf = (part) =>
   part.role === "operator" &&
@@ -122,8 +149,92 @@ function backlog(part) {
   return [...amount.filter(Boolean), part.waiting_seconds && `for ${seconds(part.waiting_seconds)}`].filter(Boolean);
 }
 
-function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
+// Left to right if that fits, otherwise from top to bottom if that is narrower. Boxes get as much room as there is.
+function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo, room) {
   const byName = new Map(parts.map((part) => [keyOf(part), part]));
+  const depth = depths(parts, byName);
+  const place = placed(parts, byName, depth);
+  const layers = Math.max(0, ...depth.values()) + 1;
+  const lanes = Math.max(0, ...[...place.values()].map(({ lane }) => lane)) + 1;
+  const across = pitch(room, layers, ACROSS);
+  const isAcross = layers * across <= room || layers * ACROSS.least <= lanes * DOWN.least;
+  const [columns, size] = isAcross ? [layers, ACROSS] : [lanes, DOWN];
+  const wide = pitch(room, columns, size);
+  const box = wide - size.gap;
+  const longest = Math.floor((box - INSIDE) / LETTER);
+  const told = new Map(
+    parts.map((part) => [part, fitted(figures(part, parts, jobs, inFlightOf(part, byName, inFlight)), longest)]),
+  );
+  const boxHigh = TITLE + LINE * Math.min(Math.max(0, ...[...told.values()].map((texts) => texts.length)), LINES);
+  const high = boxHigh + (isAcross ? 16 : 26);
+  const width = columns * wide - size.gap + 2;
+  const height = (isAcross ? lanes : layers) * high - (high - boxHigh) + 2;
+  const at = (part) => {
+    const { layer, lane } = place.get(part);
+    const [column, row] = isAcross ? [layer, lane] : [lane, layer];
+    return { x: 1 + wide * column, y: 1 + high * row };
+  };
+  const line = (from, to) => {
+    const [x1, y1] = isAcross ? [from.x + box, from.y + boxHigh / 2] : [from.x + box / 2, from.y + boxHigh];
+    const [x2, y2] = isAcross ? [to.x, to.y + boxHigh / 2] : [to.x + box / 2, to.y];
+    const bend = isAcross ? Math.max((x2 - x1) / 2, 14) : Math.max((y2 - y1) / 2, 12);
+    const d = isAcross
+      ? `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`
+      : `M${x1},${y1} C${x1},${y1 + bend} ${x2},${y2 - bend} ${x2},${y2}`;
+    return s("path", { d, "marker-end": "url(#arrow)" });
+  };
+  const lines = parts.flatMap((part) => part.inputs.map((name) => line(at(byName.get(name)), at(part))));
+  const boxes = parts.map((part) => {
+    const { x, y } = at(part);
+    const words = (text, dy, kind) => text && s("text", { x: x + 11, y: y + dy, class: kind }, cut(text, longest));
+    const kind = part.role === part.kind ? part.role : `${part.role} · ${part.kind}`;
+    const texts = told.get(part);
+    const name = [`${part.role} ${part.name}`, part.state && signOf(part.state), ...texts.map(({ text }) => text)];
+    return s(
+      "a",
+      { href: linkTo(part), class: "part", "data-key": keyOf(part), "data-state": part.state },
+      s(
+        "g",
+        { class: `${part.role} is-${toneOf(part.state)}${part === chosen ? " chosen" : ""}` },
+        s("title", {}, name.filter(Boolean).join("\n")),
+        s("rect", { x, y, width: box, height: boxHigh, rx: 7 }),
+        s("rect", { x, y: y + 6, width: 4, height: boxHigh - 12, class: "stripe" }),
+        s(
+          "text",
+          { x: x + 11, y: y + 18, class: "name" },
+          shortened(part.name, Math.floor((box - INSIDE) / LARGE_LETTER)),
+        ),
+        words(part.state && signOf(part.state), 34, "sub state"),
+        words(kind, 49, "sub"),
+        texts
+          .slice(0, LINES)
+          .map(({ text, kind: tone }, number) => words(text, TITLE + 6 + LINE * number, `sub ${tone ?? ""}`)),
+      ),
+    );
+  });
+  const arrow = s(
+    "defs",
+    {},
+    s(
+      "marker",
+      { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" },
+      s("path", { d: "M0,0 L8,4 L0,8" }),
+    ),
+  );
+  const viewBox = `0 0 ${width} ${height}`;
+  const about = { viewBox, role: "group", "aria-label": "the pipeline's graph" };
+  return { element: s("svg", about, arrow, lines, boxes), width, height };
+}
+
+// Of a box: the height of its name, state and kind; that of a figure, and how many it has at most.
+const [TITLE, LINE, LINES] = [58, 14, 6];
+// Of its texts, in pixels: what its edges take, and how wide a letter is.
+const [INSIDE, LETTER, LARGE_LETTER] = [18, 6.2, 8.4];
+const ACROSS = { least: 168, most: 260, gap: 26 };
+const DOWN = { least: 124, most: 260, gap: 12 };
+const pitch = (room, columns, { least, most }) => Math.min(Math.max(Math.floor(room / columns), least), most);
+
+function depths(parts, byName) {
   const depth = new Map();
   const deep = (part) => {
     if (!depth.has(part))
@@ -136,98 +247,11 @@ function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
     const users = parts.filter((reader) => reader.inputs.includes(part.name)).map((reader) => depth.get(reader));
     if (users.length) depth.set(part, Math.min(...users) - 1);
   }
-  const place = placed(parts, byName, depth);
-  const rows = Math.max(0, ...[...place.values()].map(({ row }) => row)) + 1;
-  const left = parts.some((part) => backlog(part).length) ? BEFORE : 10;
-  const width = left + ACROSS * Math.max(0, ...depth.values()) + WIDE + 10;
-  const height = 20 + DOWN * rows;
-  const at = (part) => ({ x: left + ACROSS * place.get(part).column, y: 10 + DOWN * place.get(part).row });
-  const line = ([x1, y1], [x2, y2], kind) => {
-    const bend = Math.max((x2 - x1) / 2, 24);
-    const d = `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`;
-    return s("path", { d, class: kind, "marker-end": "url(#arrow)" });
-  };
-  const lines = parts.flatMap((part) =>
-    part.inputs.map((name) => {
-      const [from, to] = [at(byName.get(name)), at(part)];
-      const late = byName.get(name).job !== part.job && inFlight[part.job];
-      const text = late && late.rows !== null ? `${rowsText(late.rows)} in flight` : late && "in flight";
-      return [
-        line([from.x + WIDE, from.y + HIGH / 2], [to.x, to.y + HIGH / 2]),
-        text && s("text", { x: to.x - 8, y: to.y + HIGH / 2 - 22, class: "sub waits", "text-anchor": "end" }, text),
-      ];
-    }),
-  );
-  // On a part's outgoing line: its output rows above, its event time below.
-  const labels = parts
-    .filter((part) => part.role !== "sink" && parts.some((other) => other.inputs.includes(part.name)))
-    .map((part) => {
-      const [x, y] = [at(part).x + WIDE + 6, at(part).y + HIGH / 2];
-      const rowCount = given(part, parts);
-      return [
-        rowCount !== null && s("text", { x, y: y - 7, class: "sub flow" }, rowsText(rowCount)),
-        part.event_time && s("text", { x, y: y + 16, class: "sub event-time" }, upTo(part.event_time)),
-      ];
-    });
-  // Left of a source: its backlog.
-  const queues = parts.map((part) => {
-    const waits = backlog(part);
-    if (!waits.length) return null;
-    const { x, y } = at(part);
-    const middle = y + HIGH / 2;
-    const age = part.waiting_seconds ? waits.at(-1) : "";
-    const text = (words, dy) =>
-      s("text", { x: x - 14, y: middle + dy, class: "sub waits", "text-anchor": "end" }, words);
-    return [
-      line([x - BEFORE + 8, middle], [x, middle], "queue"),
-      text(
-        waits
-          .slice(0, age ? -1 : undefined)
-          .slice(0, 2)
-          .join(" · "),
-        -8,
-      ),
-      age && text(age, 16),
-    ];
-  });
-  const boxes = parts.map((part) => {
-    const { x, y } = at(part);
-    const words = (text, dy, kind, longest) =>
-      text && s("text", { x: x + 10, y: y + dy, class: kind }, cut(text, longest));
-    const kind = part.role === part.kind ? part.role : `${part.role} · ${part.kind}`;
-    const job = jobs.length > 1 && part.job ? cut(part.job, JOB) : "";
-    const told = figures(part);
-    return s(
-      "a",
-      { href: linkTo(part), class: "part", "data-key": keyOf(part) },
-      s(
-        "g",
-        { class: `${part.role}${part === chosen ? " chosen" : ""}` },
-        s("title", {}, [`${part.role} ${part.name}`, ...told, ...backlog(part)].filter(Boolean).join("\n")),
-        s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }),
-        words(part.name, 20),
-        words(kind, 37, "sub", LONGEST - (job ? job.length + 1 : 0)),
-        job && s("text", { x: x + WIDE - 10, y: y + 37, class: "sub", "text-anchor": "end" }, job),
-        told.map((text, number) => words(text, 52 + 14 * number, "sub")),
-      ),
-    );
-  });
-  const arrow = s(
-    "defs",
-    {},
-    s(
-      "marker",
-      { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-      s("path", { d: "M0,0 L8,4 L0,8" }),
-    ),
-  );
-  const viewBox = `0 0 ${width} ${height}`;
-  const about = { viewBox, role: "group", "aria-label": "the pipeline's graph" };
-  return { element: s("svg", about, arrow, lines, queues, labels, boxes), width };
+  return depth;
 }
 
-// Row and column of each part. A source's downstream parts are in its row, before the next source begins, so that lines
-// are short. A part with several inputs is in the row of the first.
+// Layer and lane of each part. A source's downstream parts are in its lane, before the next source begins, so that lines
+// are short. A part with several inputs is in the lane of the first.
 function placed(parts, byName, depth) {
   const place = new Map();
   const filled = new Map();
@@ -235,39 +259,67 @@ function placed(parts, byName, depth) {
   for (const part of parts) for (const name of part.inputs) readers.get(byName.get(name)).push(part);
   const put = (part, from) => {
     if (place.has(part)) return;
-    const column = depth.get(part);
-    const row = Math.max(filled.get(column) ?? 0, from);
-    filled.set(column, row + 1);
-    place.set(part, { column, row });
-    readers.get(part).forEach((reader) => put(reader, row));
+    const layer = depth.get(part);
+    const lane = Math.max(filled.get(layer) ?? 0, from);
+    filled.set(layer, lane + 1);
+    place.set(part, { layer, lane });
+    readers.get(part).forEach((reader) => put(reader, lane));
   };
-  // A lookup table, such as one of rates, is placed below the part that joins it.
+  // A lookup table, such as one of rates, is placed beside the part that joins it.
   const first = parts.filter((part) => !part.inputs.length).sort((a, b) => depth.get(a) - depth.get(b));
-  for (const source of first) put(source, Math.max(0, ...filled.values()));
+  for (const source of first) {
+    const readsLater = depth.get(source) > 0;
+    put(source, readsLater ? (filled.get(depth.get(source)) ?? 0) : Math.max(0, ...filled.values()));
+  }
   return place;
 }
 
-const [LONGEST, JOB] = [27, 10];
-const cut = (text, longest = LONGEST) => (text.length > longest ? `${text.slice(0, longest - 1)}…` : text);
+// A long name without its middle: names of one kind often differ at their ends.
+function shortened(name, longest) {
+  if (name.length <= longest) return name;
+  const end = Math.floor((longest - 1) / 2);
+  return `${name.slice(0, longest - 1 - end)}…${name.slice(name.length - end)}`;
+}
 
-// At most three lines: its rows or state, its speed, and its own watermark.
-function figures(part) {
-  const isOperator = part.role === "operator";
+// What does not fit into a line is told in fewer words, or in several lines.
+const fitted = (lines, longest) =>
+  lines.flatMap(({ text, brief, kind }) => {
+    if (text.length <= longest) return { text, kind };
+    return (brief ?? text).split(" · ").map((part) => ({ text: part, kind }));
+  });
+
+const cut = (text, longest) => (text.length > longest ? `${text.slice(0, Math.max(longest - 1, 1))}…` : text);
+
+// The rows that wait between two jobs, at the first part of the later one.
+function inFlightOf(part, byName, inFlight) {
+  const amount = inFlight[part.job];
+  if (!amount || !part.inputs.some((name) => byName.get(name).job !== part.job)) return null;
+  if (amount.rows === null) return { text: "in flight" };
+  return { text: `${rowsText(amount.rows)} in flight`, brief: `${count(amount.rows)} in flight` };
+}
+
+const stateSize = (part) =>
+  [bytes(part.bytes), part.state_delta && `+${bytes(part.state_delta)}`].filter(Boolean).join(" · ");
+
+// What a box tells, the most important first: {text, brief, kind}. What has no room is in its title.
+function figures(part, parts, jobs, late) {
+  const emitted = given(part, parts);
+  const waits = backlog(part);
+  const eventTime = part.event_time && part.role !== "sink" && upTo(part.event_time);
+  const speed = part.rate !== null ? `${rate(part.rate)}/s` : part.seconds !== null && seconds(part.seconds);
   const lines = [
-    [
-      part.summary,
-      part.rows !== null && !part.summary && `${isOperator ? "state " : ""}${rowsText(part.rows)}`,
-      part.bytes !== null && bytes(part.bytes),
-      part.verdict,
-    ],
-    [
-      part.quarantined ? `${count(part.quarantined)} quarantined` : null,
-      part.seconds !== null && seconds(part.seconds),
-      part.rate !== null && `${count(part.rate)}/s`,
-      part.state_delta ? `+${bytes(part.state_delta)}` : null,
-      part.late ? `${count(part.late)} late` : null,
-    ],
-    [part.watermark && `watermark ${upTo(part.watermark)}`],
+    { ...late, kind: "waits" },
+    { text: [emitted !== null && rowsText(emitted), speed].filter(Boolean).join(" · ") },
+    { text: waits.length > 0 && `waits: ${waits.slice(0, 2).join(" · ")}`, kind: "waits" },
+    { text: part.quarantined ? `${count(part.quarantined)} quarantined` : null, kind: "waits" },
+    { text: part.late ? `${count(part.late)} late` : null, kind: "waits" },
+    { text: part.role === "operator" && part.rows !== null && `state ${stateSize(part)}` },
+    eventTime && { text: `event time ${eventTime}`, brief: eventTime },
+    { text: waits.length > 2 && waits.at(-1), kind: "waits" },
+    { text: part.role !== "operator" && part.bytes !== null && bytes(part.bytes) },
+    { text: !part.quarantined && part.verdict },
+    { text: part.summary },
+    { text: jobs.length > 1 && part.job && `job ${part.job}` },
   ];
-  return lines.map((texts) => texts.filter(Boolean).join(" · ")).filter(Boolean);
+  return lines.filter((line) => line && line.text);
 }

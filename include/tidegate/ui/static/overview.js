@@ -1,9 +1,10 @@
 // The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
 import { get, dagPath, outside, runPath, Unreachable } from "./api.js";
-import { badge, card, errorText, facts, h, placeOf, stateOf } from "./dom.js";
+import { badge, breakable, card, errorText, facts, h, placeOf, stateOf, table } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { answers, disposeOf, takeBack } from "./actions.js";
 import { backfills } from "./backfills.js";
+import { jobsTable } from "./jobs.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
@@ -44,7 +45,7 @@ export function examples(broken) {
         "For example: ",
         rules.map((rule, n) => [
           n > 0 && ", ",
-          rule.rule && `${rule.rule} `,
+          rule.rule && [breakable(rule.rule), " "],
           h("code", {}, rule.values[0]),
           origin(rule),
         ]),
@@ -104,23 +105,24 @@ export function banner(dag, health, broken = []) {
   );
 }
 
+// Those that are shown even if there were none.
+const ALWAYS = ["triggered", "completed", "failed"];
+const COUNTERS = [
+  ["triggered", "Triggered"],
+  ["in_progress", "In progress"],
+  ["completed", "Completed"],
+  ["failed", "Failed"],
+  ["cancelled", "Ended by users"],
+  ["rollbacks", "Rollbacks"],
+  ["rolled_back", "Rolled back"],
+  ["swaps", "Swaps"],
+  ["replaced", "Replaced by backfills"],
+];
+
 function drawn(dag, about, quarantine, brokenRules) {
-  const counters = [
-    ["triggered", "Triggered"],
-    ["in_progress", "In progress"],
-    ["completed", "Completed"],
-    ["failed", "Failed"],
-    ["cancelled", "Ended by users"],
-    ["rollbacks", "Rollbacks"],
-    ["rolled_back", "Rolled back"],
-    ...(about.counts.swaps
-      ? [
-          ["swaps", "Swaps"],
-          ["replaced", "Replaced by backfills"],
-        ]
-      : []),
-  ];
+  const counters = COUNTERS.filter(([name]) => about.counts[name] || ALWAYS.includes(name));
   const waiting = Object.entries(quarantine.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
+  const isTold = !about.health.needs_nothing && about.health.checkpoint === about.latest.failed?.id;
   return [
     banner(dag, about.health, brokenRules),
     about.history_problem &&
@@ -129,71 +131,105 @@ function drawn(dag, about, quarantine, brokenRules) {
         { class: "banner wait" },
         `The history cannot be read, so only the ledger's checkpoints are shown. ${about.history_problem}`,
       ),
-    h(
-      "div",
-      { class: "counts" },
-      counters.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title)),
-    ),
     about.open_checkpoints.map((row) =>
       card(
         ["Checkpoint ", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", badge(row.state)],
         row.state === "held" && answers(dag, row, about, []),
         lanes(row, about.now, about.latest.completed?.seconds),
+        jobsTable(row, about.now),
       ),
     ),
+    latestCompleted(about.latest.completed),
     backfills(dag, about),
     h(
       "div",
+      { class: "counts" },
+      counters.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title)),
+    ),
+    h(
+      "div",
       { class: "grid" },
-      latest("Latest completed", about.latest.completed),
-      latest("Latest failed", about.latest.failed),
+      about.latest.failed && latestFailed(about.latest.failed, isTold),
       latestRollback(about.latest.rollback),
       latestSwap(dag, about.latest.swap, about),
       savepoints(dag, about),
-      waiting.length > 0 &&
-        card(
-          "Quarantine",
-          waiting.map(([name, gate]) =>
-            facts([
-              ["Gate", name],
-              ["Waiting rows", count(gate.waiting)],
-              [
-                "By rule",
-                Object.entries(gate.rules)
-                  .map(([rule, number]) => `${rule}: ${count(number)}`)
-                  .join(", ") + (gate.complete ? "" : " (still being counted)"),
-              ],
-              ["Rows", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "show them")],
-              [
-                "Requests",
-                gate.requests
-                  .map((request) => `${request.number}: ${request.action}, by ${request.requested_by}`)
-                  .join("; "),
-              ],
-            ]),
-          ),
-        ),
+      waiting.map(([name, gate]) => waitingRows(name, gate)),
     ),
   ];
 }
 
-function latest(title, row) {
-  if (!row) return card(title, h("p", { class: "quiet" }, "None yet."));
+// What waits in quarantine at a gate, by rule.
+function waitingRows(name, gate) {
+  const rows = `#/quarantine?gate=${encodeURIComponent(name)}`;
   return card(
-    title,
+    ["Quarantine of ", breakable(name)],
+    h(
+      "p",
+      {},
+      h("a", { href: rows }, gate.waiting === 1 ? "1 row waits" : `${count(gate.waiting)} rows wait`),
+      !gate.complete && h("span", { class: "quiet" }, " (still being counted)"),
+    ),
+    Object.keys(gate.rules).length > 0 &&
+      table(
+        [
+          { head: "Broken rule", cell: ([rule]) => breakable(rule) },
+          { head: "Rows", right: true, cell: ([, number]) => count(number) },
+        ],
+        Object.entries(gate.rules).sort(([, a], [, b]) => b - a),
+        { label: `Rules broken by rows that wait at ${name}`, key: ([rule]) => rule },
+      ),
+    gate.requests.map((request) =>
+      h(
+        "p",
+        { class: "quiet small" },
+        `Request ${request.number} of ${request.requested_by}: ${request.action}, at the next checkpoint`,
+      ),
+    ),
+  );
+}
+
+function latestCompleted(row) {
+  if (!row) return null;
+  const told = [
+    `at ${time(row.decided)} UTC`,
+    `took ${seconds(row.seconds)}`,
+    row.state_bytes !== null && `state ${bytes(row.state_bytes)}`,
+  ];
+  return card(
+    "Latest completed",
+    h(
+      "p",
+      {},
+      h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`),
+      " ",
+      row.replaced_by && stateOf(row),
+      h("span", { class: "quiet" }, ` ${told.filter(Boolean).join(" · ")}`),
+    ),
+    jobsTable(row, null),
+  );
+}
+
+// isTold: the banner above says why.
+function latestFailed(row, isTold) {
+  return card(
+    "Latest failed",
     facts([
-      ["Checkpoint", [h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", row.replaced_by && stateOf(row)]],
+      ["Checkpoint", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`)],
       ["At", `${time(row.decided)} UTC`],
       ["Duration", seconds(row.seconds)],
-      ["Rows out", row.rows_out === null ? null : count(row.rows_out)],
-      ["State size", row.state_bytes === null ? null : bytes(row.state_bytes)],
-      ["Cause", row.reason && [h("b", {}, row.reason), row.why && errorText(row.why)]],
+      [
+        "Cause",
+        row.reason && [
+          h("b", {}, row.reason),
+          isTold ? h("span", { class: "quiet" }, ", as told above") : row.why && errorText(row.why),
+        ],
+      ],
     ]),
   );
 }
 
 function latestRollback(row) {
-  if (!row) return card("Latest rollback", h("p", { class: "quiet" }, "No rollback yet."));
+  if (!row) return null;
   return card(
     "Latest rollback",
     facts([
@@ -225,24 +261,21 @@ function latestSwap(dag, row, about) {
 }
 
 function savepoints(dag, about) {
-  const rows = about.savepoints;
-  if (!rows.length) return card("Savepoints", h("p", { class: "quiet" }, "No checkpoint has a name."));
+  const rows = about.savepoints.slice(-8).reverse();
+  if (!rows.length) return null;
+  const text = ({ created_by: by, note }) => ` by ${by}${note ? `: ${note}` : ""} `;
   return card(
     "Savepoints",
-    facts(
-      rows
-        .slice(-8)
-        .reverse()
-        .map((row) => [
-          row.name,
-          [
-            h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
-            ` by ${row.created_by}`,
-            row.note && `: ${row.note}`,
-            " ",
-            disposeOf(dag, row.name, about),
-          ],
-        ]),
+    rows.map((row) =>
+      h(
+        "p",
+        { class: "savepoint", "data-key": `savepoint ${row.name}` },
+        h("b", {}, breakable(row.name)),
+        " ",
+        h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
+        h("span", { class: "quiet" }, text(row)),
+        disposeOf(dag, row.name, about),
+      ),
     ),
   );
 }

@@ -1,7 +1,8 @@
 // All pipelines that the user may see, those in trouble first.
 import { outside } from "./api.js";
 import { badge, h, table } from "./dom.js";
-import { ago, count, none, seconds } from "./format.js";
+import { count, none, seconds } from "./format.js";
+import { age, strip } from "./strip.js";
 
 // The states that need attention come first, then tolerated failures and states that users have set.
 const TROUBLE = [
@@ -103,9 +104,16 @@ function listed(rows) {
           row.last_completed
             ? [
                 view(row, `#/checkpoint/${row.last_completed.id}`, `#${row.last_completed.id}`),
-                ` ${ago(row.age_seconds)}`,
+                " ",
+                age(row.age_seconds),
+                " ago",
               ]
             : none,
+      },
+      {
+        head: "Last checkpoints",
+        title: "as high as they took; red ones failed",
+        cell: (row) => row.recent?.id.length > 0 && strip(row.recent, (id) => view(row, `#/checkpoint/${id}`, "")),
       },
       { head: "Took", right: true, cell: (row) => seconds(row.last_completed?.seconds) },
       { head: "Failed since", right: true, cell: (row) => count(row.failures) },

@@ -1,7 +1,7 @@
 // Quarantined rows, to release or discard: all, those of a rule, or the ticked ones.
 import { get, dagPath } from "./api.js";
 import { releaseRows } from "./actions.js";
-import { card, h, table } from "./dom.js";
+import { breakable, card, h, table } from "./dom.js";
 import { count, rows } from "./format.js";
 
 const chosen = new Set();
@@ -30,6 +30,8 @@ export async function quarantine({ dag, at, go }) {
     draw: (about) => drawn(dag, about, gates, page, filters, change),
   };
 }
+
+const broke = (row) => row.rules.map((rule, n) => [n > 0 && ", ", breakable(rule)]);
 
 function drawn(dag, about, gates, page, filters, change) {
   const { rules, settled, requests, complete } = gates[filters.gate];
@@ -103,22 +105,25 @@ function drawn(dag, about, gates, page, filters, change) {
       "",
       table(
         [
-          { head: "", narrow: true, cell: tick },
+          {
+            head: "",
+            narrow: true,
+            cell: (row) => [tick(row), h("span", { class: "narrow-only" }, broke(row))],
+          },
           { head: "Row", wide: true, cell: (row) => h("code", { title: row.id, class: "nowrap" }, row.id.slice(0, 8)) },
           {
             head: "Checkpoint",
-            wide: true,
             right: true,
             cell: (row) => h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
           },
-          { head: "Broke", cell: (row) => row.rules.join(", ") },
+          { head: "Broke", wide: true, cell: (row) => broke(row) },
           ...(page.rows.some((row) => row.stays_because)
             ? [{ head: "Not released", cell: (row) => row.stays_because ?? "" }]
             : []),
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,
-        { empty: "No rows wait.", key: (row) => `row ${row.id}` },
+        { empty: "No rows wait.", label: "Rows in quarantine", stack: true, key: (row) => `row ${row.id}` },
       ),
     ),
     h(

@@ -1,6 +1,6 @@
 // Samples of rows: some of a table as of a checkpoint, or those that differ between two. Loaded on request.
 import { get, dagPath } from "./api.js";
-import { badge, h, table } from "./dom.js";
+import { badge, busy, h, table } from "./dom.js";
 import { count, rows as rowsText } from "./format.js";
 
 const SHOWN = 20;
@@ -101,11 +101,11 @@ function changed(told) {
 export function later(key, title, make) {
   const onclick = async ({ currentTarget: button }) => {
     const holder = button.parentElement;
-    button.disabled = true;
+    const done = busy(button);
     try {
       holder.replaceChildren(await make());
     } catch (error) {
-      button.disabled = false;
+      done();
       const help = error.help && `Help: ${error.help}`;
       holder.replaceChildren(button, h("p", { class: "said" }, [error.message, help].filter(Boolean).join(" — ")));
     }
@@ -126,6 +126,6 @@ export const quarantinedRows = (dag, id, gate) =>
         ...columns.map((name) => ({ head: name, cell: ({ values }) => valueOf(values[name]) })),
       ],
       rows,
-      { empty: "None of them are kept.", label: `Rows that gate ${gate} quarantined` },
+      { empty: "None of them are kept.", label: `Rows that gate ${gate} quarantined`, stack: true },
     );
   });

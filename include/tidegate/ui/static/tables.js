@@ -1,7 +1,7 @@
 // Pages with one table each: summary, configuration, actions of users, and two checkpoints side by side.
 import { get, dagPath } from "./api.js";
 import { badge, card, folded, h, table } from "./dom.js";
-import { MEASURES, none, seconds, time } from "./format.js";
+import { MEASURES, bytes, count, none, positionTexts, rows as rowsText, seconds, time } from "./format.js";
 import { tableChanges } from "./rows.js";
 
 export async function summary({ dag, at, go }) {
@@ -223,10 +223,10 @@ function compared(dag, data) {
         { label: "Measures", stack: true },
       ),
     ),
-    pairs("Source positions", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
+    positions(data, column, Object.entries(data.sources).filter(changed)),
     pairs("Tables", Object.entries(data.tables).filter(changed), (at) =>
       at
-        ? `${at.log_hash ? "version" : "checkpoint"} ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}`
+        ? `${at.log_hash ? "version" : "checkpoint"} ${at.version}${at.rows === null ? "" : `, ${rowsText(at.rows)}`}`
         : none,
     ),
     sinks.length > 0 &&
@@ -235,14 +235,49 @@ function compared(dag, data) {
         sinks.map((name) => h("div", {}, h("h3", {}, name), tableChanges(dag, data.before.id, data.after, name))),
       ),
     pairs("State", Object.entries(data.states).filter(changed), (size) =>
-      size ? `${size.rows} rows, ${size.bytes} bytes` : none,
+      size ? `${rowsText(size.rows)}, ${bytes(size.bytes)}` : none,
     ),
     pairs("Gates", Object.entries(data.gates).filter(changed), (verdict) =>
-      verdict ? `${verdict.outcome}: ${verdict.rows} rows, ${verdict.quarantined} quarantined` : none,
+      verdict ? `${verdict.outcome}: ${rowsText(verdict.rows)}, ${count(verdict.quarantined)} quarantined` : none,
     ),
     pairs("Settings", Object.entries(data.settings), text),
     h("p", {}, data.code_changed ? "The pipeline's code has changed between them." : "Both ran the same code."),
   ];
+}
+
+// Where each source stood: one row for each part of a position that differs.
+function positions(data, column, sources) {
+  const rows = sources.flatMap(([name, { before, after }]) => {
+    const [old, now] = [before, after].map((part) => partsOf(part));
+    const names = [...new Set([...old.keys(), ...now.keys()])].filter((part) => old.get(part) !== now.get(part));
+    return names.map((part) => ({ name, part, before: old.get(part), after: now.get(part) }));
+  });
+  if (!rows.length) return null;
+  const brief = (text) => (text === undefined ? none : text.length > 120 ? `${text.slice(0, 120)} …` : text);
+  return card(
+    "Source positions",
+    table(
+      [
+        { head: "Source", cell: (row) => [row.name, row.part && h("span", { class: "quiet" }, ` ${row.part}`)] },
+        { ...column(data.before), cell: (row) => brief(row.before) },
+        { ...column(data.after), cell: (row) => brief(row.after) },
+      ],
+      rows,
+      { label: "Source positions", stack: true },
+    ),
+  );
+}
+
+// Hashes and paths of tidegate's own files say nothing to people.
+const INTERNAL = /(^|\.)seen$/;
+
+function partsOf(source) {
+  const texts = source?.end ? positionTexts(source.end) : [source?.summary].filter(Boolean);
+  const parts = texts.map((text) => {
+    const [, name, value] = /^([^:]+): ([^]*)$/.exec(text) ?? [null, "", text];
+    return [name, value];
+  });
+  return new Map(parts.filter(([name]) => !INTERNAL.test(name)));
 }
 
 function difference({ before, after }, show) {
