@@ -150,12 +150,13 @@ def teams_of(dag_ids: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def no_backfill_runs(why: str) -> Exception:
-    """Return the error with which Airflow creates no run of a backfill, and answers `why`. 3.3 has one for this."""
+    """Return the error with which Airflow creates no run of a backfill, and answers `why`. Only newer releases have one
+    for this."""
     from airflow.models import backfill
 
-    if TYPE_CHECKING or VERSION >= (3, 3):
-        return backfill.NoBackfillRunsToCreate(why)
-    return backfill.InvalidBackfillDate(why)
+    kind = getattr(backfill, "NoBackfillRunsToCreate", backfill.InvalidBackfillDate)
+    error: Exception = kind(why)
+    return error
 
 
 def answering() -> Any:
