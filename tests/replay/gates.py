@@ -56,6 +56,8 @@ class AsksAboutLarge(_GateWithoutSettings):
     policy = "hold"
 
     def judge(self, frame: Any, context: GateContext) -> Judgement:
+        if context.quarantine_held:
+            return _divided(frame, "v >= 1000", "large", {})
         large = frame.where("v >= 1000").count()
         broken = (BrokenRule("large", "hold", rows=large, why=f"{large} large values"),) if large else ()
         return Judgement(frame.count(), broken)

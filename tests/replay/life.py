@@ -305,9 +305,10 @@ class Life:
                     return False
             outcome = coordinator.complete(id)
             if outcome.state == "open":
-                answer = answer or self.dice.choice(["approve", "approve", "approve", "limit", "reject"])
+                answer = answer or self.dice.choice(["approve", "approve", "limit", "reject", "quarantine"])
                 by = approvals.TIME_LIMIT if answer == "limit" else "mia"
-                approvals.answer(coordinator.ledger, id, None, approve=answer != "reject", by=by)
+                approve, quarantine = answer in ("approve", "limit"), answer == "quarantine"
+                approvals.answer(coordinator.ledger, id, None, approve=approve, quarantine=quarantine, by=by)
                 outcome = coordinator.complete(id)
                 fault = f"{fault} held: {answer}".strip()
             end = f"{outcome.state} {outcome.reason}".strip()

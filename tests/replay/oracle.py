@@ -231,7 +231,8 @@ class Trial:
 
     def differs_only_as_named(self, line: OpenBackfill) -> None:
         """Compare a line with --cuts own with the pipeline."""
-        if any(plan.quarantine_all for plan in RecordedPlans(self.play.ledger, line.record.origin).counting()):
+        plans = RecordedPlans(self.play.ledger, line.record.origin).counting()
+        if any(plan.quarantine_all or plan.quarantine_held for plan in plans):
             return  # a person has chosen that, and has approved the same of the line
         named = outlook(self.play.coordinator(), line.record.origin)["may_differ"]
         wanted, found = self._since(self.held(), line), held_by_line(line)

@@ -119,6 +119,13 @@ def rejects(do: Doer) -> Iterator[str]:
         yield "resume orders"
 
 
+def quarantines_what_is_held(do: Doer) -> Iterator[str]:
+    """The next run reads it again, and is not held."""
+    if (id := do.held()) is not None:
+        yield f"reject orders {id} --quarantine"
+        yield RUN
+
+
 def releases(do: Doer) -> Iterator[str]:
     yield "quarantine release orders checked --all --yes --note kept"
     yield RUN
@@ -334,7 +341,8 @@ def pauses_the_dag(do: Doer) -> Iterator[str]:
 ACTS: dict[str, Act] = {
     each.__name__: each
     for each in (
-        passes, sets_aside, fails_a_gate, a_record_is_malformed, is_held, approves, rejects, releases, corrects,
+        passes, sets_aside, fails_a_gate, a_record_is_malformed, is_held, approves, rejects,
+        quarantines_what_is_held, releases, corrects,
         discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, backfills, backfills_everything, swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,
