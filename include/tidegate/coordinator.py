@@ -6,7 +6,7 @@ ledger, asks the protocol for the next step, performs it, and repeats until no s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -63,8 +63,13 @@ class _TriggerRequest:
     kind: str
     give_up: AbandonCheck
     only_if_new: bool
+    is_due: Callable[[View], bool]
     interval: rules.WantedInterval | None
     options: CheckpointOptions
+
+
+def _never_due(view: View) -> bool:
+    return False
 
 
 def _never_abandon(plan: Plan) -> str | None:
@@ -83,6 +88,7 @@ class Coordinator(PipelineContext):
         kind: str = "manual",
         give_up: AbandonCheck = _never_abandon,
         only_if_new: bool = False,
+        is_due: Callable[[View], bool] = _never_due,
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
         standing: bool = False,
@@ -97,6 +103,7 @@ class Coordinator(PipelineContext):
         Raise Rejected if other checkpoints are in progress, or too much is unpublished; the caller may retry later.
 
         give_up: returns the reason to abort an open checkpoint of another run, if it is abandoned.
+        is_due: with `only_if_new`, returns whether to make a checkpoint even without new input.
         interval: the run's data interval, if it has one.
         reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
         standing, by_hand, drain, aligned: see planning.CheckpointOptions.
@@ -107,7 +114,7 @@ class Coordinator(PipelineContext):
         # In an interval pipeline, runs wait for intervals instead of their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
         request = _TriggerRequest(
-            run, kind, give_up, only_if_new, requested, CheckpointOptions(standing, drain, aligned, by_hand)
+            run, kind, give_up, only_if_new, is_due, requested, CheckpointOptions(standing, drain, aligned, by_hand)
         )
         with turns.noted():
             return self._triggered(request, turns)
@@ -147,7 +154,7 @@ class Coordinator(PipelineContext):
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
-                if request.only_if_new and self.has_no_new_input(plan, view):
+                if request.only_if_new and self.has_no_new_input(plan, view) and not request.is_due(view):
                     turns.end_waiting()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))

@@ -132,6 +132,19 @@ def test_a_triggerer_that_cannot_look_lets_a_run_do_it_after_a_while(
     assert "secret" not in caplog.text
 
 
+def test_what_a_person_should_know_is_logged_and_asks_for_nothing(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate.dag.watching import SourceWatcher
+    from tidegate.execution.watch_request import WatchReport
+
+    monkeypatch.setattr(SourceWatcher, "log", logging.getLogger("the triggerer"))
+    watcher = watcher_of(project.pipeline("noticed", interval="event"))
+    with caplog.at_level(logging.WARNING):
+        assert watcher._event_of(WatchReport(notice="NO_QUEUE: there is no queue")) is None
+    assert "Pipeline noticed: NO_QUEUE: there is no queue" in caplog.text
+
+
 def test_the_watcher_is_another_one_when_sources_or_settings_change(project: Project) -> None:
     first = watcher_of(project.pipeline("changing", interval="event")).serialize()
     assert watcher_of(project.pipeline("changing", interval="event")).serialize() == first

@@ -253,7 +253,7 @@ def operator(world: World) -> None:
     for _ in range(100):
         world.sleep(50)
         for entry in patiently(world, coordinator.ledger.view).still_open():
-            if not world.is_running(entry.plan.run):
+            if world.is_left_behind(entry.plan.run):
                 patiently(world, lambda id=entry.id: coordinator.abort(id, "CANCELLED"))
 
 

@@ -12,6 +12,7 @@ from unittest import mock
 from tests.simulation import actors, lifecycle_days, lifecycle_oracle
 from tests.simulation.choices import Dice, SeededDice
 from tests.simulation.dropping_days import DroppingOracle, DroppingWorld
+from tests.simulation.event_days import EventOracle, EventWorld
 from tests.simulation.interval_days import HourOracle, HourWorld
 from tests.simulation.line_days import LineWorld, lines
 from tests.simulation.line_oracle import LineOracle
@@ -50,6 +51,7 @@ class Day:
 
 KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "life": (World, lifecycle_oracle.LifeOracle),
+    "events": (EventWorld, EventOracle),
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
     "busy": (BusyWorld, BusyOracle),
@@ -59,10 +61,11 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "dropped": (DroppingWorld, DroppingOracle),
     "lines": (LineWorld, LineOracle),
 }
-"""Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
-quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one with state and shared
-side files, which lives long; of one whose source is renamed; of several jobs, and what is in flight between them is let
-go of; of one with backfills, which run, are continued, swapped in and discarded beside rollbacks and retention."""
+"""Of a pipeline that is forked, copied and brought to its end; the same by event; of an interval pipeline; with bad
+rows, which go into quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one
+with state and shared side files, which lives long; of one whose source is renamed; of several jobs, and what is in
+flight between them is let go of; of one with backfills, which run, are continued, swapped in and discarded beside
+rollbacks and retention."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:
@@ -190,6 +193,7 @@ def _calm(world: World) -> None:
         process.wake = min(process.wake, world.tick)
     if world.bad:
         _ask_for_bad_rows(world)
+    world.calm_people()
     helper = world.spawn("operator", "", lambda: actors.operator(world))
     world.play(but_for=helper)
     world.kill(helper)

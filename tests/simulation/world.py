@@ -145,6 +145,9 @@ class World(Weather):
     def more_people(self) -> None:
         """Who else takes part."""
 
+    def calm_people(self) -> None:
+        """Who else takes part once all is calm."""
+
     def last_acts(self) -> list[tuple[str, Callable[[], None]]]:
         """What else must work once all is calm, and who does it."""
         return []
@@ -241,7 +244,7 @@ class World(Weather):
         """A new process; `body` is what it does. Of several with one name, the second is name.2."""
         self._names[name] += 1
         name = name if self._names[name] == 1 else f"{name}.{self._names[name]}"
-        process = Process(name, run, greenlet(body), wake=self.tick + delay)
+        process = Process(name, run, greenlet(body, self._hub), wake=self.tick + delay)
         self.processes.append(process)
         return process
 
@@ -266,6 +269,10 @@ class World(Weather):
     def is_running(self, run: str) -> bool:
         """Whether any process of a run might still go on by itself soon."""
         return any(process.run == run and process.alive for process in self.processes)
+
+    def is_left_behind(self, run: str) -> bool:
+        """Whether a person ends the checkpoints of a run, once all is calm."""
+        return not self.is_running(run)
 
     def play(self, until: float | None = None, but_for: Process | None = None) -> None:
         """Let processes take turns until all (but for one) have ended, or until a tick."""
@@ -298,7 +305,7 @@ class World(Weather):
 
     def _lose_power(self) -> None:
         """Everybody dies; what was seen but not durable may be gone."""
-        for process in self.processes:
+        for process in list(self.processes):
             self.kill(process)
         gone = []
         for store in (self.store, *self.others.values()):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Blobs",
+    "Notifications",
     "Planned",
     "ReadOnlyBlobs",
     "Source",
@@ -64,6 +65,16 @@ class ReadOnlyBlobs:
 
     def get_blob(self, blob: Blob) -> bytes:
         return self.blobs.get_blob(blob)
+
+
+class Notifications(Protocol):
+    """Tells that input may have arrived, so that a source need not be asked for it every moment."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a notification for up to this long. Return whether any has come.
+
+        Raise Invalid or Unavailable if none can come. Some may be lost: the source is asked now and then anyway.
+        """
 
 
 @dataclass(frozen=True)
@@ -240,6 +251,10 @@ class Source(ABC):
             help="nothing to do: `tidegate check` shows whether it can continue from its position",
             reason="NOTHING_TO_ACCEPT",
         )
+
+    def notifications(self, context: SourceContext) -> Notifications | None:
+        """Return what tells of new input, or None if only `plan` does. For pipelines with `interval = "event"`."""
+        return None
 
     def on_checkpoint_completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
         """Handle the completion of a checkpoint whose range ends at `end`.

@@ -107,6 +107,9 @@ class SourceWatcher(BaseEventTrigger):
 
     def _event_of(self, report: WatchReport) -> TriggerEvent | None:
         """Return the event that follows from a report, if one does."""
+        if report.notice:
+            self.log.warning("Pipeline %s: %s", self.pipeline, report.notice)
+            return None
         if not report.problem:
             self._failing_since = None
             return self._event(report.key, report.reason) if report.reason else None

@@ -27,7 +27,7 @@ from tidegate.execution.finish import (
     notify_requested_suspension,
     record_failed_plan,
 )
-from tidegate.execution.input_watch import InputWatch
+from tidegate.execution.input_watch import InputWatch, Pauses, is_due
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.execution.job.run_job import run_job
@@ -180,12 +180,14 @@ def run_checkpoints(
     failures = aborted = 0
     continues = True
     _pause(schedule.initial_delay_s, schedule, observer)
-    watch = InputWatch(coordinator, schedule.max_pause_s) if schedule.by_event else None
+    watch = InputWatch(coordinator, schedule.max_pause_s, abandoned_reason) if schedule.by_event else None
     while continues and not schedule.stop():
         if watch is not None:
             _wait_for_input(watch, schedule, observer)
         began = seams.monotonic()
         plan = _trigger(coordinator, schedule, observer)
+        if plan is None and watch is not None:
+            continue  # another run was faster
         if plan is None:
             break
         outcome, error = _finish_checkpoint(coordinator, plan, session, observer)
@@ -207,6 +209,7 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
     """Wait until a checkpoint is due, or the pipeline is over. Planning reports that, and a source that does not
     answer."""
     began = seams.monotonic()
+    pauses = Pauses(watch.pipeline, observer.waiting)
     while not schedule.stop():
         try:
             if watch.look() is not None or watch.is_over:
@@ -215,7 +218,8 @@ def _wait_for_input(watch: InputWatch, schedule: Schedule, observer: Observer) -
             observer.waiting(str(error))
             return
         observer.waiting("waiting for new input")
-        seams.sleep(pause_between_looks(watch.pipeline.ledger.home, seams.monotonic() - began, LOOK_S))
+        pause_s = pause_between_looks(watch.pipeline.ledger.home, seams.monotonic() - began, LOOK_S)
+        pauses.pause(watch, pause_s, schedule.stop)
 
 
 def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
@@ -295,7 +299,8 @@ def _triggered(
         lambda: coordinator.trigger(
             run,
             give_up=abandoned_reason,
-            only_if_new=schedule.until_idle,
+            only_if_new=schedule.until_idle or schedule.by_event,
+            is_due=lambda view: schedule.by_event and is_due(coordinator.ledger, view, schedule.max_pause_s),
             interval=schedule.interval,
             reprocess=schedule.reprocess,
             drain=schedule.drain,

@@ -23,3 +23,5 @@ class WatchReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The reason to make a checkpoint, for an arrival."""
     problem: str = ""
     """Why it cannot check for input. It will retry."""
+    notice: str = ""
+    """What a person should know, although it can check."""

@@ -18,7 +18,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import TidegateError, Unavailable, name_of
-from tidegate.execution.input_watch import InputWatch
+from tidegate.execution.input_watch import InputWatch, Pauses
 from tidegate.execution.loading import find_pipeline
 from tidegate.execution.opening import open_coordinator, refuse_by_interval
 from tidegate.execution.watch_request import WatchReport, WatchRequest
@@ -64,6 +64,7 @@ def main() -> None:
 def _keep_looking(watch: InputWatch, reporter: _Reporter) -> None:
     """Look and report, until it is time to start anew."""
     home = watch.pipeline.ledger.home
+    pauses = Pauses(watch.pipeline, reporter.notice)
     started = answered = began = seams.monotonic()
     while seams.monotonic() - started < LIFETIME_S and seams.monotonic() - answered < AWAY_S:
         used = time.process_time()
@@ -83,7 +84,7 @@ def _keep_looking(watch: InputWatch, reporter: _Reporter) -> None:
             reporter.fail(name_of(error))
         used = time.process_time() - used
         pause_s = max(pause_between_looks(home, seams.monotonic() - began, POLL_S), used / MAX_SHARE)
-        seams.sleep(min(pause_s, MAX_POLL_S))
+        pauses.pause(watch, min(pause_s, MAX_POLL_S))
 
 
 class _Reporter:
@@ -111,6 +112,10 @@ class _Reporter:
             self._has_problem = True
             self._next_problem = seams.monotonic() + REPEAT_S
             self._write(WatchReport(problem=why[:2000]))
+
+    def notice(self, text: str) -> None:
+        """Report what a person should know, although it can look."""
+        self._write(WatchReport(notice=text[:2000]))
 
     def fail(self, why: str) -> NoReturn:
         """Report that it cannot look, and end."""

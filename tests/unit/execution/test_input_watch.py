@@ -14,9 +14,17 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySource
 from tidegate import seams
-from tidegate.checkpoint import suspension
-from tidegate.errors import Invalid, Unavailable
-from tidegate.execution.input_watch import AFTER_FAILURE_S, MAX_BACKOFF_S, UNTIL_PLANNED_S, InputWatch, is_due
+from tidegate.checkpoint import approvals, suspension
+from tidegate.errors import Invalid, Rejected, Unavailable
+from tidegate.execution.input_watch import (
+    AFTER_FAILURE_S,
+    CLOCK_CHECK_S,
+    MAX_BACKOFF_S,
+    UNTIL_DECIDED_S,
+    UNTIL_PLANNED_S,
+    InputWatch,
+    is_due,
+)
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control
 from tidegate.records.records import Request, Unread
@@ -122,6 +130,45 @@ def test_the_clock_of_a_machine_makes_no_checkpoint_due(watched: Watched) -> Non
     assert watched.look() is None
     watched.world.age(1, MAX_PAUSE_S + 1)
     assert watched.look() == "there was no checkpoint for 300 s"
+
+
+def test_a_machine_whose_clock_was_ahead_delays_no_checkpoint_for_long(watched: Watched) -> None:
+    watched.passed_s += 86_400
+    watched.checkpoint("of tomorrow", 1)
+    watched.passed_s -= 86_400
+    watched.begin()
+    assert watched.look() is None
+    watched.pass_time(MAX_PAUSE_S + CLOCK_CHECK_S)
+    assert watched.look() == "there was no checkpoint for 300 s"
+
+
+def test_after_a_first_checkpoint_that_failed_the_watch_asks_for_what_a_run_would_read(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    with watched.clock():
+        watched.world.coordinator().abort(watched.world.trigger("first"), "JOB_FAILED", "the disk is full")
+    assert watched.look() is None, "a run would be skipped"
+    watched.world.feed_more(1)
+    assert watched.look() == "there is new input for in"
+
+
+def test_a_held_checkpoint_that_is_answered_is_not_left_to_a_run_that_is_gone(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, max_pause_s=86_400.0)
+    watched.world.gates = {"checked": ToyGate(every=1, hold_for=1e9, unanswered="reject")}
+    watched.begin()
+    watched.world.feed_more(1)
+    with watched.clock():
+        id = watched.world.trigger("whose worker is gone")
+        watched.world.work(id)
+    watched.pass_time(UNTIL_DECIDED_S)
+    assert watched.look() is None, "it waits for a person"
+    with watched.clock():
+        approvals.answer(watched.world.ledger, id, None, approve=True, by="ann")
+    assert watched.look() is None, "its run is about to decide it"
+    watched.pass_time(UNTIL_DECIDED_S)
+    assert watched.look() == "checkpoint 1 was answered, and is not decided yet"
+    with watched.clock(), pytest.raises(Rejected, match="waits for checkpoint 1"):
+        watched.world.coordinator().trigger("second", only_if_new=True)
+    assert watched.world.state(id) == "completed", "that run has decided it, and tries again"
 
 
 def test_the_longest_pause_is_not_over_while_a_checkpoint_is_at_work(watched: Watched) -> None:

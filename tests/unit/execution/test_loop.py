@@ -13,6 +13,7 @@ from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySource
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
+from tidegate.execution.input_watch import Arrival, InputWatch
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger import LocalStore
 from tidegate.ledger.ledger import Ledger
@@ -633,3 +634,17 @@ def test_by_event_a_pipeline_that_is_over_ends_the_process(one, world):
     control.stop(world.ledger, "ann", "not needed any more")
     with pytest.raises(Rejected, match="was stopped by ann"):
         one.run(by_event=True, max_pause_s=3600.0, stop=lambda: len(one.slept) > 5)
+
+
+def test_by_event_the_checkpoint_of_a_process_that_is_gone_holds_nothing_up(one, world):
+    dead = plan_of(world, DEAD).id
+    one.run(by_event=True, max_pause_s=3600.0, stop=lambda: bool(one.told.of("completed")) or len(one.slept) > 5)
+    assert (world.state(dead), one.told.of("completed")) == ("aborted", [2])
+
+
+def test_by_event_input_that_another_run_has_read_makes_no_checkpoint(one, monkeypatch):
+    one.run(checkpoints=1)
+    looks = iter([Arrival("1", "there is new input for in")] * 2)
+    monkeypatch.setattr(InputWatch, "look", lambda watch: next(looks, None))
+    one.run(by_event=True, max_pause_s=3600.0, stop=lambda: len(one.slept) > 2)
+    assert one.told.of("completed") == [1]

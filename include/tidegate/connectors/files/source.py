@@ -18,9 +18,10 @@ from tidegate.connectors.files.formats.exact_values import is_read_as_text
 from tidegate.connectors.files.formats.json_lines import DECODED
 from tidegate.connectors.files.formats.utf8 import is_utf8
 from tidegate.connectors.files.highest import highest_micros
+from tidegate.connectors.files.notifications import SqsQueue, queue_problems
 from tidegate.connectors.files.reading import no_rows_of, read_files
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
-from tidegate.connectors.source import Planned, Source, SourceContext, foreign_position_error
+from tidegate.connectors.source import Notifications, Planned, Source, SourceContext, foreign_position_error
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, shared_uri
@@ -81,6 +82,8 @@ class Files(Source):
         interval that had files is not processed again without any, because they may have been archived.
     moved_from: the former name of the folder before the first wildcard, if the folder was renamed. Files that were read
         there are not read again.
+    queue: the URL of an SQS queue that receives the notifications of the bucket, for `interval = "event"`: the bucket
+        is listed when a message comes, and every minute, not every few seconds. Each pipeline needs its own queue.
     """
 
     kind = "files"
@@ -104,6 +107,7 @@ class Files(Source):
         unknown_keys: Literal["ignore", "refuse"] = "ignore",
         required: bool = False,
         moved_from: str | None = None,
+        queue: str | None = None,
     ) -> None:
         self.pattern = pattern
         self.format = format or format_of(pattern)
@@ -118,6 +122,7 @@ class Files(Source):
         self.unknown_keys = unknown_keys
         self.required = required
         self.moved_from = moved_from
+        self.queue = queue
 
     @property
     def by_interval(self) -> bool:
@@ -147,6 +152,8 @@ class Files(Source):
         }
         if self.moved_from is not None:
             description["moved_from"] = self.moved_from
+        if self.queue is not None:
+            description["queue"] = self.queue
         return description
 
     def shared_uri(self, place: Place) -> str:
@@ -157,6 +164,10 @@ class Files(Source):
     def problems(self) -> list[str]:
         """See Source."""
         return files_problems(self)
+
+    def notifications(self, context: SourceContext) -> Notifications | None:
+        """See Source."""
+        return SqsQueue(self.queue, context.place.options) if self.queue is not None else None
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next files, each with its fingerprint, which is all that a plan reads of them."""
@@ -623,6 +634,10 @@ def files_problems(source: Files) -> list[str]:
             problems.append(f"{name} is {bound!r}; it must be a whole number, at least 1")
     if source.moved_from is not None and (not isinstance(source.moved_from, str) or not source.moved_from.strip("/ ")):
         problems.append(f"moved_from is {source.moved_from!r}; it must be the former folder of these files")
+    if source.queue is not None:
+        problems += queue_problems(source.queue)
+        if source.min_age:
+            problems.append("queue and min_age exclude each other: an object of a bucket is whole once it is there")
     if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
         problems.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
     return problems + _corrupt_problems(source, columns) + _option_problems(source, columns)

@@ -196,6 +196,7 @@ class PipelineTask(BaseOperator):
         """
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import notify_requested_suspension
+        from tidegate.execution.input_watch import is_due
         from tidegate.lifecycle.control import lift_abandoned
 
         task.end_unattended()
@@ -212,7 +213,8 @@ class PipelineTask(BaseOperator):
                     drain=run_params.drain_of(task),
                     aligned=run_params.is_named(task),
                     rank=run_params.rank_of(task),
-                    only_if_new=only_if_new and not self._is_due(task),
+                    only_if_new=only_if_new,
+                    is_due=lambda view: is_due(task.coordinator.ledger, view, task.settings.max_pause),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
@@ -232,13 +234,6 @@ class PipelineTask(BaseOperator):
         if triggered is None:
             raise task.skip("no new input: an earlier run has already read it")
         return triggered
-
-    @staticmethod
-    def _is_due(task: Task) -> bool:
-        from tidegate.execution.input_watch import is_due
-
-        ledger = task.coordinator.ledger
-        return is_due(ledger, ledger.view(), task.settings.max_pause)
 
     def wait_for_replay(self, task: Task, why: str, look_again: float) -> NoReturn:
         """Defer the task until it is time to check a backfill's progress again."""
