@@ -6,12 +6,15 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
+from tidegate import seams
 from tidegate.dag.tasks import notices
 from tidegate.dag.tasks.notices import Notice, checked_notifiers, send_notice
 from tidegate.errors import Invalid
@@ -38,7 +41,7 @@ def raises(context):
 
 NOTIFY = {
     event: [raises, WriteDown("{{ tidegate.pipeline }}: {{ tidegate.summary }}")]
-    for event in ("held", "suspended", "quarantined", "recovered")
+    for event in ("held", "suspended", "quarantined", "recovered", "stale", "fresh")
 }
 """
 FAILS_IF_TOLD = """
@@ -102,6 +105,25 @@ def test_quarantined_rows_are_told_with_their_gate_and_no_value(project: Project
     (made.folder / "policy").write_text("quarantine")
     assert run(made, 1)[0] == "success"
     assert told(made) == [["quarantined", 1, "odd: checkpoint 1 has quarantined 2 rows at gate checked"]]
+
+
+def test_a_broken_promise_is_told_once_and_again_when_it_is_kept(project: Project) -> None:
+    promise = 'pipeline.promise("every", fresh="15 min")\n'
+    made = project.pipeline("old", gate=promise + WRITES_DOWN, arguments="notify=NOTIFY").feed()
+    assert run(made, 1)[0] == "success"
+    assert told(made) == []
+    control.suspend(made.ledger, "ann", "prices")
+    later = seams.now() + timedelta(minutes=16)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        for number in (2, 3):
+            assert run(made, number)[1]["trigger"] == "skipped"
+        assert [event for event, *_ in told(made)] == ["stale", "suspended"]
+        assert told(made)[0][2].startswith("old: sink every is more than 15 min old since ")
+        control.resume(made.ledger, "ann", "mended")
+        assert run(made, 4)[0] == "success"
+        assert run(made, 5)[0] == "success"
+    assert [event for event, *_ in told(made)] == ["stale", "suspended", "fresh"]
+    assert told(made)[-1][1] == 4
 
 
 class Mailbox(socketserver.ThreadingTCPServer):

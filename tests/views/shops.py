@@ -54,6 +54,7 @@ def build(version=0, moved=False, dropped=False, name="orders", tables="tables",
     added = {"most": "max(v)"} if version % 2 else {}
     totals = judged.aggregate(by="k", n="count(*)", total="sum(v)", **added, uid="totals")
     totals.sink("totals", DeltaUpsert(f"{tables}/totals", keys=["k"], schema_evolution="add"))
+    pipeline.promise(["sales", "totals"], fresh="1 h")
     pipeline.hook("cursor", on_trigger=lambda it: {"at": it.id}, on_restore=lambda state: None, on_reset=lambda: None)
     return pipeline
 

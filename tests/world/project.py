@@ -26,6 +26,7 @@ from tidegate.sources import *
 
 orders = Pipeline("orders")
 orders.source("events", {reads}).sink("rows", {writes})
+orders.promise("rows", fresh="1 h")
 """
 
 SETTINGS = """

@@ -520,7 +520,7 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
         shadow = sinking.sink.shadow(f"tidegate/{uid}-{sink_name}/{LINE}{name}")
         if shadow is not None:
             sinks[sink_name] = replace(sinking, sink=shadow)
-    return replace(graph, sinks=sinks, hooks=(), hooks_elsewhere=True, on_suspended=())
+    return replace(graph, sinks=sinks, hooks=(), hooks_elsewhere=True, on_suspended=(), promises={})
 
 
 def refuse_origin(ledger: Ledger, origin: int) -> None:

@@ -41,6 +41,7 @@ from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
+from tidegate.pipeline.promises import recorded_promises
 from tidegate.protocol.clock import clock_of_plan
 from tidegate.protocol.moved_sources import ranges_after, source_changes
 from tidegate.protocol.rules import CreateEntry, WantedInterval
@@ -171,6 +172,7 @@ class Plans:
             commits=list(self.graph.tables),
             notifies=[hook.name for hook in self.graph.hooks if hook.is_notified],
             through=_direct_sinks(self.graph, config),
+            promises=recorded_promises(self.graph),
             timeout_s=self.settings.timeout,
             config=config,
             config_fingerprint=fingerprint(config),

@@ -184,7 +184,17 @@ class HealthForm(Form):
     reason: str
 
 
+class PromiseForm(Form):
+    sink: str
+    fresh_seconds: float
+    kept: bool
+    breaks_at: str
+    input_until: str | None
+    checkpoint: int | None
+
+
 class PipelineHealthForm(HealthForm):
+    promises: list[PromiseForm]
     checkpoint: CheckpointStoryForm | None
 
 
@@ -212,6 +222,7 @@ class OpenCheckpointForm(Form):
 
 
 class WatchedForm(HealthForm):
+    promises: list[PromiseForm]
     counts: dict[str, int]
     in_flight: list[OpenCheckpointForm]
     latest: list[ListedCheckpoint]

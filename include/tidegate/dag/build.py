@@ -27,6 +27,7 @@ from tidegate.execution.opening import refuse_by_interval
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.promises import refuse_short_promises
 from tidegate.versions.airflow import DOUBLING, HAS_PARTITION_KEYS, VERSION
 
 __all__ = ["build_dag", "for_control", "for_jobs"]
@@ -77,9 +78,10 @@ def build_dag(
     asset_partitions: for interval pipelines: each event is about one partition, whose key is the start of the interval,
     such as 2026-01-01T00:00:00 (UTC). Only DAGs that are scheduled on partitions, with a PartitionedAssetTimetable,
     then run on it. Needs Airflow 3.3.
-    notify: notifiers of Airflow to call when a gate holds a checkpoint ("held"), the pipeline is suspended
-    ("suspended"), rows are quarantined ("quarantined") or a checkpoint completes after aborted ones ("recovered"), such
-    as notify={"held": SmtpNotifier(to="ann@example.com", subject="{{ tidegate.summary }}")}.
+    notify: notifiers of Airflow to call, such as {"held": SmtpNotifier(to="ann@example.com")}, when a gate holds a
+    checkpoint ("held"), the pipeline is suspended ("suspended"), rows are quarantined ("quarantined"), a checkpoint
+    completes after aborted ones ("recovered"), or a table is older than `pipeline.promise` allows ("stale") or is new
+    enough again ("fresh").
     dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
     file = sys._getframe(1).f_code.co_filename
@@ -103,6 +105,7 @@ def build_dag(
 
 def _schedule(pipeline: Pipeline, graph: Graph, settings: Settings, folder: str, file: str) -> Any:
     """Return the schedule that the settings ask for: every interval, by hand, or when input arrives."""
+    refuse_short_promises(graph, settings)
     if not settings.by_event:
         return Every(settings.interval or 0.0, settings.initial_delay)
     refuse_by_interval(graph)

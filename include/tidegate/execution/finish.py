@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import msgspec
+from msgspec import structs
 
 from tidegate import seams
 from tidegate.checkpoint import troubles
@@ -97,7 +97,7 @@ def _notify_declined(coordinator: Coordinator) -> None:
     log.error("Pipeline %s makes no checkpoints until it changes: %s", coordinator.graph.name, why)
     _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
-        coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
+        coordinator.ledger.hint_declined(structs.replace(declined, notified=True))
 
 
 def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
@@ -131,8 +131,8 @@ def notify_requested_suspension(coordinator: Coordinator) -> Suspension | None:
     told_now = Suspension(coordinator.graph.name, suspension.cause, suspension.why)
     notify_suspended(coordinator, told_now)
     with contextlib.suppress(Unavailable):  # then the hooks are called again
-        settled = told.settled if told is not None else {}
-        ledger.record_hook_progress(HookProgress(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
+        before = told or HookProgress(**stamp(seams.new_id()))
+        ledger.record_hook_progress(structs.replace(before, **stamp(seams.new_id()), id=suspension.entry))
     return told_now
 
 

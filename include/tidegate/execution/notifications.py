@@ -13,6 +13,8 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.context import PipelineContext
@@ -62,9 +64,8 @@ def _remember(ledger: Ledger, hook: Hook, id: int) -> None:
     progress = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
     if progress.settled.get(hook.name, 0) >= id:
         return
-    ledger.record_hook_progress(
-        HookProgress(**stamp(seams.new_id()), id=progress.id, settled={**progress.settled, hook.name: id})
-    )
+    settled = {**progress.settled, hook.name: id}
+    ledger.record_hook_progress(structs.replace(progress, **stamp(seams.new_id()), settled=settled))
 
 
 def _settled_after(pipeline: PipelineContext, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:

@@ -17,6 +17,7 @@ from tidegate import seams
 from tidegate.checkpoint import approvals, skipping, suspension, troubles
 from tidegate.checkpoint.suspension import SuspensionState
 from tidegate.errors import TidegateError, Unavailable
+from tidegate.history.promises import PromiseStatus, promise_statuses
 from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.rules import BAD_DECLARATION
@@ -74,6 +75,7 @@ STATES = {
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
     "failed": "its last checkpoint was aborted, which is tolerated: the next run continues",
     "troubled": "a run has an error that no checkpoint records: it cannot plan or publish, or it retries a job",
+    "stale": "a table is older than the pipeline promises, and no other cause is known",
     "skipping": "a source has input, or an interval was missed, that no run will ever process by itself",
     "disk full": "the disk of its ledger or its data has no room",
     "suspended": "no run plans a checkpoint until it is resumed",
@@ -128,6 +130,8 @@ class Observations:
     """The free bytes of the fullest of these disks."""
     paused: bool = False
     """True if Airflow has paused the DAG. Only its web server knows."""
+    promises: tuple[PromiseStatus, ...] = ()
+    """How old the tables are for which the pipeline makes a promise."""
     recent: tuple[Entry, ...] = ()
     """The last BEHIND completed checkpoints, oldest first, if the last one has left input waiting."""
 
@@ -171,6 +175,7 @@ def observe(
     open_entries = list(view.still_open())
     unsettled = [entry for entry in view.entries if entry.completed and entry.id > view.settled]
     pending = [entry for entry in unsettled if ledger.published(entry.id) is None]
+    unpublished = frozenset(entry.id for entry in pending)
     full = {}
     for folder in local_folders(limits):
         free = _room_if_full(folder)
@@ -181,7 +186,7 @@ def observe(
         pipeline=ledger.pipeline,
         view=view,
         tolerable=limits.tolerable_failed_checkpoints,
-        pending=frozenset(entry.id for entry in pending),
+        pending=unpublished,
         publishing=frozenset(entry.id for entry in pending if _just_decided(entry) and not gone(entry.plan)),
         trouble=ledger.trouble(),
         abandoned=frozenset(entry.id for entry in open_entries if gone(entry.plan)),
@@ -190,6 +195,7 @@ def observe(
         full=tuple(full),
         room=min(full.values(), default=0),
         paused=paused,
+        promises=promise_statuses(ledger, view, unpublished, limits.tolerable_failed_checkpoints, seams.now()),
         recent=_recent(ledger, view),
     )
 
@@ -257,6 +263,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     return (
         _failed(observed, command)
         or _skipping(observed)
+        or _stale(observed, command)
         or health
         or _publishing(observed)
         or _losing(observed)
@@ -524,6 +531,28 @@ def _skipping(observed: Observations) -> Health | None:
     text = f"Pipeline {observed.pipeline} continues, but leaves input unread for good"
     remedy = tuple(dict.fromkeys(source.help for source in unread.values()))
     return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
+
+
+def _stale(observed: Observations, command: Command) -> Health | None:
+    """A promise is broken, although nothing else is known to be wrong."""
+    broken = [promise for promise in observed.promises if not promise.kept]
+    if not broken:
+        return None
+    entry = next(observed.view.still_open(), None)
+    if entry is not None:
+        cause = f"Checkpoint {entry.id} is in progress, and took too long, or began too late."
+        remedy = f"wait for it: {command('watch')} shows its progress. If that happens again, see {command('profile')}"
+    elif observed.paused:
+        cause, remedy = "Airflow has paused the DAG: no run begins.", "unpause the DAG"
+    else:
+        cause = "No checkpoint is in progress."
+        remedy = (
+            "if the next run does not begin by itself: see whether Airflow's scheduler works, and whether the DAG is "
+            "paused"
+        )
+    text = f"Pipeline {observed.pipeline} breaks a promise: " + "; ".join(promise.text for promise in broken)
+    checkpoint = entry.id if entry is not None else broken[0].checkpoint
+    return Health("stale", text, cause, (remedy,), checkpoint, "PROMISE_BROKEN")
 
 
 def _losing(observed: Observations) -> Health | None:

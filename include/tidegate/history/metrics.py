@@ -72,6 +72,9 @@ METRICS: Final[Mapping[str, str]] = {
     "backfillCheckpoints": "Checkpoints that a backfill has made itself.",
     "backfillPendingCheckpoints": "Checkpoints of the pipeline whose input its backfill has not read yet.",
     "backfillLag": "How long ago the oldest of these was completed, in ms; 0: it has read all of them.",
+    "tableAge": "How old the table of each sink is for which the pipeline makes a promise, in ms.",
+    "promisedAge": "How old it may be, in ms.",
+    "promiseBroken": "1: it is older than that.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     READ_AGE: "How long ago this was read, in ms: with very many pipelines, the web server reads only some per scrape.",
     "needsAttention": "1: `tidegate explain` names a cause and a remedy.",
@@ -169,6 +172,11 @@ def _present_state(figures: Figures) -> Iterator[Metric]:
         yield Metric("backfillPendingCheckpoints", len(line.pending), label)
         age_ms = round((figures.now - oldest).total_seconds() * 1000) if oldest is not None else 0
         yield Metric("backfillLag", age_ms, label)
+    for promise in observed.promises:
+        label = {"sink": promise.sink}
+        yield Metric("tableAge", round(promise.age_s * 1000), label)
+        yield Metric("promisedAge", round(promise.fresh_s * 1000), label)
+        yield Metric("promiseBroken", int(not promise.kept), label)
     yield Metric("readable", 1)
     yield Metric(READ_AGE, 0)
     yield Metric("needsAttention", int(not figures.health.needs_nothing))

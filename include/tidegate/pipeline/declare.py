@@ -44,6 +44,7 @@ from tidegate.pipeline.hooks import (
     make_hook,
     once_each,
 )
+from tidegate.pipeline.promises import checked_promise
 from tidegate.pipeline.selection import refuse_unfit, selection
 from tidegate.pipeline.union import union
 from tidegate.records.codec import sha256
@@ -798,6 +799,7 @@ class Pipeline:
         self._sinks: list[SinkNode] = []
         self._on_suspended: list[OnSuspended] = []
         self._hooks: list[Hook] = []
+        self._promises: list[tuple[str, float]] = []
         self._aligned: set[str] = set()
         self._set_by_jobs: dict[str, dict[str, object]] = {}
 
@@ -994,6 +996,21 @@ class Pipeline:
         }
         self._hooks.append(make_hook(name, timeout, callbacks, self._operator_of(name, of), after_swap))
 
+    def promise(self, sinks: str | Sequence[str], *, fresh: str | float) -> None:
+        """Promise that the tables of sinks are never older than this, and be told when one is.
+
+            pipeline.promise("revenue", fresh="15 min")
+
+        A table is as old as the last checkpoint that is published to it, counted from the moment at which that
+        checkpoint's input was fixed. A checkpoint that finds nothing new keeps the promise, too. While the pipeline is
+        suspended, paused or held, tables grow older. A promise changes nothing about checkpoints.
+
+        sinks: the name of a sink, or a list of names.
+        fresh: how old the table may be, such as "15 min". It must be longer than the setting `interval`.
+        """
+        names, seconds = checked_promise(sinks, fresh)
+        self._promises += [(name, seconds) for name in names]
+
     def _operator_of(self, hook: str, stream: Stream | None) -> str:
         """Return the uid of the operator that emits the stream, or "" for no stream."""
         if stream is None:
@@ -1023,6 +1040,7 @@ class Pipeline:
             place,
             mode,
             finishes=self.finishes,
+            promised=self._promises,
         )
         return replace(
             graph,

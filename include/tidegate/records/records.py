@@ -73,6 +73,7 @@ __all__ = [
     "Pace",
     "Payload",
     "PipelineRecord",
+    "Promise",
     "Rank",
     "Record",
     "RecordedRule",
@@ -747,6 +748,16 @@ class ChangeByHand(Struct, frozen=True, kw_only=True):
     by: str
 
 
+class Promise(Struct, frozen=True, kw_only=True):
+    """How old a sink's table may be (history/promises.py). No decision depends on it."""
+
+    fresh_s: float
+    jobs: list[str]
+    """The job that writes to the sink, and all jobs before it."""
+    sources: list[str]
+    """The sources whose rows reach the sink."""
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """The plan of checkpoint `id`. Creating it creates the entry."""
 
@@ -807,6 +818,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """The hooks to notify of its outcome."""
     through: list[str] | None = None
     """At least once: the sinks to whose tables jobs commit before the decision. None: exactly once."""
+    promises: dict[str, Promise] = {}
+    """By sink, how old its table may be. Recorded for those who look on without the code."""
     timeout_s: float
     config: Json
     config_fingerprint: str
@@ -1276,7 +1289,7 @@ class WaitingRun(Record, frozen=True, kw_only=True):
 
 
 class HookProgress(Record, frozen=True, kw_only=True):
-    """The last events of which the pipeline's hooks were notified. If it is lost, they are notified again."""
+    """The last events of which the pipeline's hooks and notifiers were told. If it is lost, they are told again."""
 
     title: ClassVar[str] = "told.json"
 
@@ -1284,6 +1297,8 @@ class HookProgress(Record, frozen=True, kw_only=True):
     """The entry of the last suspension, or 0."""
     settled: dict[str, Id] = {}
     """By hook, the last checkpoint whose outcome it was notified of."""
+    broken_promises: list[str] = []
+    """The sinks of which notifiers were told that their promise is broken, and not yet that it is kept again."""
 
 
 REQUEST = "request"

@@ -121,6 +121,22 @@ class HealthAnswer(msgspec.Struct):
     gates: Annotated[list[str], example([], "Gates whose findings are to be looked at")] = []
 
 
+class PromiseAnswer(msgspec.Struct):
+    """How old a sink's table may be, and whether it is older."""
+
+    sink: Annotated[str, example("totals")]
+    fresh_seconds: Annotated[float, example(900.0, "How old its table may be")]
+    kept: Annotated[bool, example(True)]
+    breaks_at: Annotated[
+        str, example("2026-03-01T10:26:02.120+00:00", "When it breaks without a newer checkpoint, or was broken")
+    ]
+    input_until: Annotated[
+        str | None,
+        example("2026-03-01T10:11:02.120+00:00", "The table has all input up to then; null: nothing is published yet"),
+    ]
+    checkpoint: Annotated[int | None, example(7, "The checkpoint that read the last of it")]
+
+
 class LastCompleted(msgspec.Struct):
     """The last completed checkpoint."""
 
@@ -153,6 +169,7 @@ class ListedPipeline(HealthAnswer, kw_only=True):
     lag_seconds: Annotated[float | None, example(3608.3)] = None
     failures: Annotated[int, example(0, "In a row, since the last completed one")] = 0
     in_progress: Annotated[int, example(0, "Checkpoints that are planned and not decided")] = 0
+    promises: list[PromiseAnswer] = []
     recent: Annotated[RecentCheckpoints | None, msgspec.Meta(description="Null: not read yet, or not readable")] = None
     owner: Annotated[str, example("mia")]
     tags: Annotated[list[str], example(["sales"], "Of its DAG, without `tidegate`")]
@@ -269,6 +286,7 @@ class Overview(msgspec.Struct):
     by_interval: Annotated[bool, example(False)]
     gates: Annotated[list[str], example(["checked"])]
     health: HealthAnswer
+    promises: list[PromiseAnswer]
     suspended: Annotated[SuspensionAnswer | None, example(None)]
     counts: CountsAnswer
     latest: LatestAnswer

@@ -18,6 +18,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import TidegateError, name_of
+from tidegate.history.health import Observations
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.selection import ENDED
@@ -166,10 +167,16 @@ def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:
     try:
         # The web server cannot see whether a process on another machine has died.
         current = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
-        return metrics(current), current.health.state in _LASTING
+        return metrics(current), _lasts(current.health.state, current.observed)
     except Exception as error:
         _reported(pipeline, error)
         return [Metric("readable", 0)], False
+
+
+def _lasts(state: str, observed: Observations) -> bool:
+    """Return whether a pipeline's state lasts until a file of the ledger changes, and no promise breaks before that."""
+    kept = [promise for promise in observed.promises if promise.kept]
+    return state in _LASTING and all(promise.fresh_s - promise.age_s > _MAX_AGE_S for promise in kept)
 
 
 def _reported(pipeline: PipelineRef, error: Exception) -> TidegateError:
@@ -242,10 +249,11 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
             "lag_seconds": last.lag_seconds if last is not None else None,
             "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > last_id),
             "in_progress": len(list(observed.view.still_open())),
+            "promises": views.promise_answers(observed),
         }
         without_rows = _listed(pipeline, hidden, **figures) if hidden != health else None
         decided = last.decided if last is not None else None
-        return _Row(_listed(pipeline, health, **figures), without_rows, decided), health.state in _LASTING
+        return _Row(_listed(pipeline, health, **figures), without_rows, decided), _lasts(health.state, observed)
     except Exception as error:
         report = _reported(pipeline, error)
         damaged = HealthAnswer(

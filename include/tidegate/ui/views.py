@@ -57,6 +57,7 @@ from tidegate.ui.answers import (
     Pair,
     PartAnswer,
     ProgressAnswer,
+    PromiseAnswer,
     RecentCheckpoints,
     RollbackPlan,
     SavepointAnswer,
@@ -78,6 +79,7 @@ __all__ = [
     "health_answer",
     "observe_pipeline",
     "overview",
+    "promise_answers",
     "read_health",
     "recent_checkpoints",
     "rollback_plan",
@@ -112,6 +114,7 @@ def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview
         by_interval=pipeline.card.by_interval,
         gates=list(pipeline.card.gates),
         health=health,
+        promises=promise_answers(observed),
         suspended=SuspensionAnswer(**msgspec.to_builtins(current)) if current is not None else None,
         counts=CountsAnswer(**history.counts()),
         latest=LatestAnswer(
@@ -129,6 +132,11 @@ def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview
         now=_now(),
         permissions=dict(permissions),
     )
+
+
+def promise_answers(observed: condition.Observations) -> list[PromiseAnswer]:
+    """Return how old the tables are for which the pipeline makes a promise."""
+    return [PromiseAnswer(**promise.document()) for promise in observed.promises]
 
 
 RECENT = 50
@@ -562,7 +570,8 @@ def _find_log_of(
     if health.state == "troubled" and observed.trouble is not None:
         return _run_id(observed.trouble.run), observed.trouble.step, []
     entry = observed.view.get(health.checkpoint) if health.checkpoint is not None else None
-    if entry is None or entry.control is not None:
+    is_old = health.state == "stale" and (entry is None or not entry.open)  # its log tells nothing of what came after
+    if entry is None or entry.control is not None or is_old:
         return None, None, []
     gates: list[str] = []
     for acked in entry.acks.values():

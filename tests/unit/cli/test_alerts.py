@@ -26,6 +26,7 @@ WELL = {
     "numberOfConsecutivePlanFailures": 0,
     "neverRead": 0,
     "intervalGaps": 0,
+    "promiseBroken": 0,
 }
 FIRES: dict[str, tuple[dict[str, int], str]] = {
     "TidegateNeedsAttention": ({"needsAttention": 1}, "11m"),
@@ -36,6 +37,7 @@ FIRES: dict[str, tuple[dict[str, int], str]] = {
     "TidegateUnpublished": ({"unpublishedCheckpoints": 2}, "31m"),
     "TidegateCannotPlan": ({"numberOfConsecutivePlanFailures": 1}, "16m"),
     "TidegateLeavesInputUnread": ({"neverRead": 3}, "1m"),
+    "TidegatePromiseBroken": ({"promiseBroken": 1}, "1m"),
 }
 """By alert what is wrong, and from when on it fires."""
 
@@ -78,7 +80,7 @@ def test_a_rule_fires_for_the_pipeline_that_it_is_about(promtool: str, tmp_path:
 
 
 def metric(pipeline: str, name: str) -> str:
-    label = ', source="in"' if name == "neverRead" else ""
+    label = {"neverRead": ', source="in"', "promiseBroken": ', sink="out"'}.get(name, "")
     return f'tidegate_{name}{{pipeline="{pipeline}"{label}}}'
 
 
@@ -87,10 +89,12 @@ def sample(pipeline: str, name: str, value: int) -> dict[str, str]:
 
 
 def expected(alert: str, rule: dict[str, Any], when: str) -> dict[str, Any]:
-    said = {"{{ $labels.pipeline }}": "orders", "{{ $value | humanizeDuration }}": "2h 0m 0s"}
+    named = {"{{ $labels.pipeline }}": "orders", "{{ $labels.sink }}": "out"}
+    said = {**named, "{{ $value | humanizeDuration }}": "2h 0m 0s"}
     annotations = dict(rule["annotations"])
     for template, text in said.items():
         annotations = {name: value.replace(template, text) for name, value in annotations.items()}
-    labels = {"pipeline": "orders", **rule["labels"]} | ({"source": "in"} if "LeavesInputUnread" in alert else {})
-    fired = [{"exp_labels": labels, "exp_annotations": annotations}]
+    about = {"TidegateLeavesInputUnread": {"source": "in"}, "TidegatePromiseBroken": {"sink": "out"}}
+    fired_for = {"pipeline": "orders", **rule["labels"]} | about.get(alert, {})
+    fired = [{"exp_labels": fired_for, "exp_annotations": annotations}]
     return {"eval_time": when, "alertname": alert, "exp_alerts": fired}

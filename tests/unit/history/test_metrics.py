@@ -20,6 +20,7 @@ from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails,
 from tidegate.history.health import PUBLISHING_S, Observations, condition
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
+from tidegate.history.promises import PromiseStatus
 from tidegate.history.table import remember
 from tidegate.history.view import CheckpointView
 from tidegate.lifecycle import control
@@ -200,8 +201,26 @@ def test_every_figure_of_a_row_has_its_metric():
         "backfillCheckpoints",
         "backfillPendingCheckpoints",
         "backfillLag",
+        "tableAge",
+        "promisedAge",
+        "promiseBroken",
     ]
     assert [metric.name for metric in found] == sorted((m.name for m in found), key=list(METRICS).index)
+
+
+def test_a_promise_is_measured_by_its_sink():
+    broken = PromiseStatus("totals", 900.0, 9, NOW - timedelta(minutes=20), NOW)
+    seen = replace(Observations("orders", View(()), 0), promises=(broken, replace(broken, sink="raw", fresh_s=1800.0)))
+    counts = dict.fromkeys(("triggered", "completed", "failed", "in_progress", "held"), 0)
+    found = metrics(Figures(seen, condition(seen), counts, LAST, None, NOW))
+    told = {(metric.name, *metric.labels.values()): metric.value for metric in found}
+    assert (told["tableAge", "totals"], told["promisedAge", "totals"], told["promiseBroken", "totals"]) == (
+        1_200_000,
+        900_000,
+        1,
+    )
+    assert (told["tableAge", "raw"], told["promiseBroken", "raw"]) == (1_200_000, 0)
+    assert told["needsAttention",] == 1
 
 
 @pytest.mark.parametrize("evil", ['"} 1\ntidegate_x{', "back\\slash", "new\nline", "\u202e", "{}"])

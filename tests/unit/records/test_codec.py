@@ -174,10 +174,12 @@ def test_each_missing_field_is_refused(name):
     optional = {
         "control",
         "clock",
+        "broken_promises",
         "by_hand",
         "drops",
         "generation",
         "in_place",
+        "promises",
         "interval",
         "by_interval",
         "set_aside",

@@ -18,7 +18,7 @@ from tidegate.cli.inspect.documents import (
     rows_text,
     size_text,
 )
-from tidegate.cli.inspect.health import health_document, health_of, print_health
+from tidegate.cli.inspect.health import health_document, health_of, print_health, print_promises
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
@@ -71,12 +71,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document(story.document())
         _print(story, out)
         return 0
-    health = health_of(target)
+    health, promises = health_of(target)
     entry = target.ledger.entry(health.checkpoint) if health.checkpoint is not None else None
     about = explain(target, entry.id) if entry is not None else None
     document = {"pipeline": target.name, **health_document(health)}
+    document["promises"] = [promise.document() for promise in promises]
     out.document(document | {"checkpoint": about.document() if about is not None else None})
     print_health(health, out)
+    print_promises(promises, out)
     if about is not None:
         out.line()
         _print(replace(about, next_step=""), out)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import Health, condition, observe
+from tidegate.history.promises import PromiseStatus, age_text
 
-__all__ = ["health_document", "health_of", "print_health"]
+__all__ = ["health_document", "health_of", "print_health", "print_promises"]
 
 
-def health_of(target: Target) -> Health:
-    """Return the pipeline's health as of now."""
-    return condition(observe(target.ledger, target.settings, abandoned_reason), target.command)
+def health_of(target: Target) -> tuple[Health, tuple[PromiseStatus, ...]]:
+    """Return the pipeline's health as of now, and how its promises are kept."""
+    observed = observe(target.ledger, target.settings, abandoned_reason)
+    return condition(observed, target.command), observed.promises
 
 
 def health_document(health: Health) -> dict[str, Any]:
@@ -35,3 +38,10 @@ def print_health(health: Health, out: Output) -> None:
         out.line(f"  Cause:  {health.cause}")
     for number, step in enumerate(health.remedy, 1):
         out.line(f"  {'Do:' if number == 1 else '':<6}  {f'{number}. ' if len(health.remedy) > 1 else ''}{step}")
+
+
+def print_promises(promises: Iterable[PromiseStatus], out: Output) -> None:
+    """Print whether each promise is kept."""
+    for promise in promises:
+        verdict = "kept" if promise.kept else f"broken, by {age_text(promise.late_by_s)}"
+        out.line(f"  Promise {verdict}: {promise.text}", "" if promise.kept else "bold red")

@@ -22,6 +22,7 @@ from tidegate.errors import Unavailable
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import JobDetails, seconds_between
 from tidegate.history.health import condition, observe
+from tidegate.history.promises import PromiseStatus
 from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
 from tidegate.history.selection import REPLACED
 from tidegate.history.view import CheckpointView, ListedCheckpoint
@@ -141,6 +142,7 @@ class Frame:
 
     health: dict[str, Any]
     """As `explain` reports it."""
+    promises: tuple[PromiseStatus, ...]
     counts: dict[str, int]
     in_flight: list[dict[str, Any]]
     latest: list[ListedCheckpoint]
@@ -154,6 +156,7 @@ class Frame:
         return {
             "pipeline": pipeline,
             **self.health,
+            "promises": [promise.document() for promise in self.promises],
             "counts": self.counts,
             "in_flight": self.in_flight,
             "latest": [row.document() for row in self.latest],
@@ -171,6 +174,7 @@ def frame(target: Target, last: int) -> Frame:
     pairs = zip(trend["seconds"], trend["outcome"], strict=True)
     return Frame(
         health=health_document(condition(seen, target.command)),
+        promises=seen.promises,
         counts=history.counts(),
         in_flight=[_in_flight(ledger, entry, entry.id in seen.abandoned) for entry in seen.view.still_open()],
         latest=history.page(HistoryFilter(limit=last)).rows,
@@ -220,6 +224,8 @@ def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
         yield f"  Cause:  {health['cause']}", ""
     for number, step in enumerate(health["remedy"]):
         yield f"  {'Do:' if number == 0 else '':<6}  {step}", "yellow"
+    for promise in frame.promises:
+        yield f"  Promise {'kept' if promise.kept else 'broken'}: {promise.text}", "" if promise.kept else "bold red"
     names = ("triggered", "completed", "failed", "in_progress", "held", "rollbacks")
     yield "  ".join(f"{name.replace('_', ' ')} {frame.counts[name]:,}" for name in names), ""
     if frame.durations:

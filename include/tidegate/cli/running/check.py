@@ -21,6 +21,7 @@ from tidegate.cli.running.analysis import add_option, analysed
 from tidegate.cli.targets import Target, entry_of, open_target, refuse_unknown_jobs
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.promises import short_promises
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import Entry
 
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     found = analysed(args, target, coordinator, base, out, changes)
     errors += [error for error in found if (error.reason, error.what) not in known]
     new = additions(coordinator.graph, base, changes) if base is not None else []
-    warnings = _warnings(coordinator.graph)
+    warnings = _warnings(coordinator.graph) + short_promises(coordinator.graph, target.settings)
     if base is not None:
         warnings += unknown_deletes(coordinator.graph, target.ledger, base)
     if not errors and not args.no_spark and args.base is None and target.ledger.declined() is not None:

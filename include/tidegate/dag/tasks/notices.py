@@ -14,16 +14,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from msgspec import structs
+
 from tidegate import seams
 from tidegate.errors import Invalid, name_of
+from tidegate.history.promises import promises_now
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import HookProgress
 
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
     from tidegate.protocol.view import Entry
 
-__all__ = ["EVENTS", "Event", "Notice", "Notifiers", "about_completed", "checked_notifiers", "send_notice"]
+__all__ = [
+    "EVENTS",
+    "Event",
+    "Notice",
+    "Notifiers",
+    "about_completed",
+    "checked_notifiers",
+    "send_notice",
+    "send_promise_notices",
+]
 
-Event = Literal["held", "suspended", "quarantined", "recovered"]
+Event = Literal["held", "suspended", "quarantined", "recovered", "stale", "fresh"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 
 Notifiers = Mapping[Event, Sequence[Callable[[Any], Any]]]
@@ -96,6 +110,26 @@ def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
     if failures:
         before = "1 aborted one" if failures == 1 else f"{failures} aborted ones"
         yield Notice("recovered", pipeline, entry.id, f"checkpoint {entry.id} is completed, after {before}")
+
+
+def send_promise_notices(notifiers: Notifiers, context: Any, ledger: Ledger, tolerable: int) -> None:
+    """Tell people of promises that are broken, once, and of those that are kept again. Never raises."""
+    if not {"stale", "fresh"} & notifiers.keys():
+        return
+    try:
+        told = ledger.hook_progress()
+        before = told.broken_promises if told is not None else []
+        promises = promises_now(ledger, tolerable)
+        for promise in promises:
+            event: Event = "fresh" if promise.kept else "stale"
+            if promise.kept == (promise.sink in before):
+                send_notice(notifiers, context, Notice(event, ledger.pipeline, promise.checkpoint, promise.text))
+        broken = [promise.sink for promise in promises if not promise.kept]
+        if broken != before:
+            told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
+            ledger.record_hook_progress(structs.replace(told, **stamp(seams.new_id()), broken_promises=broken))
+    except Exception as error:
+        log.warning("Could not see whether promises are kept: %r. The next task looks again", error)
 
 
 def _failures_before(entry: Entry, ledger: Ledger) -> int:

@@ -24,7 +24,7 @@ from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.asset_events import send_events
 from tidegate.dag.tasks.following import follow, followed, start_run
-from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice
+from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice, send_promise_notices
 from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_done
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
@@ -125,6 +125,7 @@ class PipelineTask(BaseOperator):
         self._done = done = threading.Event()
         try:
             task = Task.open(self.pipeline, self.project, context)
+            self._look_at_promises(task)
             yield task
         except TidegateError as error:
             if task is not None:
@@ -160,6 +161,13 @@ class PipelineTask(BaseOperator):
     def notify(self, task: Task, notice: Notice) -> None:
         """Tell people, through the notifiers that the DAG file lists for such an event."""
         send_notice(self.notifiers, task.context, notice)
+
+    def _look_at_promises(self, task: Task) -> None:
+        """Tell people of tables that have become too old, or new again. Each try of each task looks, so also one that
+        waits, and the task that nothing is planned in because the pipeline is suspended."""
+        send_promise_notices(
+            self.notifiers, task.context, task.coordinator.ledger, task.settings.tolerable_failed_checkpoints
+        )
 
     def _notify_suspended(self, task: Task, suspension: Suspension | None, why: str, id: int | None = None) -> None:
         """Tell people of a suspension. None: the hooks were called before, and so were the notifiers."""
@@ -456,6 +464,7 @@ class CompleteOperator(PipelineTask):
         if entry is not None and self.notifiers:
             for notice in about_completed(entry, task.coordinator.ledger):
                 self.notify(task, notice)
+            self._look_at_promises(task)
         log.info("Checkpoint %s is completed and published", id)
         return {"checkpoint": id}
 

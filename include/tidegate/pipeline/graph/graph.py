@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidegate.connectors.adaptive import Adaptive
 from tidegate.connectors.channel import Channel
@@ -206,6 +207,8 @@ class Graph:
     at_least_once: bool = False
     finishes: bool = False
     """Whether the pipeline ends once all of its sources have been read to their end."""
+    promises: Mapping[str, float] = field(default_factory=dict)
+    """By sink, how old its table may be, in seconds."""
 
     @property
     def by_interval(self) -> bool:
@@ -360,6 +363,7 @@ def build_graph(
     mode: str | None = None,
     *,
     finishes: bool = False,
+    promised: Sequence[tuple[str, float]] = (),
 ) -> Graph:
     """Return the checked graph, or raise Invalid with all problems and their remedies. mode: the effective setting."""
     by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
@@ -383,6 +387,7 @@ def build_graph(
     names += [node.job for node in (*stages, *sinks) if node.job is not None]
     if all(isinstance(name, str) for name in names):  # otherwise names cannot be compared
         problems += _repeated_names(sources, stages, sinks)
+        problems += _promise_problems(promised, sinks)
         problems += _wiring_problems(sources, stages, sinks)
         problems += _shared_targets(sinks, place or Place("/"))
         ordered, cycle = _sort_stages(stages)
@@ -414,7 +419,22 @@ def build_graph(
         dict(settings),
         at_least_once=at_least_once,
         finishes=finishes,
+        promises=dict(promised),
     )
+
+
+def _promise_problems(promised: Sequence[tuple[str, float]], sinks: Sequence[SinkNode]) -> list[str]:
+    """List promises for sinks that do not exist, and second promises for the same sink."""
+    known = [sink.name for sink in sinks]
+    problems = []
+    for index, (name, _) in enumerate(promised):
+        if name not in known:
+            closest = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {closest[0]!r}?" if closest else f"expected one of {', '.join(known) or 'none'}"
+            problems.append(f"the promise for {name!r} is for no sink: {hint}")
+        if name in (earlier for earlier, _ in promised[:index]):
+            problems.append(f"sink {name!r} has two promises: leave one of them")
+    return problems
 
 
 def _finish_problems(sources: list[SourceNode]) -> list[str]:

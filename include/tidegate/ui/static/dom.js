@@ -254,6 +254,9 @@ const TONES = {
   stopped: "warn",
   orphaned: "warn",
   paused: "warn",
+  stale: "warn",
+  broken: "bad",
+  kept: "good",
 };
 // A checkpoint's state, with a link to the rollback or swap that has undone it.
 export function stateOf(row) {

@@ -12,11 +12,14 @@ export async function overview({ dag }) {
   const brokenRules = await findings(dag, about.health);
   const wait = about.open_checkpoints.length ? 1500 : 4000;
   return {
-    key: [about, about.open_checkpoints.length ? about.now : null, quarantine, brokenRules],
+    key: [about, ages(about) ? about.now : null, quarantine, brokenRules],
     wait,
     draw: () => drawn(dag, about, quarantine, brokenRules),
   };
 }
+
+// Whether something on the page grows older by the second.
+const ages = (about) => about.open_checkpoints.length || about.promises.some(({ kept }) => !kept);
 
 // Values that broke a rule say most. Users who may not see rows get the rule alone.
 export async function findings(dag, { checkpoint, gates }) {
@@ -70,7 +73,7 @@ export function origin(rule) {
   );
 }
 
-const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "paused", "unpublished"];
+const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "paused", "stale", "unpublished"];
 
 export function banner(dag, health, broken = []) {
   const kind = health.needs_nothing ? "" : WAITS.includes(health.state) ? "wait" : "wrong";
@@ -152,6 +155,11 @@ function drawn(dag, about, quarantine, brokenRules) {
       about.latest.failed && latestFailed(about.latest.failed, isTold),
       latestRollback(about.latest.rollback),
       latestSwap(dag, about.latest.swap, about),
+      about.promises.length > 0 &&
+        card(
+          "Promises",
+          about.promises.map((promise) => promised(promise, about.now)),
+        ),
       savepoints(dag, about),
       waiting.map(([name, gate]) => waitingRows(name, gate)),
     ),
@@ -226,6 +234,17 @@ function latestFailed(row, isTold) {
       ],
     ]),
   );
+}
+
+function promised({ sink, fresh_seconds, kept, breaks_at, input_until, checkpoint }, now) {
+  const late = (new Date(now) - new Date(breaks_at)) / 1000;
+  return facts([
+    ["Sink", [sink, " ", badge(kept ? "kept" : "broken")]],
+    ["At most", `${seconds(fresh_seconds)} old`],
+    ["Has input up to", input_until ? `${time(input_until)} UTC` : "nothing is published yet"],
+    ["Checkpoint", checkpoint && h("a", { href: `#/checkpoint/${checkpoint}` }, `#${checkpoint}`)],
+    [kept ? "Kept until" : "Broken since", `${time(breaks_at)} UTC${kept ? "" : `, by ${seconds(late)}`}`],
+  ]);
 }
 
 function latestRollback(row) {

@@ -1,7 +1,7 @@
 // All pipelines that the user may see, those in trouble first.
 import { outside } from "./api.js";
 import { badge, h, table } from "./dom.js";
-import { count, none, seconds } from "./format.js";
+import { count, none, seconds, time } from "./format.js";
 import { age, strip } from "./strip.js";
 
 // The states that need attention come first, then tolerated failures and states that users have set.
@@ -15,6 +15,7 @@ const TROUBLE = [
   "paused",
   "late",
   "unpublished",
+  "stale",
   "behind",
   "losing",
   "skipping",
@@ -72,6 +73,14 @@ export function pipelines(data, { query, go }) {
   ];
 }
 
+const broken = ({ sink, fresh_seconds, breaks_at }) =>
+  h(
+    "div",
+    { class: "small brief" },
+    badge("broken"),
+    ` promise: ${sink} at most ${seconds(fresh_seconds)} old, since ${time(breaks_at)} UTC`,
+  );
+
 // A set-up problem of this Airflow.
 function notice({ problem, help, is_blocking }) {
   return h(
@@ -95,6 +104,7 @@ function listed(rows) {
         cell: (row) => [
           h("div", { class: "brief" }, row.needs_nothing ? row.summary : row.cause || row.summary),
           !row.needs_nothing && row.remedy[0] && h("div", { class: "quiet small brief" }, row.remedy[0]),
+          row.promises.filter(({ kept }) => !kept).map(broken),
         ],
       },
       {
