@@ -292,6 +292,8 @@ class TriggerOperator(PipelineTask):
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
             _log_plan(plan, adopted=triggered.adopted, done=done)
+            if not triggered.adopted:
+                task.emit_spans(plan.id, "planning")
             return {"checkpoint": plan.id, "done": done}
 
 
@@ -350,6 +352,7 @@ class JobOperator(PipelineTask):
             task.failed(str(late), of_environment=late.of_environment)
             task.note(self.task_id, late)  # replaces the error of an earlier try, which is no longer the cause
             raise AirflowFailException(f"{late.reason}: {late}") from None
+        task.emit_spans(plan.id, f"job {self.job}")
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
         log.info("%s: done, %s", self._about(plan), rows or "nothing to publish")
 
@@ -459,6 +462,7 @@ class CompleteOperator(PipelineTask):
         was_done = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if was_done:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
+        task.emit_spans(id, "deciding", "publishing")
         send_events(self, task, id, self.asset_events, by_partition=self.by_partition)
         entry = task.coordinator.ledger.entry(id)
         if entry is not None and self.notifiers:

@@ -182,6 +182,12 @@ class Task:
 
         metrics.emit(self)
 
+    def emit_spans(self, id: int, *names: str) -> None:
+        """Emit these parts of the checkpoint as spans below Airflow's span of the task, if Airflow traces."""
+        from tidegate.history.traces import emit_parts
+
+        emit_parts(self.coordinator.ledger, id, names)
+
     def skip(self, why: str) -> AirflowSkipException:
         """Return the exception for a task with nothing to do, and record the reason for `complete`."""
         self.failed(why)
