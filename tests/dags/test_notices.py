@@ -8,17 +8,21 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
-from tidegate import seams
+from tidegate import Pipeline, seams
+from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
 from tidegate.dag.tasks.notices import Notice, checked_notifiers, send_notice
 from tidegate.errors import Invalid
 from tidegate.lifecycle import control
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
 
 WRITES_DOWN = """
 import json
@@ -124,6 +128,15 @@ def test_a_broken_promise_is_told_once_and_again_when_it_is_kept(project: Projec
         assert run(made, 5)[0] == "success"
     assert [event for event, *_ in told(made)] == ["stale", "suspended", "fresh"]
     assert told(made)[-1][1] == 4
+
+
+def test_a_promise_that_the_schedule_cannot_keep_is_refused_when_the_dag_is_built(airflow_db: Path) -> None:
+    pipeline = Pipeline("hasty", interval="15 min")
+    pipeline.source("rows", Files("in/*.json", schema="id long")).sink("every", DeltaAppend("every"))
+    pipeline.promise("every", fresh="15 min")
+    with pytest.raises(Invalid, match="fresh within 15 min, and interval is 15 min"):
+        build_dag(pipeline, project=str(airflow_db))
+    assert build_dag(pipeline, project=str(airflow_db), schedule="* * * * *").dag_id == "hasty"
 
 
 class Mailbox(socketserver.ThreadingTCPServer):

@@ -16,7 +16,7 @@ from tests.dags.server import Airflow
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 
-pytest.importorskip("opentelemetry.proto")
+pytest.importorskip("opentelemetry.proto", reason="it reads OpenTelemetry's protocol")
 
 
 class Collector(ThreadingHTTPServer):

@@ -69,6 +69,7 @@ class Project:
             base=base,
             interval=more.pop("interval", None),
             by_interval=more.pop("by_interval", False),
+            promises=more.pop("promises", {}),
             sources={
                 "events": Range(
                     kind="files",
