@@ -80,7 +80,7 @@ def test_the_suffix_tells_the_format(pattern: str, format: str) -> None:
 
 
 def test_the_description_is_plain_and_complete() -> None:
-    source = files("a/*.csv", options={"header": True}, moved_from="b")
+    source = files("a/*.csv", options={"header": True}, moved_from="b", queue="https://sqs.x/1/q")
     described = source.describe()
     assert described["kind"] == "files"
     assert described["options"] == {"header": "True"}
