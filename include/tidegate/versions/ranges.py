@@ -56,6 +56,7 @@ RANGES: Final = (
     VersionRange("psycopg", (3, 2), (4,), "postgres"),
     VersionRange("pyiceberg", (0, 12), (0, 13), "iceberg"),
     VersionRange("sqlglot", (30,), (31,), "sql"),
+    VersionRange("apache-airflow-providers-openlineage", (2, 20), (3,), "lineage"),
 )
 
 RANGES_BY_PACKAGE: Final = {each.package: each for each in RANGES}
