@@ -16,7 +16,15 @@ from tidegate.records.masking import has_login
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 
-__all__ = ["AssetEvents", "asset", "asset_by_uri", "inlets_of", "outlets_of", "shared_uri_of"]
+__all__ = [
+    "AssetEvents",
+    "asset",
+    "asset_by_uri",
+    "inlets_of",
+    "outlets_of",
+    "shared_address_of",
+    "shared_uri_of",
+]
 
 AssetEvents = Literal["rows", "always"]
 """When a completed checkpoint emits a sink's events: only if it wrote rows to the sink, or always."""
@@ -32,15 +40,19 @@ def asset(pipeline: Pipeline | str, sink: str) -> Asset:
     return Asset(name=place, uri=f"tidegate://{place}", group="tidegate")
 
 
-def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
-    """Return the address of a source's input or a sink's target as Airflow normalizes it, or None."""
+def shared_address_of(node: SourceNode | SinkNode, place: Place) -> str | None:
+    """Return the address by which others know a source's input or a sink's target, or None. It never has a login."""
     with contextlib.suppress(TidegateError):  # a connection is not set up here: the task that needs it reports that
-        uri = node.sink.shared_uri(place) if isinstance(node, SinkNode) else node.source.shared_uri(place)
-        if uri is None:
-            return None
-        shared_asset = asset_by_uri(uri)
-        return shared_asset.uri if shared_asset is not None else None
+        address = node.sink.shared_uri(place) if isinstance(node, SinkNode) else node.source.shared_uri(place)
+        return None if address is None or has_login(address) else address
     return None
+
+
+def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
+    """Return the same address as Airflow normalizes it for an asset, or None if it cannot have such an asset."""
+    address = shared_address_of(node, place)
+    shared_asset = asset_by_uri(address) if address is not None else None
+    return shared_asset.uri if shared_asset is not None else None
 
 
 def asset_by_uri(uri: str) -> Asset | None:

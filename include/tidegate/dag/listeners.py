@@ -1,4 +1,5 @@
-"""tidegate's hooks in Airflow's scheduler, which alone may write to Airflow's database. They never raise."""
+"""tidegate's hooks in Airflow's scheduler, which alone may write to Airflow's database, and in its tasks. They never
+raise."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from tidegate.dag.lineage.provider import send_postponed_start
 from tidegate.dag.names import CONF_BACKFILL, POOL
 from tidegate.records.names import backfill_dag
 
-__all__ = ["SchedulerListener"]
+__all__ = ["SchedulerListener", "TaskListener"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,29 @@ class SchedulerListener:
             _notify_backfill(dag_run)
         except Exception as error:
             log.warning("Could not write the backfill into run %s: %r. It will be refused", dag_run.run_id, error)
+
+
+class TaskListener:
+    """Called when a task has ended, before OpenLineage's provider, which sends an event then."""
+
+    @hookimpl(tryfirst=True)
+    def on_task_instance_success(self, task_instance: Any) -> None:
+        _ended(task_instance)
+
+    @hookimpl(tryfirst=True)
+    def on_task_instance_failed(self, task_instance: Any) -> None:
+        _ended(task_instance)
+
+    @hookimpl(tryfirst=True)
+    def on_task_instance_skipped(self, task_instance: Any) -> None:
+        _ended(task_instance)
+
+
+def _ended(task_instance: Any) -> None:
+    try:
+        send_postponed_start(task_instance)
+    except Exception as error:
+        log.warning("OpenLineage's event of the task's start could not be sent: %r", error)
 
 
 def _make_pool() -> None:

@@ -50,6 +50,8 @@ class SinkChange:
     entry: int
     """The last entry that changed it."""
     rows: int = 0
+    bytes: int = 0
+    files: int = 0
     released: int = 0
     """The number of rows that upstream gates released from quarantine."""
     back_to: int | None = None
@@ -64,6 +66,14 @@ class SinkChange:
         if self.back_to is not None:
             return "swap" if self.backfill else "rollback"
         return "release" if self.released else "checkpoint"
+
+    def add(self, other: SinkChange) -> None:
+        """Count the rows of another change of the same table."""
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.files += other.files
+        self.released += other.released
+        self.partitions |= other.partitions
 
     def extra(self, sink: str, published: Published | None) -> dict[str, Any]:
         """Return the content of the asset event."""
@@ -118,9 +128,7 @@ def unannounced_changes(task: Task, id: int, when: AssetEvents = "rows") -> dict
         for sink, change in _changes(task, entry, when):
             earlier = changes.setdefault(sink, change)
             if earlier is not change:
-                change.rows += earlier.rows
-                change.released += earlier.released
-                change.partitions |= earlier.partitions
+                change.add(earlier)
                 if change.back_to is None:
                     change.back_to, change.backfill, change.reason = earlier.back_to, earlier.backfill, earlier.reason
                 changes[sink] = change
@@ -180,7 +188,17 @@ def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str,
         if rows or sink in replaced or when == "always":
             gates = graph.lineage.gates(node.input)
             released = sum(verdict.released for ack in acks for gate, verdict in ack.gates.items() if gate in gates)
-            yield sink, SinkChange(entry.id, rows, released if rows else 0, partitions=set(partitions))
+            yield (
+                sink,
+                SinkChange(
+                    entry.id,
+                    rows,
+                    sum(ack.stats.bytes.get(sink, 0) for ack in acks),
+                    sum(ack.stats.files.get(sink, 0) for ack in acks),
+                    released if rows else 0,
+                    partitions=set(partitions),
+                ),
+            )
 
 
 def _replaced_sinks(task: Task, entry: Entry) -> Iterable[str]:

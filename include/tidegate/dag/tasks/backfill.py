@@ -13,13 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.dag.assets import AssetEvents
 from tidegate.dag.links import LINKS
 from tidegate.dag.run_params import requested
-from tidegate.dag.tasks.asset_events import send_events
+from tidegate.dag.tasks.asset_events import send_events, unannounced_changes
 from tidegate.dag.tasks.operators import PipelineTask
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records import typed
@@ -246,6 +247,7 @@ class SwapStep(BackfillStep):
 
     def work(self, task: Task, request: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill import discard
+        from tidegate.dag.lineage.facts import of_checkpoint
         from tidegate.protocol.backfill import Swapped
 
         if not request.swaps:
@@ -273,6 +275,8 @@ class SwapStep(BackfillStep):
             ) from error
         discard(line, request.requester)
         send_events(self, task, swapped.id, self.asset_events, by_partition=False)
+        changes = partial(unannounced_changes, task, swapped.id)
+        self.tell_lineage(lambda: of_checkpoint(task.coordinator, swapped.id, changes))
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _swapped(self, task: Task, line: OpenBackfill, request: RequestedBackfill, *, done: bool) -> CompletedSwap:

@@ -63,9 +63,12 @@ class GateOperator(PipelineTask):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Show the verdict: succeed if the checkpoint may continue, otherwise fail."""
+        from tidegate.dag.lineage.facts import of_gate
+
         with self.opened_task(context) as task:
             entry, acked = self._judged(task)
             verdict = acked.ack.gates[self.gate]
+            self.tell_lineage(lambda: of_gate(task.coordinator, entry, self.gate, verdict))
             _log_verdict(self.gate, entry.id, verdict)
             if verdict.quarantined and verdict.outcome != "abort":
                 where = f"{self.pipeline.name} {self.gate} --checkpoint {entry.id}"

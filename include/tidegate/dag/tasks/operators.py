@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -19,10 +20,11 @@ from airflow.sdk import BaseOperator
 from tidegate.checkpoint import troubles
 from tidegate.dag import run_params
 from tidegate.dag.assets import AssetEvents
+from tidegate.dag.lineage import provider
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
-from tidegate.dag.tasks.asset_events import send_events
+from tidegate.dag.tasks.asset_events import send_events, unannounced_changes
 from tidegate.dag.tasks.following import follow, followed, start_run
 from tidegate.dag.tasks.notices import Notice, Notifiers, about_completed, send_notice, send_promise_notices
 from tidegate.dag.tasks.task import Cancelled, Task, kill_unless_done
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tidegate.coordinator import Triggered
+    from tidegate.dag.lineage.facts import TaskDatasets
     from tidegate.execution.finish import Finished
     from tidegate.pipeline import Pipeline
     from tidegate.pipeline.hooks import Suspension
@@ -99,12 +102,28 @@ class PipelineTask(BaseOperator):
         self.project = project
         self._cancel: Callable[[], None] = _cancel_nothing
         self._done: threading.Event | None = None
+        self._lineage: TaskDatasets | None = None
 
     def prepare_for_execution(self) -> Self:
         """Return the copy that runs, without assets (see `asset_events`)."""
         task = super().prepare_for_execution()
         task.inlets, task.outlets = [], []
+        provider.postpone_start(task)
         return task
+
+    def tell_lineage(self, look_up: Callable[[], TaskDatasets]) -> None:
+        """Look up what OpenLineage's provider is to send about this task. Never raises."""
+        self._lineage = provider.looked_up(look_up)
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Return the task's datasets to OpenLineage's provider: its start is sent at its end."""
+        return provider.describe(self._lineage)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        return provider.describe(self._lineage)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        return provider.describe(self._lineage)
 
     def resume(self, context: Any, event: Any = None) -> Any:
         """Start over after waiting: what made the trigger fire may have changed since."""
@@ -279,6 +298,8 @@ class TriggerOperator(PipelineTask):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Plan the checkpoint, and return its number: data never passes through Airflow."""
+        from tidegate.dag.lineage.facts import of_plan
+
         with self.opened_task(context) as task:
             task.refuse_unknown_conf()
             run_params.refuse_used_savepoint_name(task)
@@ -290,6 +311,7 @@ class TriggerOperator(PipelineTask):
                 raise AirflowSkipException(f"entry {rollback} is a rollback: jobs have nothing to do")
             triggered = self.triggered(task, only_if_new=task.by_event)
             plan = triggered.plan
+            self.tell_lineage(lambda: of_plan(task.coordinator, plan))
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
             _log_plan(plan, adopted=triggered.adopted, done=done)
             if not triggered.adopted:
@@ -308,10 +330,13 @@ class JobOperator(PipelineTask):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Run the job, unless it is already done."""
+        from tidegate.dag.lineage.facts import of_job
         from tidegate.execution.job.run_job import ask_job
 
         with self.opened_task(context) as task:
             plan = self._plan(task)
+            look_up = partial(of_job, task.coordinator, plan.id, self.job)
+            self.tell_lineage(look_up)
             try:
                 ack = ask_job(task.coordinator, plan.id, self.job, task.is_job_running)
             except Rejected as error:  # not its turn: the same job of an earlier checkpoint is still running
@@ -320,6 +345,7 @@ class JobOperator(PipelineTask):
                 log.info("%s: already done, nothing to do", self._about(plan))
                 return {"checkpoint": plan.id}
             self._work(task, plan)
+            self.tell_lineage(look_up)
             return {"checkpoint": plan.id}
 
     def _plan(self, task: Task) -> Plan:
@@ -399,6 +425,8 @@ class CompleteOperator(PipelineTask):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Decide and publish. Runs in any case, even if other tasks failed."""
+        from tidegate.dag.lineage.facts import of_checkpoint
+
         with self.opened_task(context) as task:
             if task.follows:  # if Airflow cleared an old run for a backfill, that run's checkpoint stays as it is
                 raise followed(task)
@@ -409,6 +437,7 @@ class CompleteOperator(PipelineTask):
             outcome = finished.outcome
             if outcome.state == "retired":
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
+            self.tell_lineage(lambda: of_checkpoint(task.coordinator, id, partial(unannounced_changes, task, id)))
             if outcome.reason == QUARANTINED:
                 raise _reading_again(task, id, outcome.detail)
             if outcome.state == "aborted":

@@ -1,0 +1,1 @@
+"""What OpenLineage's provider for Airflow sends about a pipeline's tasks: datasets as the ledger records them."""

@@ -1,0 +1,300 @@
+"""What a task has to say about datasets, from the records of its checkpoint alone: so each of its tries says the same.
+
+Only the last task of a run has outputs, and only once the checkpoint is completed and published. A job has inputs: what
+it has staged may never count. A gate's rules are told with the inputs whose rows it judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.connectors.delta.source.delta_table import DeltaTable
+from tidegate.dag.lineage.naming import DatasetName, dataset_of
+from tidegate.history.row import state_name
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SourceNode
+from tidegate.records.records import Ack, Amount, Json, Plan, Range, Verdict, sum_of
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+    from tidegate.dag.tasks.asset_events import SinkChange
+    from tidegate.protocol.view import Entry
+
+__all__ = ["Assertion", "InputFacts", "OutputFacts", "TaskDatasets", "of_checkpoint", "of_gate", "of_job", "of_plan"]
+
+BLOCKS = frozenset({"abort", "hold"})
+"""Policies that stop a checkpoint, if only until a person answers."""
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """A gate or one of its rules, and whether the rows kept it."""
+
+    rule: str
+    name: str
+    success: bool
+    column: str | None = None
+    blocks: bool = False
+    """Whether the checkpoint cannot complete by itself."""
+    actual: str | None = None
+    """What was found, in counts. Values of rows are never told."""
+    details: Json = field(default_factory=dict)
+
+
+@dataclass
+class InputFacts:
+    """A dataset that a checkpoint reads."""
+
+    dataset: DatasetName
+    ranges: list[Json] = field(default_factory=list)
+    """For each source that reads it, from where to where."""
+    read: Amount | None = None
+    version: str | None = None
+    columns: Json | None = None
+    """In Spark's JSON form."""
+    assertions: list[Assertion] = field(default_factory=list)
+
+
+@dataclass
+class OutputFacts:
+    """A dataset that an entry of the log has changed."""
+
+    dataset: DatasetName
+    change: SinkChange
+    columns: Json | None = None
+    version: str | None = None
+    emptied: bool = False
+    """Whether it has no rows of the pipeline's any more, after a rollback to before its first ones."""
+
+
+@dataclass
+class TaskDatasets:
+    """The datasets of one task, and its checkpoint."""
+
+    checkpoint: Json = field(default_factory=dict)
+    inputs: list[InputFacts] = field(default_factory=list)
+    outputs: list[OutputFacts] = field(default_factory=list)
+
+
+def of_plan(coordinator: Coordinator, plan: Plan) -> TaskDatasets:
+    """Return what a checkpoint is going to read."""
+    graph = coordinator.graph
+    inputs = _inputs(coordinator, plan, graph.sources.values(), (), graph.operators)
+    return TaskDatasets(_checkpoint(coordinator, plan), inputs)
+
+
+def of_job(coordinator: Coordinator, id: int, job: str) -> TaskDatasets:
+    """Return what a job has read, as its ack says, or would have read."""
+    entry = coordinator.ledger.entry(id)
+    if entry is None:
+        return TaskDatasets()
+    acks = [entry.acks[job].ack] if job in entry.acks else []
+    (declared,) = (each for each in coordinator.graph.jobs if each.name == job)
+    inputs = _inputs(coordinator, entry.plan, declared.sources, acks, declared.operators)
+    return TaskDatasets(_checkpoint(coordinator, entry.plan), inputs)
+
+
+def of_gate(coordinator: Coordinator, entry: Entry, gate: str, verdict: Verdict) -> TaskDatasets:
+    """Return what a gate has found about the rows of these inputs."""
+    graph = coordinator.graph
+    sources = [graph.sources[name] for name in graph.lineage.sources(gate)]
+    inputs = _inputs(coordinator, entry.plan, sources, [acked.ack for acked in entry.acks.values()])
+    assertions = list(_assertions(coordinator, gate, verdict))
+    for facts in inputs:
+        facts.assertions = assertions
+    return TaskDatasets(_checkpoint(coordinator, entry.plan), inputs)
+
+
+def of_checkpoint(coordinator: Coordinator, id: int, changes: Callable[[], Mapping[str, SinkChange]]) -> TaskDatasets:
+    """Return what a decided entry has read, what its gates found, and which tables have changed, if it counts.
+
+    changes: finds out what it has changed, and entries before it of which no task has told.
+    """
+    entry = coordinator.ledger.entry(id)
+    if entry is None:
+        return TaskDatasets()
+    inputs: list[InputFacts] = []
+    outputs: list[OutputFacts] = []
+    acks: list[Ack] = []
+    if entry.rollback is None:  # a rollback reads nothing, and the acks of a swap are those of its backfill
+        graph = coordinator.graph
+        acks = [acked.ack for acked in entry.acks.values()]
+        inputs = _inputs(coordinator, entry.plan, graph.sources.values(), acks, graph.operators)
+        for ack in acks:
+            for gate, verdict in ack.gates.items():
+                _assert_about(coordinator, inputs, gate, list(_assertions(coordinator, gate, verdict)))
+    if entry.completed and coordinator.ledger.published(id) is not None:
+        outputs = _outputs(coordinator, entry, acks, changes())
+    return TaskDatasets(_checkpoint(coordinator, entry.plan, entry), inputs, outputs)
+
+
+def _checkpoint(coordinator: Coordinator, plan: Plan, decided: Entry | None = None) -> Json:
+    """Return the facts about the entry itself. decided: the entry, for a task that runs after its decision."""
+    decision = decided.decision if decided is not None else None
+    facts = {
+        "pipeline": coordinator.graph.name,
+        "checkpoint": plan.id,
+        "state": state_name(decided) if decided is not None else None,
+        "kind": plan.kind,
+        "base": plan.base,
+        "planned": plan.created,
+        "intervalStart": plan.interval[0] if plan.interval is not None else None,
+        "intervalEnd": plan.interval[1] if plan.interval is not None else None,
+        "codeFingerprint": plan.code_fingerprint,
+        "reason": decision.reason if decision is not None and decision.outcome == "aborted" else None,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+# -- inputs --------------------------------------------------------------------------------------------------
+
+
+def _inputs(
+    coordinator: Coordinator,
+    plan: Plan,
+    sources: Iterable[SourceNode],
+    acks: Iterable[Ack],
+    operators: Iterable[OperatorNode] = (),
+) -> list[InputFacts]:
+    """Return the inputs, each dataset once: several sources may read it."""
+    read = {name: amount for ack in acks for name, amount in ack.stats.read.items()}
+    found: dict[DatasetName, InputFacts] = {}
+    for node in sources:
+        if node.name in plan.sources:
+            _add_range(coordinator, found, node, plan.sources[node.name], read.get(node.name))
+    for operator in operators:
+        if operator.name in plan.fixed_inputs and operator.spec.inputs.table is not None:
+            _add_table(coordinator, found, operator, coordinator.ledger.unpack(plan.fixed_inputs[operator.name]))
+    return list(found.values())
+
+
+def _add_range(
+    coordinator: Coordinator,
+    found: dict[DatasetName, InputFacts],
+    node: SourceNode,
+    planned: Range,
+    read: Amount | None,
+) -> None:
+    name = dataset_of(coordinator.graph.name, node, coordinator.place)
+    facts = found.setdefault(name, InputFacts(name))
+    source_range = {"source": node.name, "kind": planned.kind, "empty": planned.empty, "summary": planned.summary}
+    source_range |= {"after": planned.start, "upTo": planned.end}
+    facts.ranges.append({key: value for key, value in source_range.items() if value not in (None, "")})
+    if read is not None:
+        facts.read = read if facts.read is None else sum_of([facts.read, read])
+    if isinstance(node.source, DeltaTable) and planned.end is not None:
+        version = planned.end.get("version")
+        facts.version = str(version) if version is not None else None
+        if not planned.empty:
+            facts.columns = coordinator.ledger.unpack(planned.splits).get("schema")
+
+
+def _add_table(
+    coordinator: Coordinator, found: dict[DatasetName, InputFacts], operator: OperatorNode, splits: Json
+) -> None:
+    """Add a table that an operator joins, at the version that the plan has fixed."""
+    table = operator.spec.inputs.table
+    assert table is not None
+    name = dataset_of(coordinator.graph.name, SourceNode(operator.name, table), coordinator.place)
+    facts = found.setdefault(name, InputFacts(name))
+    facts.ranges.append({"source": operator.name, "kind": "table", "empty": False})
+    facts.columns = facts.columns or splits.get("schema")
+    versions = [number for number, _ in splits.get("commits", ())]
+    if versions:
+        facts.version = str(max(versions))
+
+
+# -- gates ---------------------------------------------------------------------------------------------------
+
+
+def _assert_about(coordinator: Coordinator, inputs: list[InputFacts], gate: str, assertions: list[Assertion]) -> None:
+    """Add a gate's assertions to the inputs that its rows came from."""
+    graph, place = coordinator.graph, coordinator.place
+    if not any(isinstance(stage, GateNode) and stage.name == gate for stage in graph.stages):
+        return
+    judged = {dataset_of(graph.name, graph.sources[name], place) for name in graph.lineage.sources(gate)}
+    for facts in inputs:
+        if facts.dataset in judged:
+            facts.assertions = facts.assertions + assertions
+
+
+def _assertions(coordinator: Coordinator, gate: str, verdict: Verdict) -> Iterator[Assertion]:
+    """Yield the verdict as a whole, then its rules: all rules of a suite, and of other gates the broken ones."""
+    counts = {"rows": verdict.rows, "quarantined": verdict.quarantined, "released": verdict.released}
+    yield Assertion(
+        "gate",
+        gate,
+        success=verdict.outcome == "pass",
+        blocks=verdict.outcome in BLOCKS,
+        actual=verdict.outcome,
+        details={"gate": gate, "outcome": verdict.outcome, **counts},
+    )
+    broken = {rule.rule: rule for rule in verdict.broken}
+    for finding in _findings(coordinator.ledger.unpack(verdict.results)):
+        config = finding["expectation_config"]
+        name = str(config.get("id") or config["type"])
+        rule = broken.pop(name, None)
+        column = (config.get("kwargs") or {}).get("column")
+        yield Assertion(
+            str(config["type"]),
+            name,
+            success=bool(finding.get("success")),
+            column=column if isinstance(column, str) else None,
+            blocks=rule is not None and rule.policy in BLOCKS,
+            actual=_count(finding.get("result") or {}),
+            details={"gate": gate} | ({"policy": rule.policy} if rule is not None else {}),
+        )
+    for name, rule in broken.items():
+        rows = None if rule.rows is None else f"{rule.rows} rows"
+        details = {"gate": gate, "policy": rule.policy}
+        yield Assertion(name, name, success=False, blocks=rule.policy in BLOCKS, actual=rows, details=details)
+
+
+def _findings(results: Json) -> Iterator[Mapping[str, Any]]:
+    """Yield the findings of Great Expectations. Other gates have other results."""
+    findings = results.get("results")
+    for finding in findings if isinstance(findings, list) else ():
+        if isinstance(finding, dict) and (finding.get("expectation_config") or {}).get("type"):
+            yield finding
+
+
+def _count(result: Mapping[str, Any]) -> str | None:
+    """Return how many rows broke a rule, as text."""
+    unexpected = result.get("unexpected_count")
+    return None if unexpected is None else f"{unexpected} rows"
+
+
+# -- outputs -------------------------------------------------------------------------------------------------
+
+
+def _outputs(
+    coordinator: Coordinator, entry: Entry, acks: list[Ack], changes: Mapping[str, SinkChange]
+) -> list[OutputFacts]:
+    """Return the tables that have changed, each once: several sinks may write to one."""
+    published = coordinator.ledger.published(entry.id)
+    restored = entry.rollback.tables if entry.rollback is not None else {}
+    found: dict[DatasetName, OutputFacts] = {}
+    for sink, change in changes.items():
+        name = dataset_of(coordinator.graph.name, coordinator.graph.sinks[sink], coordinator.place)
+        if name in found:
+            found[name].change.add(change)
+            continue
+        table = published.tables.get(sink) if published is not None else None
+        found[name] = OutputFacts(
+            name,
+            change,
+            columns=_columns(coordinator, acks, sink),
+            version=str(table.version) if table is not None and table.is_delta else None,
+            emptied=sink in restored and restored[sink].to is None,
+        )
+    return list(found.values())
+
+
+def _columns(coordinator: Coordinator, acks: Iterable[Ack], sink: str) -> Json | None:
+    """Return the columns of the rows that were staged for a sink."""
+    for ack in acks:
+        if sink in ack.sinks:
+            columns = coordinator.ledger.unpack(ack.sinks[sink]).get("columns")
+            return columns if isinstance(columns, dict) else None
+    return None
