@@ -286,7 +286,7 @@ def test_what_is_written_anew_without_some_rows_leaves_no_file_that_nobody_names
     bed.done(state)
     state.release()
     state = bed.open()
-    state.rewrite(only=lambda rows: rows.where("k <> 'b'"))
+    state.rewrite(change=lambda rows: rows.where("k <> 'b'"))
     assert state.rows_in_files == 2
     merged(state, bed.frame([("c", 1)], "k string, n long"), {"n": "sum"})
     bed.done(state)
