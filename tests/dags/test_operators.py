@@ -429,17 +429,18 @@ def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(t
     def without_spark(*_: object) -> None:
         raise SparkNeverReady
 
-    operator: Any = SimpleNamespace(task_id="job_main", job="main", _run=late, _submit=late)
+    about = {"task_id": "job_main", "job": "main", "_about": lambda plan: "job main"}
+    operator: Any = SimpleNamespace(**about, _run=late, _submit=late)
     with pytest.raises(AirflowFailException, match="CHECKPOINT_EXPIRED"):
         JobOperator._work(operator, task, plan)
     assert told[0][1] is False, "word is left for `complete`"
-    operator = SimpleNamespace(task_id="job_main", job="main", _run=without_spark, _submit=without_spark)
+    operator = SimpleNamespace(**about, _run=without_spark, _submit=without_spark)
     with pytest.raises(AirflowFailException, match="Spark was not ready for job 'main'"):
         JobOperator._work(operator, task, plan)
     assert told[1][1] is True, "that is not the pipeline's fault"
     assert noted == ["CHECKPOINT_EXPIRED", "SPARK_START"], "whatever an earlier try has met"
     told.clear()
-    operator = SimpleNamespace(task_id="job_main", job="main", _run=too_late_to_end, _submit=too_late_to_end)
+    operator = SimpleNamespace(**about, _run=too_late_to_end, _submit=too_late_to_end)
     JobOperator._work(operator, task, plan)
     assert not told
     assert world.coordinator().complete(plan.id).state == "completed"
@@ -456,8 +457,12 @@ def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
         def cancel(self) -> None:
             raise AssertionError("there is nothing to cancel")
 
-    operator: Any = SimpleNamespace(job="main", sessions=lambda task, job: contextlib.nullcontext(Starting()))
-    task: Any = SimpleNamespace(coordinator=world.coordinator(), step=lambda what: None)
+    operator: Any = SimpleNamespace(
+        job="main",
+        _about=lambda plan: "job main",
+        sessions=lambda task, job: contextlib.nullcontext(Starting()),
+    )
+    task: Any = SimpleNamespace(coordinator=world.coordinator(), steps=lambda of: lambda step: None)
     with pytest.raises(SparkNeverReady):
         JobOperator._run(operator, task, plan)
 

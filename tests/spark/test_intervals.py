@@ -173,7 +173,7 @@ def test_a_compacted_table_is_refused_with_what_to_do_and_a_column_helps(world: 
     world.reference = {hour: world.reference[hour] for hour in range(3)}
     world.write(1, [177])
     with pytest.raises(
-        Invalid, match=r"of the 1 files that checkpoint 2 put into .*, 0 are there; version 4 \(OPTIMIZE"
+        Invalid, match=r"of the 1 files that checkpoint 2 added to .*, 0 remain; version 4 \(OPTIMIZE"
     ) as error:
         world.make("again", 1, reprocess=True)
     assert error.value.reason == "INTERVAL_REWRITTEN"
