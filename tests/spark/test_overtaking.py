@@ -168,7 +168,7 @@ def _going_back_to_what_had_rows_in_flight(story: Story) -> None:
     assert done.error is None
     back = tables(play)
     play.build = lambda pipeline: build(pipeline, "other")
-    with pytest.raises(Invalid, match="job 'slow' is behind"):
+    with pytest.raises(Invalid, match="job 'slow' lags"):
         play.coordinator().trigger("renamed")
     play.build = build
     next_id = story.planned()
