@@ -192,7 +192,7 @@ def test_a_table_that_a_rollback_empties_is_told_so() -> None:
 def test_what_cannot_be_looked_up_fails_no_task(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(provider, "is_wanted", lambda: True)
+    monkeypatch.setattr(provider, "is_enabled", lambda: True)
 
     def look_up() -> TaskDatasets:
         raise OSError("the store is away")

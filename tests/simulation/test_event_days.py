@@ -33,7 +33,7 @@ def wait_for_a_process_that_is_gone(patch: Callable[..., None]) -> None:
 
 
 def leave_a_timeout_to_others(patch: Callable[..., None]) -> None:
-    patch(InputWatch, "_left_behind", lambda self, view: None)
+    patch(InputWatch, "_find_abandoned", lambda self, view: None)
 
 
 def ask_once_and_never_again(patch: Callable[..., None]) -> None:

@@ -105,7 +105,7 @@ class InputWatch:
         self._checks_clock = seams.monotonic() >= self._next_clock_check
         if self._checks_clock:
             self._next_clock_check = seams.monotonic() + CLOCK_CHECK_S
-        arrival = self._left_behind(view) or (self._arrival(view, current is not None) if not self.is_over else None)
+        arrival = self._find_abandoned(view) or (self._arrival(view, current is not None) if not self.is_over else None)
         if arrival is not None:
             self._requests += 1
             self._next_request = seams.monotonic() + self._backoff(UNTIL_PLANNED_S, self._requests)
@@ -127,7 +127,7 @@ class InputWatch:
         doubled_s: float = first_s * 2.0 ** min(times - 1, 20)
         return min(doubled_s, max(first_s, min(self.max_pause_s, MAX_BACKOFF_S)))
 
-    def _left_behind(self, view: View) -> Arrival | None:
+    def _find_abandoned(self, view: View) -> Arrival | None:
         """Return an open checkpoint that its own run will not decide, so that only another run does."""
         for entry in view.still_open():
             if awaits_person(entry):

@@ -535,7 +535,7 @@ def _skipping(observed: Observations) -> Health | None:
 
 def _stale(observed: Observations, command: Command) -> Health | None:
     """A promise is broken, although nothing else is known to be wrong."""
-    broken = [promise for promise in observed.promises if not promise.kept]
+    broken = [promise for promise in observed.promises if not promise.is_kept]
     if not broken:
         return None
     entry = next(observed.view.still_open(), None)

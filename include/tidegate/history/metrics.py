@@ -176,7 +176,7 @@ def _present_state(figures: Figures) -> Iterator[Metric]:
         label = {"sink": promise.sink}
         yield Metric("tableAge", round(promise.age_s * 1000), label)
         yield Metric("promisedAge", round(promise.fresh_s * 1000), label)
-        yield Metric("promiseBroken", int(not promise.kept), label)
+        yield Metric("promiseBroken", int(not promise.is_kept), label)
     yield Metric("readable", 1)
     yield Metric(READ_AGE, 0)
     yield Metric("needsAttention", int(not figures.health.needs_nothing))

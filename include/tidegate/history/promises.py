@@ -43,7 +43,8 @@ class PromiseStatus:
         return max((self.now - self.input_until).total_seconds(), 0.0)
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
+        """Whether the table is no older than promised."""
         return self.age_s <= self.fresh_s
 
     @property
@@ -64,7 +65,7 @@ class PromiseStatus:
             content = "it has no completed checkpoint yet"
         else:
             content = f"it has the input up to {_utc(self.input_until)} (checkpoint {self.checkpoint})"
-        if self.kept:
+        if self.is_kept:
             return f"sink {self.sink} is at most {promised} old: {content}"
         return f"sink {self.sink} is more than {promised} old since {_utc(self.breaks_at)}: {content}"
 
@@ -73,7 +74,7 @@ class PromiseStatus:
         return {
             "sink": self.sink,
             "fresh_seconds": self.fresh_s,
-            "kept": self.kept,
+            "kept": self.is_kept,
             "breaks_at": self.breaks_at.isoformat(timespec="milliseconds"),
             "input_until": self.input_until.isoformat(timespec="milliseconds") if self.checkpoint is not None else None,
             "checkpoint": self.checkpoint,

@@ -175,7 +175,7 @@ def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:
 
 def _lasts(state: str, observed: Observations) -> bool:
     """Return whether a pipeline's state lasts until a file of the ledger changes, and no promise breaks before that."""
-    kept = [promise for promise in observed.promises if promise.kept]
+    kept = [promise for promise in observed.promises if promise.is_kept]
     return state in _LASTING and all(promise.fresh_s - promise.age_s > _MAX_AGE_S for promise in kept)
 
 

@@ -36,11 +36,11 @@ from tidegate.versions.airflow import find_connection
 __all__ = [
     "PipelineRef",
     "dag_version",
+    "find_known_pipeline",
     "find_pipeline",
     "find_pipelines",
     "has_dag",
     "is_paused",
-    "known_pipeline",
     "run_states",
     "tagged",
 ]
@@ -144,7 +144,7 @@ def _newest_versions(session: Session) -> dict[str, str]:
     return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, is_newest)).all())
 
 
-def known_pipeline(dag_id: str) -> PipelineRef | None:
+def find_known_pipeline(dag_id: str) -> PipelineRef | None:
     """Return the pipeline of a DAG, or None if the DAG is not a pipeline's."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
@@ -153,7 +153,7 @@ def known_pipeline(dag_id: str) -> PipelineRef | None:
 
 def find_pipeline(dag_id: str) -> PipelineRef:
     """Return the pipeline of a route's DAG, for FastAPI. The route has already checked that the user may see it."""
-    pipeline = known_pipeline(dag_id)
+    pipeline = find_known_pipeline(dag_id)
     if pipeline is not None:
         return pipeline
     if dag_id.endswith(BACKFILL):

@@ -37,7 +37,7 @@ from tidegate.ui.action_requests import (
     SavepointRequest,
     SwapRequest,
 )
-from tidegate.ui.pipelines import PipelineRef, has_dag, is_paused, known_pipeline
+from tidegate.ui.pipelines import PipelineRef, find_known_pipeline, has_dag, is_paused
 from tidegate.ui.rows import quarantined
 
 __all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_airflows_backfill", "refuse_unknown"]
@@ -346,7 +346,7 @@ def refuse_airflows_backfill(dag_id: str, conf: Mapping[str, Any] | None, first_
 
     If the ledger cannot be read now, the backfill is not refused: its runs check the same, and wait for the storage.
     """
-    pipeline = known_pipeline(dag_id)
+    pipeline = find_known_pipeline(dag_id)
     if pipeline is None or pipeline.card.by_interval:
         return
     _refuse_no_dag(pipeline)

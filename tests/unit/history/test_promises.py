@@ -85,11 +85,11 @@ def test_a_table_is_as_old_as_the_input_of_its_last_checkpoint(world: ToyWorld, 
     world.complete(id)
     world.publish()
     assert (promise(world).checkpoint, promise(world).input_until) == (1, NOON), "not when it was completed"
-    assert promise(world).kept
+    assert promise(world).is_kept
     clock.after(15)
-    assert promise(world).kept
+    assert promise(world).is_kept
     clock.after(16)
-    assert not promise(world).kept
+    assert not promise(world).is_kept
     assert (promise(world).late_by_s, promise(world).breaks_at) == (60, NOON + timedelta(minutes=15))
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_finds_nothing_new_keeps_the_promise(world: ToyWorld, 
     clock.after(14)
     world.checkpoint("nothing new")
     clock.after(20)
-    assert (promise(world).checkpoint, promise(world).kept) == (2, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (2, True)
 
 
 def test_what_is_not_on_the_table_yet_does_not_count(world: ToyWorld, clock: Clock) -> None:
@@ -107,10 +107,10 @@ def test_what_is_not_on_the_table_yet_does_not_count(world: ToyWorld, clock: Clo
     world.weather.stuck = {"a"}
     world.checkpoint("stuck", rows=1)
     clock.after(16)
-    assert (promise(world).checkpoint, promise(world).kept) == (1, False)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (1, False)
     world.weather.stuck = set()
     world.publish()
-    assert (promise(world).checkpoint, promise(world).kept) == (2, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (2, True)
 
 
 def test_what_was_published_last_is_found_however_far_below_it_lies(world: ToyWorld, clock: Clock) -> None:
@@ -121,15 +121,15 @@ def test_what_was_published_last_is_found_however_far_below_it_lies(world: ToyWo
     world.weather.stuck = {"a"}
     world.checkpoint("stuck", rows=1)
     clock.after(5)
-    assert (promise(world).checkpoint, promise(world).kept) == (1, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (1, True)
 
 
 def test_a_new_pipeline_has_as_long_for_its_first_checkpoint(world: ToyWorld, clock: Clock) -> None:
     assert promises_now(world.ledger, 0) == ()
     world.trigger("first")
-    assert (promise(world).checkpoint, promise(world).kept) == (None, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (None, True)
     clock.after(16)
-    assert not promise(world).kept
+    assert not promise(world).is_kept
     assert "it has no completed checkpoint yet" in promise(world).text
 
 
@@ -141,16 +141,16 @@ def test_a_promise_for_a_new_sink_of_an_old_pipeline_is_not_broken_from_the_star
     promising(world, "new")
     world.trigger("first with it")
     clock.after(610)
-    assert (promise(world).checkpoint, promise(world).kept) == (None, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (None, True)
     clock.after(616)
-    assert not promise(world).kept
+    assert not promise(world).is_kept
 
 
 def test_a_suspension_does_not_stop_the_clock_but_the_end_of_the_pipeline_does(world: ToyWorld, clock: Clock) -> None:
     world.checkpoint("first", rows=1)
     control.suspend(world.ledger, "ann", "prices")
     clock.after(16)
-    assert not promise(world).kept
+    assert not promise(world).is_kept
     assert health(world).state == "suspended", "that is the cause"
     control.resume(world.ledger, "ann", "")
     control.stop(world.ledger, "ann", "no longer needed")
@@ -162,12 +162,12 @@ def test_a_rollback_makes_a_table_old_again(world: ToyWorld, clock: Clock) -> No
     clock.after(10)
     world.checkpoint("second", rows=1)
     clock.after(16)
-    assert promise(world).kept
+    assert promise(world).is_kept
     roll_back(world.coordinator(), 1, run="back", by="ann", choices={})
     world.publish()
-    assert (promise(world).checkpoint, promise(world).input_until, promise(world).kept) == (1, NOON, False)
+    assert (promise(world).checkpoint, promise(world).input_until, promise(world).is_kept) == (1, NOON, False)
     world.checkpoint("third")
-    assert (promise(world).checkpoint, promise(world).kept) == (4, True)
+    assert (promise(world).checkpoint, promise(world).is_kept) == (4, True)
 
 
 def test_a_swap_leaves_a_table_as_new_as_what_was_replayed(tmp_path: Path, clock: Clock) -> None:
@@ -196,9 +196,9 @@ def test_input_that_a_checkpoint_leaves_waiting_makes_a_table_older(tmp_path: Pa
     world: ToyWorld = promising(ToyWorld(tmp_path))
     world.source = TellsAges(world.feed, bound=3)
     world.checkpoint("first", rows=20)
-    assert (promise(world).age_s, promise(world).kept) == (17 * 60, False)
+    assert (promise(world).age_s, promise(world).is_kept) == (17 * 60, False)
     world.checkpoint("second")
-    assert (promise(world).age_s, promise(world).kept) == (14 * 60, True)
+    assert (promise(world).age_s, promise(world).is_kept) == (14 * 60, True)
     for number in range(5):
         world.checkpoint(f"later {number}")
     assert promise(world).age_s == 0
@@ -244,9 +244,9 @@ def test_an_interval_pipeline_is_as_new_as_its_latest_interval(tmp_path: Path, c
     assert promise(world).input_until == NOON, "an old interval makes the table no newer, and no older"
     clock.after(100)
     world.checkpoint("another of yesterday's", interval=interval(-23))
-    assert not promise(world).kept
+    assert not promise(world).is_kept
     world.checkpoint("the next", interval=interval(1))
-    assert (promise(world).input_until, promise(world).kept) == (NOON + timedelta(hours=1), True)
+    assert (promise(world).input_until, promise(world).is_kept) == (NOON + timedelta(hours=1), True)
 
 
 # -- what is told of it -----------------------------------------------------------------------------------

@@ -43,5 +43,5 @@ def print_health(health: Health, out: Output) -> None:
 def print_promises(promises: Iterable[PromiseStatus], out: Output) -> None:
     """Print whether each promise is kept."""
     for promise in promises:
-        verdict = "kept" if promise.kept else f"broken, by {age_text(promise.late_by_s)}"
-        out.line(f"  Promise {verdict}: {promise.text}", "" if promise.kept else "bold red")
+        verdict = "kept" if promise.is_kept else f"broken, by {age_text(promise.late_by_s)}"
+        out.line(f"  Promise {verdict}: {promise.text}", "" if promise.is_kept else "bold red")

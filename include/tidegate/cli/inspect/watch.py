@@ -225,7 +225,10 @@ def lines(frame: Frame, *, ages: bool = True) -> Iterator[Line]:
     for number, step in enumerate(health["remedy"]):
         yield f"  {'Do:' if number == 0 else '':<6}  {step}", "yellow"
     for promise in frame.promises:
-        yield f"  Promise {'kept' if promise.kept else 'broken'}: {promise.text}", "" if promise.kept else "bold red"
+        yield (
+            f"  Promise {'kept' if promise.is_kept else 'broken'}: {promise.text}",
+            "" if promise.is_kept else "bold red",
+        )
     names = ("triggered", "completed", "failed", "in_progress", "held", "rollbacks")
     yield "  ".join(f"{name.replace('_', ' ')} {frame.counts[name]:,}" for name in names), ""
     if frame.durations:

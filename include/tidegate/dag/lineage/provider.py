@@ -17,7 +17,7 @@ from tidegate.errors import name_of
 if TYPE_CHECKING:
     from tidegate.dag.lineage.facts import TaskDatasets
 
-__all__ = ["describe", "is_wanted", "looked_up", "postpone_start", "send_postponed_start"]
+__all__ = ["describe", "is_enabled", "looked_up", "postpone_start", "send_postponed_start"]
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ POSTPONED = "lineage_params"
 """The attribute of a task whose start is yet to be sent: its own params."""
 
 
-def is_wanted() -> bool:
+def is_enabled() -> bool:
     """Return whether the provider is installed, and has somewhere to send events to."""
     try:
         from airflow.providers.openlineage import conf
@@ -40,7 +40,7 @@ def looked_up(look_up: Callable[[], TaskDatasets]) -> TaskDatasets | None:
     It is looked up in the task's own process: the provider asks for it in a forked one, where clients of object stores
     do not work.
     """
-    if not is_wanted():
+    if not is_enabled():
         return None
     try:
         return look_up()
@@ -60,7 +60,7 @@ def describe(lineage: TaskDatasets | None) -> Any:
 
 def postpone_start(task: Any) -> None:
     """Keep the provider from sending the start of a task that is about to run."""
-    if not is_wanted():
+    if not is_enabled():
         return
     try:
         from airflow.providers.openlineage.api.emission_policy import extend_global_openlineage_emission_policy

@@ -131,7 +131,7 @@ class GateOperator(PipelineTask):
         is_new_try = self._question is Question.UNKNOWN
         # An answer that arrives before the first try has left its worker makes Airflow start another try. The answer
         # exists then, and asking again would delete it. Only the triggerer can check.
-        may_have_answer = is_new_try and self._may_have_asked(task)
+        may_have_answer = is_new_try and self._may_have_posted_question(task)
         if (is_new_try and not may_have_answer) or self._question in (Question.MISSING, Question.MISANSWERED):
             is_current = self._ask(task, entry, verdict)
             self._question = Question.OPEN
@@ -156,7 +156,7 @@ class GateOperator(PipelineTask):
         since = entry.acks[self.job].ack.created if may_have_answer and is_cleared else ""
         self._defer_question(task, entry, look_again=_poll_interval(verdict), since=since)
 
-    def _may_have_asked(self, task: Task) -> bool:
+    def _may_have_posted_question(self, task: Task) -> bool:
         """Return whether Airflow may have the question of an earlier try."""
         return HAS_QUESTIONS and task.context["ti"].try_number > 1
 
@@ -195,7 +195,7 @@ class GateOperator(PipelineTask):
         """Defer the task until the question in Airflow shows the answer that counts, unless it does."""
         may_be_open = self._question in (Question.OPEN, Question.MISANSWERED)
         if not HAS_QUESTIONS or not (
-            may_be_open or (self._question is Question.UNKNOWN and self._may_have_asked(task))
+            may_be_open or (self._question is Question.UNKNOWN and self._may_have_posted_question(task))
         ):
             return
         if self._question is Question.MISANSWERED:

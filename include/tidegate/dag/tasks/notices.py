@@ -121,10 +121,10 @@ def send_promise_notices(notifiers: Notifiers, context: Any, ledger: Ledger, tol
         before = told.broken_promises if told is not None else []
         promises = promises_now(ledger, tolerable)
         for promise in promises:
-            event: Event = "fresh" if promise.kept else "stale"
-            if promise.kept == (promise.sink in before):
+            event: Event = "fresh" if promise.is_kept else "stale"
+            if promise.is_kept == (promise.sink in before):
                 send_notice(notifiers, context, Notice(event, ledger.pipeline, promise.checkpoint, promise.text))
-        broken = [promise.sink for promise in promises if not promise.kept]
+        broken = [promise.sink for promise in promises if not promise.is_kept]
         if broken != before:
             told = ledger.hook_progress() or HookProgress(**stamp(seams.new_id()))
             ledger.record_hook_progress(structs.replace(told, **stamp(seams.new_id()), broken_promises=broken))
