@@ -71,10 +71,12 @@ def answer(world: World, coordinator: Coordinator, id: int) -> None:
     """A person looks at what is held: on a bad day not soon, and says anything."""
     if not world.calm and world.dice.chance(0.7):
         return
-    approve = world.calm or world.dice.chance(0.6)
+    quarantine = world.bad > 0 and world.dice.chance(0.3)
+    approve = not quarantine and (world.calm or world.dice.chance(0.6))
+    words = "yes" if approve else "quarantine" if quarantine else "no"
     try:
-        said = approvals.answer(coordinator.ledger, id, None, approve=approve, by="a person")
-        world.log(f"says {'yes' if approve else 'no'} to checkpoint {id}: {[each.approve for each in said]} counts")
+        said = approvals.answer(coordinator.ledger, id, None, approve=approve, by="a person", quarantine=quarantine)
+        world.log(f"says {words} to checkpoint {id}: {[each.approve for each in said]} counts")
     except (Unavailable, Rejected) as error:
         world.log(f"says nothing that counts: {error.what}")
 
@@ -249,12 +251,17 @@ def releaser(world: World) -> None:
 
 def operator(world: World) -> None:
     """A person who ends what nobody works on any more, once all is calm."""
-    coordinator = world.coordinator()
     for _ in range(100):
         world.sleep(50)
-        for entry in patiently(world, coordinator.ledger.view).still_open():
-            if world.is_left_behind(entry.plan.run):
-                patiently(world, lambda id=entry.id: coordinator.abort(id, "CANCELLED"))
+        _end_left_behind(world, world.coordinator(), world.is_left_behind)
+        if FORK in world.others and patiently(world, lambda: world.fork().ledger.identity_or_none()) is not None:
+            _end_left_behind(world, world.fork(), lambda run: not world.is_at_work(run.split()[0]))
+
+
+def _end_left_behind(world: World, coordinator: Coordinator, is_left_behind: Callable[[str], bool]) -> None:
+    for entry in patiently(world, coordinator.ledger.view).still_open():
+        if is_left_behind(entry.plan.run):
+            patiently(world, lambda id=entry.id: coordinator.abort(id, "CANCELLED"))
 
 
 def foreign_writer(world: World) -> None:

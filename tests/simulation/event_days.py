@@ -38,7 +38,9 @@ class Standing:
 
 
 class EventWorld(World):
-    """Input arrives in bursts, and people do to the pipeline what they do on other days."""
+    """Input arrives in bursts, and people do to the pipeline what they do on other days. Every third row is bad."""
+
+    bad = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()

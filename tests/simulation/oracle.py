@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,21 +226,41 @@ class Oracle:
 
     def _judged(self, checkpoint: Checkpoint) -> None:
         """A gate has held what it should have held; and who is said to have rejected a checkpoint has."""
-        every = self.holds
         for job, ack in checkpoint.acks.items() if checkpoint.target is None else ():
-            bad = any(map(self._is_bad, self._offsets(checkpoint)))
-            holds = every and any(offset % every == 0 for offset in self._offsets(checkpoint))
-            wanted = "hold" if holds else "quarantine" if bad else "pass"
-            if (every or self.bad) and ack["gates"][GATE]["outcome"] != wanted:
+            bad = any(self._is_set_aside(checkpoint, offset) for offset in self._offsets(checkpoint))
+            holds = any(self._is_held(offset) for offset in self._offsets(checkpoint))
+            asks = holds and not checkpoint.plan.get("quarantine_held")
+            wanted = "hold" if asks else "quarantine" if bad else "pass"
+            if (self.holds or self.bad) and ack["gates"][GATE]["outcome"] != wanted:
                 raise Violation(f"job {job} of checkpoint {checkpoint.id} says {ack['gates']}, not {wanted}")
-        if checkpoint.aborted and checkpoint.decision and checkpoint.decision["reason"] == "GATE_REJECTED":
+        reason = checkpoint.decision["reason"] if checkpoint.decision and checkpoint.aborted else ""
+        if reason in ("GATE_REJECTED", "GATE_QUARANTINED"):
             answer = self._json(f"checkpoints/{checkpoint.id:08d}/holds/{GATE}.json")
             if answer is None or answer["approve"]:
                 raise Violation(f"D5: checkpoint {checkpoint.id} is aborted as rejected, and nobody has rejected it")
+            if answer["quarantine"] != (reason == "GATE_QUARANTINED"):
+                raise Violation(f"D5: checkpoint {checkpoint.id} is aborted as {reason}, and the answer is {answer}")
 
     def _is_bad(self, offset: int) -> bool:
-        """Whether a gate sets it aside."""
+        """Whether the gate quarantines it whenever it is read."""
         return bool(self.bad) and offset % self.bad == 0
+
+    def _is_held(self, offset: int) -> bool:
+        """Whether the gate asks a person about it."""
+        return bool(self.holds) and offset % self.holds == 0
+
+    def _is_set_aside(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Whether this checkpoint quarantines it: as bad, or because a person has said so of what was held."""
+        return self._is_bad(offset) or (bool(checkpoint.plan.get("quarantine_held")) and self._is_held(offset))
+
+    def _is_released(self, checkpoint: Checkpoint, offset: int) -> bool:
+        """Whether a checkpoint that brings it can only have it from quarantine."""
+        return offset not in self._offsets(checkpoint) or self._is_set_aside(checkpoint, offset)
+
+    def _set_aside_by(self, checkpoints: Iterable[Checkpoint]) -> set[int]:
+        """What any of these checkpoints has quarantined: it may be in tables as a released row."""
+        read = [(each, offset) for each in checkpoints if each.target is None for offset in self._offsets(each)]
+        return {offset for each, offset in read if self._is_set_aside(each, offset)}
 
     def _offsets(self, checkpoint: Checkpoint) -> Sequence[int]:
         """What this checkpoint has read."""
@@ -322,10 +342,11 @@ class Oracle:
             if checkpoint.target is not None:
                 continue
             try:
-                rows = [offset for offset, _ in table.rows(commit) if not self._is_bad(offset)]
+                offsets = [offset for offset, _ in table.rows(commit)]
             except KeyError as gone:
                 raise Violation(f"I6: file {gone} of checkpoint {checkpoint.id} on table {name!r} is gone") from None
-            if sorted(rows) != self._wanted(name, checkpoint):
+            rows = sorted(offset for offset in offsets if not self._is_released(checkpoint, offset))
+            if rows != self._wanted(name, checkpoint):
                 raise Violation(f"I1: table {name!r} has rows {rows} of checkpoint {checkpoint.id}")
 
     def _live(self, name: str, completed: list[Checkpoint]) -> None:
@@ -337,19 +358,20 @@ class Oracle:
                 lineage = as_of[checkpoint.target]
             lineage = [*lineage, *self._wanted(name, checkpoint)]
             as_of[checkpoint.id] = lineage
-        table = self.world.tables[name]
+        table, aside = self.world.tables[name], self._set_aside_by(completed)
         try:
             rows = [offset for file in table.live() for offset, _ in table.files[file]]
-            shown = sorted(offset for offset in rows if not self._is_bad(offset))
+            shown = sorted(offset for offset in rows if offset not in aside)
         except KeyError as gone:
             raise Violation(f"I6: file {gone} on table {name!r} is gone") from None
-        if shown != sorted(lineage):
+        lineage = sorted(offset for offset in lineage if offset not in aside)
+        if shown != lineage:
             raise Violation(f"I7: table {name!r} shows {shown}, the checkpoints that count have {lineage}")
 
     def _wanted(self, table: str, checkpoint: Checkpoint) -> list[int]:
         """The reference: which offsets this checkpoint brings to the table, but for those that come from quarantine."""
         skip = self.world.climate.skip if table == TABLES[1] else 0
-        good = [offset for offset in self._offsets(checkpoint) if not self._is_bad(offset)]
+        good = [offset for offset in self._offsets(checkpoint) if not self._is_set_aside(checkpoint, offset)]
         return [offset for offset in good if not (skip and offset % skip == 0)]
 
     def _brings(self, table: str, checkpoint: Checkpoint) -> bool:
@@ -365,7 +387,8 @@ class Oracle:
             for table in map(self.world.tables.__getitem__, self.tables):
                 for commit in table.commits:
                     if commit.id == checkpoint.id:
-                        tags |= {tag for offset, tag in table.rows(commit) if not self._is_bad(offset)}
+                        rows = table.rows(commit)
+                        tags |= {tag for offset, tag in rows if not self._is_released(checkpoint, offset)}
                         attempts |= {name.split("/")[3] for name in commit.files}
             acked = {ack["attempt"] for ack in checkpoint.acks.values()}
             if len(tags) > 1 or (attempts and attempts != acked):

@@ -455,3 +455,21 @@ def test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does() -> N
     assert entry is not None
     assert entry.aborted
     assert entry.answers["checked"].by == "ann"
+
+
+def test_a_publisher_who_was_overtaken_while_storage_failed_is_not_alarmed_that_the_table_is_gone() -> None:
+    """Seed 263 of the days by event. It saw a table without commits; its write failed; it looked again, in vain; then
+    another one made the first commit, and its record of it was all that the first one saw."""
+    day = Day()
+    id = day.trigger("a")
+    day.work(id)
+    day.coordinator().complete(id)
+
+    def fail() -> None:
+        day.weather.before(f"read checkpoints/{id:08d}/published.json", lambda: day.coordinator().publish())
+        raise Unavailable("the weather")
+
+    day.weather.before(f"commit {id} on out", fail)
+    report = day.coordinator().publish()
+    assert report.stuck == {}
+    assert day.published() == [1]

@@ -270,6 +270,10 @@ class World(Weather):
         """Whether any process of a run might still go on by itself soon."""
         return any(process.run == run and process.alive for process in self.processes)
 
+    def is_at_work(self, name: str) -> bool:
+        """Whether the process of this name is alive."""
+        return any(process.name == name and process.alive for process in self.processes)
+
     def is_left_behind(self, run: str) -> bool:
         """Whether a person ends the checkpoints of a run, once all is calm."""
         return not self.is_running(run)

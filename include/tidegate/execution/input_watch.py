@@ -16,7 +16,7 @@ from tidegate.checkpoint import suspension
 from tidegate.checkpoint.approvals import awaits_person, deadline
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import TidegateError, Unavailable, name_of
-from tidegate.protocol.rules import CreateEntry, on_trigger
+from tidegate.protocol.rules import Abort, CreateEntry, on_trigger
 from tidegate.protocol.verdicts import Holding, unanswered
 from tidegate.records.codec import fingerprint
 from tidegate.versions.python import parse_time
@@ -161,6 +161,9 @@ class InputWatch:
     def _arrival(self, view: View, suspended: bool) -> Arrival | None:
         limit = self.pipeline.settings.max_concurrent_checkpoints
         answer = on_trigger(view, "", limit, {})
+        if isinstance(answer, Abort) and not suspended:
+            # Its process was killed before it wrote the decision, or its base was aborted. The next run ends it.
+            return Arrival(f"undecided:{answer.id}", f"entry {answer.id} of the log is still to be aborted")
         if isinstance(answer, CreateEntry) and not suspended:
             arrival = self._new_input(answer, view) or self._unpublished(view)
             if arrival is not None:

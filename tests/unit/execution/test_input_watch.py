@@ -330,3 +330,20 @@ def test_looking_writes_nothing(watched: Watched) -> None:
     before = sorted(path for path in watched.world.folder.rglob("*"))
     assert watched.look() is not None
     assert sorted(path for path in watched.world.folder.rglob("*")) == before
+
+
+def test_a_request_whose_process_was_killed_before_its_decision_holds_nothing_up(watched: Watched) -> None:
+    """The log then has an entry that only another run decides, and this one is by event."""
+
+    def die(point: str) -> None:
+        if point == "A1.abort.before":
+            raise KeyboardInterrupt
+
+    with seams.installed(replace(seams.Seams(), fault=die)), pytest.raises(KeyboardInterrupt):
+        control.suspend(watched.world.ledger, "ann", "the prices are wrong")
+    with watched.clock():
+        control.resume(watched.world.ledger, "ann")
+    watched.world.feed_more(1)
+    assert watched.look() == "entry 2 of the log is still to be aborted"
+    watched.checkpoint("second")
+    assert watched.look() is None

@@ -371,6 +371,8 @@ class _Publishing:
                 # If the table was deleted or replaced, the files staged in it are deleted too.
                 missing = missing_table_error(self.pipeline, view, self.sinking, head_now)
                 if missing is not None:
+                    if self.head().last_entry != head.last_entry:
+                        return False  # published between the look at the head and that at the record of it
                     raise missing from error
                 if error.reason == STAGED_FILES_GONE and was_published(self.pipeline, entry, self.sinking.name):
                     why = f"checkpoint {entry.id} was published there, and the table holds {head_now.last_entry}"
