@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulation import actors
 from tests.simulation.lifecycle_oracle import LifeOracle
@@ -41,6 +41,8 @@ class EventWorld(World):
     """Input arrives in bursts, and people do to the pipeline what they do on other days. Every third row is bad."""
 
     bad = 3
+    quiet_s: ClassVar[int] = 200
+    """How long at most nothing arrives."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +95,7 @@ class EventWorld(World):
 
     def _produce(self) -> None:
         while not self.calm:
-            self.sleep(self.dice.below(200))
+            self.sleep(self.dice.below(self.quiet_s))
             self.feed.available += self.dice.below(6)
 
     # -- who watches

@@ -361,7 +361,7 @@ class Oracle:
         table, aside = self.world.tables[name], self._set_aside_by(completed)
         try:
             rows = [offset for file in table.live() for offset, _ in table.files[file]]
-            shown = sorted(offset for offset in rows if offset not in aside)
+            shown = sorted(offset for offset in rows if not self._is_bad(offset) and offset not in aside)
         except KeyError as gone:
             raise Violation(f"I6: file {gone} on table {name!r} is gone") from None
         lineage = sorted(offset for offset in lineage if offset not in aside)

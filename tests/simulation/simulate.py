@@ -13,6 +13,7 @@ from tests.simulation import actors, lifecycle_days, lifecycle_oracle
 from tests.simulation.choices import Dice, SeededDice
 from tests.simulation.dropping_days import DroppingOracle, DroppingWorld
 from tests.simulation.event_days import EventOracle, EventWorld
+from tests.simulation.event_line_days import EventLineOracle, EventLineWorld
 from tests.simulation.interval_days import HourOracle, HourWorld
 from tests.simulation.line_days import LineWorld, lines
 from tests.simulation.line_oracle import LineOracle
@@ -60,12 +61,13 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "renamed": (RenamingWorld, Oracle),
     "dropped": (DroppingWorld, DroppingOracle),
     "lines": (LineWorld, LineOracle),
+    "watched": (EventLineWorld, EventLineOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; the same by event; of an interval pipeline; with bad
 rows, which go into quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one
 with state and shared side files, which lives long; of one whose source is renamed; of several jobs, and what is in
 flight between them is let go of; of one with backfills, which run, are continued, swapped in and discarded beside
-rollbacks and retention."""
+rollbacks and retention; and the same by event."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:
