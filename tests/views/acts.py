@@ -80,6 +80,18 @@ def passes(do: Doer) -> Iterator[str]:
     yield RUN
 
 
+def watches_for_input(do: Doer) -> Iterator[str]:
+    """By event: a run that makes a checkpoint whenever there is input, until somebody who sees it wait ends it."""
+    do.shops.write_code(by_event=True)
+    do.shops.feed(9, 10)
+    yield "run shop:orders --forever"
+
+
+def goes_by_the_clock(do: Doer) -> Iterator[str]:
+    do.shops.write_code(by_event=False)
+    yield RUN
+
+
 def sets_aside(do: Doer) -> Iterator[str]:
     do.shops.feed(4, -5, 6)
     yield RUN
@@ -341,8 +353,8 @@ def pauses_the_dag(do: Doer) -> Iterator[str]:
 ACTS: dict[str, Act] = {
     each.__name__: each
     for each in (
-        passes, sets_aside, fails_a_gate, a_record_is_malformed, is_held, approves, rejects,
-        quarantines_what_is_held, releases, corrects,
+        passes, watches_for_input, goes_by_the_clock, sets_aside, fails_a_gate, a_record_is_malformed, is_held,
+        approves, rejects, quarantines_what_is_held, releases, corrects,
         discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, backfills, backfills_everything, swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,

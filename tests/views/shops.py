@@ -43,8 +43,8 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
 
-def build(version=0, moved=False, dropped=False, name="orders", tables="tables", fresh=False):
-    pipeline = Pipeline(name)
+def build(version=0, moved=False, dropped=False, by_event=False, name="orders", tables="tables", fresh=False):
+    pipeline = Pipeline(name, interval="event", max_pause="1 h") if by_event else Pipeline(name)
     events = pipeline.source("sold" if moved else "events", Files("landing/events/*.json", schema=SCHEMA, max_files=2))
     if not dropped:
         events = events.union(pipeline.source("more", Files("landing/more/*.json", schema=SCHEMA)))
