@@ -21,6 +21,7 @@ from tidegate.dag.lineage.facts import OutputFacts, TaskDatasets, of_gate, of_pl
 from tidegate.dag.lineage.naming import DatasetName, dataset_at, dataset_of
 from tidegate.dag.tasks.asset_events import SinkChange
 from tidegate.execution.opening import open_coordinator
+from tidegate.gates import References
 from tidegate.pipeline.graph.nodes import SinkNode, SourceNode
 from tidegate.records.place import Place
 from tidegate.records.records import Payload, RecordedRule, Verdict
@@ -98,13 +99,17 @@ def event_of(lineage: TaskDatasets) -> dict[str, Any]:
     return sent
 
 
-def test_a_delta_table_is_told_with_its_version_and_columns_and_so_is_one_that_is_joined(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["a join", "a gate"])
+def test_a_delta_table_is_told_with_its_version_and_columns_and_so_is_one_to_look_up(tmp_path: Path, by: str) -> None:
     for number in range(3):
         write_deltalake(tmp_path / "orders", pa.table({"id": [number], "customer": [7]}), mode="append")
     write_deltalake(tmp_path / "customers", pa.table({"customer": [7], "name": ["Ann"]}))
     pipeline = Pipeline("shop")
     orders = pipeline.source("orders", DeltaTable("orders"))
-    orders.join(table="customers", on="customer", uid="named").sink("out", DeltaAppend("out"))
+    if by == "a join":
+        orders.join(table="customers", on="customer", uid="named").sink("out", DeltaAppend("out"))
+    else:
+        orders.gate(References("customer", to="customers"), name="known").sink("out", DeltaAppend("out"))
     coordinator, _ = open_coordinator(pipeline, project(tmp_path))
     told = []
     for _ in range(2):

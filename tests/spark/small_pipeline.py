@@ -81,6 +81,16 @@ class SmallPipeline(World):
         coordinator.retire()
         return id
 
+    def decide(self) -> tuple[Ack, Any]:
+        """One checkpoint of all that has landed, whatever becomes of it: what its job acked, and the outcome."""
+        coordinator = self.coordinator()
+        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+        assert isinstance(triggered, Triggered)
+        ack = run_job(coordinator, triggered.plan.id, "main", self.spark)
+        outcome = coordinator.complete(triggered.plan.id)
+        coordinator.publish()
+        return ack, outcome
+
     def play(self, cuts: Sequence[Sequence[Json]], source: str = "rows") -> None:
         """One checkpoint for each of these lists of rows."""
         for rows in cuts:

@@ -27,7 +27,7 @@ from tidegate.connectors.sink import Staging
 from tidegate.connectors.source import ReadOnlyBlobs
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
-from tidegate.execution.job.gates import refuse_reserved_columns
+from tidegate.execution.job.gates import refuse_reserved_columns, without_marks
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.stages import declared_at, stage_results
 from tidegate.gates.base import GateContext
@@ -256,7 +256,7 @@ class _Analysis:
     def _after_gate(self, gated: GateNode) -> dict[str, DataFrame]:
         """Return the streams after a gate. Raise Invalid if it cannot judge these rows."""
         graph, place = self.graph, self.pipeline.place
-        frame = self.streams[gated.input]
+        frame = without_marks(gated, self.streams[gated.input])
         if gated.gate.quarantines:
             refuse_reserved_columns(gated, frame.columns)
         gated.gate.check_columns(frame, GateContext(graph.name, gated.name, place))

@@ -3,6 +3,8 @@
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
 from tidegate.gates.expectations.gate import Expectations
+from tidegate.gates.references import References
+from tidegate.gates.unique import Unique
 from tidegate.gates.unseen import Unseen
 
 __all__ = [
@@ -12,7 +14,9 @@ __all__ = [
     "Gate",
     "GateContext",
     "Judgement",
+    "References",
     "SchemaDrift",
+    "Unique",
     "Unseen",
     "Volume",
 ]

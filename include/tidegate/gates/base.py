@@ -14,7 +14,7 @@ it. A gate of your own is a class with `describe` and `judge`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from tidegate.connectors.delta.source.delta_table import DeltaTable
     from tidegate.connectors.prestaged import PrestagedRows
     from tidegate.gates.quarantine.table import QuarantineSink
+    from tidegate.operators.base import Operator
 
 __all__ = [
     "POLICIES",
@@ -112,7 +114,7 @@ class Judgement:
     persisted: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """Frames that are cached in Spark. They are released when the job has staged its rows."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
-    """From a gate that `persists`: the judged rows, as it has cached them."""
+    """From a gate that `persists`: the judged rows, as it has cached them. From one with `marks`: without these."""
     prestaged: PrestagedRows | None = field(default=None, compare=False, repr=False)
     """The rows, if the gate has staged them with `GateContext.stage`. `split` is then None."""
     quarantined: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
@@ -160,6 +162,8 @@ class Gate(ABC):
     """Whether the gate caches the rows itself, because it adds columns to them (`Judgement.frame`)."""
     against: str | None = None
     """The uid of an operator whose keys the gate looks up (`GateContext.lookup_operator_rows`)."""
+    marks: ClassVar[Sequence[str]] = ()
+    """Columns that `operator_in_front` adds for the gate, and that do not go on."""
     remembers: bool = False
     """Whether the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
 
@@ -172,6 +176,12 @@ class Gate(ABC):
         """Words that distinguish it from gates of the same kind on the same stream. They become part of its default
         name."""
         return []
+
+    @property
+    def operator_in_front(self) -> Operator | None:
+        """An operator that the rows pass before the gate, because only an operator has keyed state. It emits all rows,
+        with `marks`."""
+        return None
 
     @property
     def quarantines(self) -> bool:
@@ -241,6 +251,11 @@ class Gate(ABC):
         recorded: the results of `fix_inputs`, by checkpoint.
         """
         return ()
+
+    @property
+    def input_table(self) -> DeltaTable | None:
+        """The table whose version `fix_inputs` returns, for lineage, or None."""
+        return None
 
     @property
     def reads_tables(self) -> bool:

@@ -1,4 +1,4 @@
-"""Emits the first row of each key.
+"""Emits the first row of each key, or all rows, with a mark on those that are not the first one.
 
 Ties within a checkpoint are broken by event time, then by a hash of the row's content, as rows have no other order that
 every source could provide. So if duplicates are copies, the result does not depend on how the input is cut into
@@ -7,25 +7,31 @@ replace rows for that.
 
 With `within`, a row is a duplicate of an emitted one if their event times are closer than that. Rows older than the
 watermark less `within` can only be near late rows, so they are dropped from the state.
+
+`RepeatMarker` is for a gate, which decides what becomes of the marked rows, and takes the marks off again. It finds the
+same first rows. It keeps their times for twice as long, so a row that is late by no more than `over` is compared
+exactly, too. One that is later is marked as late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE_OUTPUT, bounds_in, need_time
-from tidegate.operators.kernels.deduplicated import DeduplicateWithin, FirstPerKey
+from tidegate.operators.kernels.deduplicated import DeduplicateWithin, FirstPerKey, MarkRepeats
 from tidegate.operators.retractions.key import key_of
 from tidegate.operators.spec import (
     ANY_INTERVAL,
+    BOUNDED,
     Changelog,
     EventTime,
     Growth,
+    Inputs,
     OperatorSpec,
     OutputSpec,
     StateSpec,
@@ -34,15 +40,20 @@ from tidegate.operators.spec import (
 )
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import time_micros
+from tidegate.spark.event_time import micros_in, time_micros
 from tidegate.spark.frame_facts import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.kernel_driver import StateLookup, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
-__all__ = ["Deduplicate"]
+__all__ = ["LATE", "MARK", "REPEATED", "WITHOUT_TIME", "Deduplicate", "RepeatMarker"]
+
+MARK: Final = "_tidegate_repeat"
+"""The column of marks, which say why a row is no first one. Null for first ones, and for rows with a null key."""
+REPEATED, LATE, WITHOUT_TIME = "repeated", "late", "without_time"
 
 
 class Deduplicate(Operator):
@@ -99,14 +110,11 @@ class Deduplicate(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_reserved_columns(rows, context)
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
         fields = {field.name: field for field in rows.schema.fields}
         keys = [fields[name] for name in self.by]
-        columns = {}  # the batch's names, which cannot clash with the kernel's
-        for number, name in enumerate(fields):
-            columns[name] = name if name in self.by else f"_tidegate_{number}"
+        columns = _batch_columns(rows, self.by)
         is_empty = is_known_empty(rows)
         kernel: FirstPerKey | DeduplicateWithin
         if self.within is None:
@@ -126,10 +134,7 @@ class Deduplicate(Operator):
                 "_at",
                 expire_before if may_expire else None,
             )
-        renamed = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
-        batch = rows.select(*renamed, time.alias("_at"), *map(F.expr, row_halves(rows)))
-        arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
-        arriving += [T.StructField("_at", T.LongType()), *half_fields()]
+        batch, arriving = _batch(rows, columns, time)
         output_fields = list(fields.values())
         output = run_kernel(
             batch,
@@ -152,3 +157,81 @@ class Deduplicate(Operator):
         if self.event_time is None and context.event_times[0] not in rows.columns:
             return F.lit(None).cast("long")
         return time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")
+
+
+class RepeatMarker(Operator):
+    """`by`: the key. `over`: the event time within which a key may occur once. The gate checks both."""
+
+    kind: ClassVar[str] = "repeats"
+
+    def __init__(self, by: Sequence[str], over: str, event_time: str | None = None) -> None:
+        self.by = listed(by)
+        self.over = over
+        self.event_time = event_time
+
+    def spec(self) -> OperatorSpec:
+        return OperatorSpec(
+            identity=self.by,
+            inputs=Inputs(retraction_advice="judge the rows before that"),
+            event_time=EventTime(inputs=[TimedInput(self.event_time, lateness=None)]),
+            growth=BOUNDED,
+            intervals=ANY_INTERVAL,
+            cuts=["which rows come too late to be compared with those before"],
+        )
+
+    def describe(self) -> Json:
+        return {"by": self.by, "over": self.over, "event_time": self.event_time}
+
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "event_time": [self.event_time]}
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        from pyspark.sql import types as T
+
+        rows = inputs[0]
+        need_keys(rows, self.by, "by", context)
+        over, watermarks = micros_in(self.over), context.watermarks
+        late = None if watermarks.before_micros is None else watermarks.before_micros - over
+        expire_before = None if watermarks.now_micros is None else watermarks.now_micros - 2 * over
+        fields = {field.name: field for field in rows.schema.fields}
+        columns, is_empty = _batch_columns(rows, self.by), is_known_empty(rows)
+        time = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+        lookup = StateLookup(
+            context.state([*self.by, "_at"], grouped_by=self.by),
+            [*(fields[name] for name in self.by), T.StructField("_at", T.LongType())],
+            "_at",
+            expire_before if not is_empty or watermarks.has_advanced else None,
+        )
+        batch, arriving = _batch(rows, columns, time)
+        output = run_kernel(
+            batch,
+            arriving,
+            self.by,
+            [lookup],
+            MarkRepeats(self.by, columns, over, late, expire_before, MARK, REPEATED, LATE, WITHOUT_TIME),
+            [*fields.values(), T.StructField(MARK, T.StringType())],
+            is_empty=is_empty,
+            keeps_rows=False,
+            keyless=" OR ".join(f"{quoted(name)} IS NULL" for name in self.by),
+        )
+        return {"": output.rows}
+
+
+def _batch_columns(rows: DataFrame, by: Sequence[str]) -> dict[str, str]:
+    """Return the rows' columns, each with its name in the batch, which cannot clash with the kernel's."""
+    columns = {}
+    for number, name in enumerate(rows.columns):
+        columns[name] = name if name in by else f"_tidegate_{number}"
+    return columns
+
+
+def _batch(rows: DataFrame, columns: Mapping[str, str], time: Column) -> tuple[DataFrame, list[StructField]]:
+    """Return the rows with their times and ids, as the kernel gets them, and their columns."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    renamed = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
+    batch = rows.select(*renamed, time.alias("_at"), *map(F.expr, row_halves(rows)))
+    arriving = [T.StructField(alias, types[name]) for name, alias in columns.items()]
+    return batch, [*arriving, T.StructField("_at", T.LongType()), *half_fields()]

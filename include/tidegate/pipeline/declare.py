@@ -699,7 +699,14 @@ class Stream:
         """
         kind, identity_parts = getattr(gate, "kind", "gate"), getattr(gate, "identity_parts", ())
         gate_name = name or generated_name([self.pipeline._ungated(self.name), kind, *identity_parts])
-        self.pipeline._stages.append(GateNode(gate_name, gate, self.name, self.into_job, not name))
+        operator = gate.operator_in_front if isinstance(gate, Gate) else None
+        judged = self
+        if operator is not None:
+            uid = generated_name([gate_name, operator.kind])
+            node = OperatorNode(uid, operator, (self.name,), job_of([self]), not name, for_gate=True)
+            self.pipeline._stages.append(node)
+            judged = Stream(self.pipeline, uid, into_job=self.into_job)
+        self.pipeline._stages.append(GateNode(gate_name, gate, judged.name, self.into_job, not name))
         return Stream(self.pipeline, gate_name)
 
     def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
@@ -1096,7 +1103,10 @@ class Pipeline:
 
     def _ungated(self, stream: str) -> str:
         """Return the stream before all gates that it has passed."""
-        gated = {node.name: node.input for node in reversed(self._stages) if isinstance(node, GateNode)}
+        gated = {}
+        for node in reversed(self._stages):
+            if isinstance(node, GateNode) or (isinstance(node, OperatorNode) and node.for_gate):
+                gated[node.name] = node.inputs[0]
         while stream in gated:
             # A gate is passed once. Names that are used twice, which the graph refuses, would make a loop.
             stream = gated.pop(stream)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.dag.lineage.naming import DatasetName, dataset_of
 from tidegate.history.row import state_name
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SourceNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SourceNode
 from tidegate.records.records import Ack, Amount, Json, Plan, Range, Verdict, sum_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class TaskDatasets:
 def of_plan(coordinator: Coordinator, plan: Plan) -> TaskDatasets:
     """Return what a checkpoint is going to read."""
     graph = coordinator.graph
-    inputs = _inputs(coordinator, plan, graph.sources.values(), (), graph.operators)
+    inputs = _inputs(coordinator, plan, graph.sources.values(), (), graph.stages)
     return TaskDatasets(_checkpoint(coordinator, plan), inputs)
 
 
@@ -91,7 +91,7 @@ def of_job(coordinator: Coordinator, id: int, job: str) -> TaskDatasets:
         return TaskDatasets()
     acks = [entry.acks[job].ack] if job in entry.acks else []
     (declared,) = (each for each in coordinator.graph.jobs if each.name == job)
-    inputs = _inputs(coordinator, entry.plan, declared.sources, acks, declared.operators)
+    inputs = _inputs(coordinator, entry.plan, declared.sources, acks, declared.stages)
     return TaskDatasets(_checkpoint(coordinator, entry.plan), inputs)
 
 
@@ -120,7 +120,7 @@ def of_checkpoint(coordinator: Coordinator, id: int, changes: Callable[[], Mappi
     if entry.rollback is None:  # a rollback reads nothing, and the acks of a swap are those of its backfill
         graph = coordinator.graph
         acks = [acked.ack for acked in entry.acks.values()]
-        inputs = _inputs(coordinator, entry.plan, graph.sources.values(), acks, graph.operators)
+        inputs = _inputs(coordinator, entry.plan, graph.sources.values(), acks, graph.stages)
         for ack in acks:
             for gate, verdict in ack.gates.items():
                 _assert_about(coordinator, inputs, gate, list(_assertions(coordinator, gate, verdict)))
@@ -155,7 +155,7 @@ def _inputs(
     plan: Plan,
     sources: Iterable[SourceNode],
     acks: Iterable[Ack],
-    operators: Iterable[OperatorNode] = (),
+    stages: Iterable[Node] = (),
 ) -> list[InputFacts]:
     """Return the inputs, each dataset once: several sources may read it."""
     read = {name: amount for ack in acks for name, amount in ack.stats.read.items()}
@@ -163,9 +163,10 @@ def _inputs(
     for node in sources:
         if node.name in plan.sources:
             _add_range(coordinator, found, node, plan.sources[node.name], read.get(node.name))
-    for operator in operators:
-        if operator.name in plan.fixed_inputs and operator.spec.inputs.table is not None:
-            _add_table(coordinator, found, operator, coordinator.ledger.unpack(plan.fixed_inputs[operator.name]))
+    for stage in stages:
+        table = _table_of(stage)
+        if stage.name in plan.fixed_inputs and table is not None:
+            _add_table(coordinator, found, stage.name, table, coordinator.ledger.unpack(plan.fixed_inputs[stage.name]))
     return list(found.values())
 
 
@@ -190,15 +191,20 @@ def _add_range(
             facts.columns = coordinator.ledger.unpack(planned.splits).get("schema")
 
 
+def _table_of(stage: Node) -> DeltaTable | None:
+    """Return the table that an operator joins, or that a gate compares rows with."""
+    if isinstance(stage, OperatorNode):
+        return stage.spec.inputs.table
+    return stage.gate.input_table if isinstance(stage, GateNode) else None
+
+
 def _add_table(
-    coordinator: Coordinator, found: dict[DatasetName, InputFacts], operator: OperatorNode, splits: Json
+    coordinator: Coordinator, found: dict[DatasetName, InputFacts], stage: str, table: DeltaTable, splits: Json
 ) -> None:
-    """Add a table that an operator joins, at the version that the plan has fixed."""
-    table = operator.spec.inputs.table
-    assert table is not None
-    name = dataset_of(coordinator.graph.name, SourceNode(operator.name, table), coordinator.place)
+    """Add a table that a stage reads, at the version that the plan has fixed."""
+    name = dataset_of(coordinator.graph.name, SourceNode(stage, table), coordinator.place)
     facts = found.setdefault(name, InputFacts(name))
-    facts.ranges.append({"source": operator.name, "kind": "table", "empty": False})
+    facts.ranges.append({"source": stage, "kind": "table", "empty": False})
     facts.columns = facts.columns or splits.get("schema")
     versions = [number for number, _ in splits.get("commits", ())]
     if versions:

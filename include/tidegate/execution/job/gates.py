@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["GateRunner", "refuse_reserved_columns", "returning", "warm_gates"]
+__all__ = ["GateRunner", "refuse_reserved_columns", "returning", "warm_gates", "without_marks"]
 
 
 def returning(
@@ -173,7 +173,7 @@ class GateRunner:
             `ahead`.
         """
         if stage.gate.quarantines:
-            refuse_reserved_columns(stage, frame.columns)
+            refuse_reserved_columns(stage, without_marks(stage, frame).columns)
         warming = any(thread.is_alive() for thread in _warming)
         if warming or not stage.gate.persists:
             frame = materialize(frame)
@@ -500,6 +500,11 @@ def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
     for rule in judgement.broken:
         broken.append(replace(rule, policy="quarantine", was_held=True) if rule.policy == "hold" else rule)
     return replace(judgement, broken=tuple(broken), split=(empty_like(good), quarantined))
+
+
+def without_marks(stage: GateNode, frame: DataFrame) -> DataFrame:
+    """Return the judged rows as they go on: without the columns that an operator has added for the gate."""
+    return frame.drop(*stage.gate.marks)
 
 
 def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:

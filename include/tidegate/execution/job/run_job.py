@@ -37,7 +37,7 @@ from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
 from tidegate.execution.job.exchange import Exchange, memory_of_base
-from tidegate.execution.job.gates import GateRunner
+from tidegate.execution.job.gates import GateRunner, without_marks
 from tidegate.execution.job.measuring import JobMeter
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.progress_notes import noting_progress
@@ -540,7 +540,7 @@ class Attempt:
         if stage.name not in manual_edit.stages:
             return True
         if isinstance(stage, GateNode) and stage.input not in manual_edit.live:
-            streams[stage.name] = streams[stage.input]  # it has no rows to judge
+            streams[stage.name] = without_marks(stage, streams[stage.input])  # it has no rows to judge
             return True
         return False
 

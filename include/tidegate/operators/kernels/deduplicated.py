@@ -15,7 +15,7 @@ from tidegate.state.lateness import late_rows_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeduplicateWithin", "FirstPerKey"]
+__all__ = ["DeduplicateWithin", "FirstPerKey", "MarkRepeats"]
 
 _LAST = (1 << 63) - 1
 """Sorts rows without a time after all others."""
@@ -70,29 +70,41 @@ class DeduplicateWithin(Kernel):
     """Rows before this time are too old to be near a future row."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
-        import numpy as np
         import pyarrow as pa
 
         rows, late, counts = self._on_time(arrived)
-        times, stored_times = integers(rows["_at"]), integers(stored[0]["_at"])
-        codes, stored_codes = codes_of(
-            [rows.select(self.key_columns), stored[0].select(self.key_columns)], self.key_columns
-        )
-        first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
-        first = first[~_is_near_stored(codes[first], times[first], stored_codes, stored_times, self.min_distance)]
-        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.min_distance)]))
-        expire_before = -_LAST if self.expire_before is None else self.expire_before
-        names = [GROUP, *self.key_columns, "_at"]
-        added = rows.filter(pa.array(integers(rows["_at"]) >= expire_before)).select(names)
-        expired = stored[0].filter(pa.array(stored_times < expire_before)).select(names)
-        is_deleted = pa.array(np.repeat([False, True], [added.num_rows, expired.num_rows]))
-        changes = pa.concat_tables([added, expired], promote_options="permissive")
+        rows = rows.take(pa.array(self.find_firsts(rows, stored[0])))
         return KernelResult(
-            [changes.append_column(DELETED, is_deleted)],
+            [self.changes(rows, stored[0])],
             [_renamed(rows, self.columns)],
             counts,
             {LATE_OUTPUT: _renamed(late, self.columns)},
         )
+
+    def find_firsts(self, rows: pa.Table, stored: pa.Table) -> Any:
+        """Return the positions of the rows that are far enough from every other one that is, and from stored ones."""
+        import numpy as np
+
+        times, stored_times = integers(rows["_at"]), integers(stored["_at"])
+        codes, stored_codes = codes_of(
+            [rows.select(self.key_columns), stored.select(self.key_columns)], self.key_columns
+        )
+        first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
+        first = first[~_is_near_stored(codes[first], times[first], stored_codes, stored_times, self.min_distance)]
+        return first[_pick_rows_apart(codes[first], times[first], self.min_distance)]
+
+    def changes(self, firsts: pa.Table, stored: pa.Table) -> pa.Table:
+        """Return how the state changes: these rows are added, and expired ones are deleted."""
+        import numpy as np
+        import pyarrow as pa
+
+        expire_before = -_LAST if self.expire_before is None else self.expire_before
+        names = [GROUP, *self.key_columns, "_at"]
+        added = firsts.filter(pa.array(integers(firsts["_at"]) >= expire_before)).select(names)
+        expired = stored.filter(pa.array(integers(stored["_at"]) < expire_before)).select(names)
+        is_deleted = pa.array(np.repeat([False, True], [added.num_rows, expired.num_rows]))
+        changes = pa.concat_tables([added, expired], promote_options="permissive")
+        return changes.append_column(DELETED, is_deleted)
 
     def combine(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key and time, and all late rows."""
@@ -113,6 +125,41 @@ class DeduplicateWithin(Kernel):
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         on_time = pa.array(timed & ~late)
         return arrived.filter(on_time), arrived.filter(pc.invert(on_time)), counts
+
+
+@dataclass(frozen=True)
+class MarkRepeats(DeduplicateWithin):
+    """Emits all rows, with a mark on each that would not be emitted without repeats: why. Null keys are no repeats."""
+
+    mark: str = ""
+    """The column of the marks."""
+    why_repeated: str = ""
+    why_late: str = ""
+    why_without_time: str = ""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        has_key = np.ones(arrived.num_rows, bool)
+        for name in self.key_columns:
+            has_key &= pc.is_valid(arrived[name]).to_numpy()
+        timed, late = late_rows_mask(arrived["_at"], self.late)
+        compared = np.flatnonzero(has_key & timed & ~late)
+        marks = np.full(arrived.num_rows, None, object)
+        marks[compared] = self.why_repeated
+        marks[has_key & late] = self.why_late
+        marks[has_key & ~timed] = self.why_without_time
+        rows = arrived.take(pa.array(compared))
+        firsts = self.find_firsts(rows, stored[0])
+        marks[compared[firsts]] = None
+        marked = _renamed(arrived, self.columns).append_column(self.mark, pa.array(marks, pa.string()))
+        return KernelResult([self.changes(rows.take(pa.array(firsts)), stored[0])], [marked])
+
+    def combine(self, arrived: pa.Table) -> pa.Table:
+        """Return all rows: each is emitted."""
+        return arrived
 
 
 def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: bool = False) -> Any:

@@ -88,6 +88,8 @@ class OperatorNode:
     """True if the uid is a default, made of kind, inputs and key."""
     keeps_state: bool = True
     """False in an interval pipeline: it begins with no state in each interval, and none is kept."""
+    for_gate: bool = False
+    """True if it only marks rows for the gate behind it."""
     written_at: str = ""
     """Its place in the text that declares it, such as SQL."""
 
