@@ -25,6 +25,7 @@ def path_of(route: Any) -> str:
         "sink": "a",
         "part": "enough",
         "run_id:path": "x",
+        "path:path": "index.html",
         "run_id": "x",
         "version": "1",
         "name": "app.js",

@@ -327,6 +327,10 @@ class Checkpoint(CheckpointWithProgress, frozen=True, kw_only=True):
     """One checkpoint, however old."""
 
     sampled_parts: Annotated[list[str], example(["paid"], "Stages, gates and operators of which it has kept some rows")]
+    data_docs: Annotated[
+        dict[str, str],
+        example({}, "By gate, its page of Data Docs that `tidegate docs gates` has built, below /tidegate/docs/DAG"),
+    ]
     savepoints: Annotated[list[str], example(["before-prices"])]
     run_id: Annotated[str | None, example(_RUN_ID)]
     dag_version: Annotated[int | None, example(3, "The DAG's version in Airflow with which the run was created")]

@@ -1,5 +1,5 @@
 """The pages: one empty document, and the static files that fill it. They contain no data, so nothing can be
-injected."""
+injected. And the pages of Data Docs that `tidegate docs gates` has built, in which nothing may run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import os
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
+from tidegate.gates.expectations.data_docs import GATE_DOCS, SITE
 from tidegate.history.row import MEASURES, PLOTTED
+from tidegate.records.place import is_url
 from tidegate.records.records import KINDS, STATES
-from tidegate.ui.access import LOGGED_IN, READ
+from tidegate.ui.access import LOGGED_IN, READ, find_visible_pipeline
+from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["router"]
 
@@ -81,6 +85,22 @@ def _page(request: Request) -> HTMLResponse:
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return HTMLResponse(text)
+
+
+DATA_DOCS_CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+)
+
+
+@router.get("/docs/{dag_id}/{path:path}", dependencies=READ)
+def data_docs(pipeline: Annotated[PipelineRef, Depends(find_visible_pipeline)], path: str) -> Response:
+    """Return a page of the Data Docs beside the pipeline's ledger. They have no values of rows."""
+    home = pipeline.ledger().home
+    site = (Path(home) / GATE_DOCS / SITE).resolve()
+    page = (site / path).resolve()
+    if is_url(home) or not page.is_relative_to(site) or page.suffix != ".html" or not page.is_file():
+        raise HTTPException(404, "no such page")
+    return HTMLResponse(page.read_bytes(), headers={"Content-Security-Policy": DATA_DOCS_CSP})
 
 
 @router.get("/static/{version}/{name}", dependencies=LOGGED_IN)

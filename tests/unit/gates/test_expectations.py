@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, GateContext
+from tidegate.gates.expectations.origin import FileSuite
 from tidegate.records.place import Place
 
 
@@ -36,9 +37,9 @@ def test_a_right_declaration_has_no_problems():
 
 def test_a_suite_lies_beside_the_code(tmp_path):
     place = Place(str(tmp_path))
-    assert Expectations("orders").path(place) == tmp_path / "include" / "expectations" / "orders.yaml"
-    assert Expectations("suites/o.yaml").path(place) == tmp_path / "suites" / "o.yaml"
+    assert FileSuite("orders").path(place) == tmp_path / "include" / "expectations" / "orders.yaml"
+    assert FileSuite("suites/o.yaml").path(place) == tmp_path / "suites" / "o.yaml"
     with pytest.raises(Invalid, match="would be read from s3://"):
-        Expectations("orders").path(Place("s3://bucket"))
+        FileSuite("orders").path(Place("s3://bucket"))
     with pytest.raises(Invalid, match="there is no suite"):
         Expectations("orders").check(GateContext("p", "g", place))

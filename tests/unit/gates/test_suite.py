@@ -10,10 +10,16 @@ import pytest
 from tests.kit.suites import BROKEN, GOOD, NULL, RANGE, kwargs
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, table
-from tidegate.gates.expectations.suite import load_suite, read_suite
+from tidegate.gates.expectations.origin import FileSuite
+from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.gates.expectations.yaml_lines import dump_yaml
+from tidegate.records.place import Place
 
 SET = "expect_column_values_to_be_in_set"
+
+
+def suite_at(path: Path) -> Suite:
+    return FileSuite(str(path)).load(Place(str(path.parent)))
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -39,7 +45,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file():
 
 def test_a_suite_names_its_rules_and_keeps_where_they_are_written(tmp_path):
     (tmp_path / "o.yaml").write_text(GOOD)
-    suite = load_suite(tmp_path / "o.yaml")
+    suite = suite_at(tmp_path / "o.yaml")
     assert suite.name == "orders"
     assert [rule.name for rule in suite.rules] == [f"{NULL}(order_id)", f"{NULL}(order_id)#2", "once"]
     assert [rule.severity for rule in suite.rules] == ["critical", "warning", "critical"]
@@ -58,11 +64,11 @@ def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one():
 def test_a_suite_that_is_not_there_is_told_with_those_that_are(tmp_path):
     (tmp_path / "orders.yaml").write_text(GOOD)
     with pytest.raises(Invalid, match="there is no suite") as refused:
-        load_suite(tmp_path / "order.yaml")
+        suite_at(tmp_path / "order.yaml")
     assert "orders.yaml" in refused.value.expected
     (tmp_path / "latin.yaml").write_bytes("name: \xe9".encode("latin-1"))
     with pytest.raises(Invalid, match="is not UTF-8"):
-        load_suite(tmp_path / "latin.yaml")
+        suite_at(tmp_path / "latin.yaml")
 
 
 def test_whatever_is_refused_or_run_through_has_a_reason():

@@ -10,9 +10,9 @@ from tidegate.cli.output import Output
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.expectations.catalogue import CATALOGUE
-from tidegate.gates.expectations.gate import FOLDER, Expectations
+from tidegate.gates.expectations.origin import FOLDER, FileSuite, SuiteOrigin, origin_of, suites_of_context
 from tidegate.gates.expectations.profile import profile, read_sample
-from tidegate.gates.expectations.suite import Suite, load_suite, read_suite
+from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
 
@@ -39,6 +39,7 @@ def add_parser(subparsers: Any) -> None:
         help="suites of expectations: check, list, init, profile",
         description=f"Suites of expectations, in {FOLDER}/NAME.yaml.",
         epilog="examples:\n  tidegate suite check\n  tidegate suite check orders --sample landing/orders.parquet\n"
+        "  tidegate suite check --context gx\n"
         "  tidegate suite init orders\n  tidegate suite profile orders --sample tables/orders --write",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -48,6 +49,9 @@ def add_parser(subparsers: Any) -> None:
         description="Read suites as a gate does: everything unknown is reported with file and line.",
     )
     check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all suites)")
+    check.add_argument(
+        "--context", metavar="FOLDER", help="suites of this file context of Great Expectations, such as gx"
+    )
     check.add_argument("--sample", metavar="PATH", help="also check that the columns exist")
     check.add_argument("--quick", action="store_true", help="skip the check by Great Expectations, which takes seconds")
     verbs.add_parser(
@@ -100,18 +104,13 @@ def _list(out: Output) -> int:
 
 
 def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
-    folder = Path(place.of_project(FOLDER))
-    names = args.suites or sorted(path.stem for path in folder.glob("*.yaml"))
-    if not names:
-        raise Rejected(
-            f"there is no suite in {folder}", help="`tidegate suite init NAME` starts one", reason="NO_SUITE"
-        )
+    names = args.suites or _names(place, args.context)
     columns = read_sample(place, args.sample, 1).column_names if args.sample else None
     results: dict[str, Any] = {}
     wrong: list[str] = []
     for name in names:
         try:
-            suite = _check_suite(Expectations(name).path(place), columns, quick=args.quick)
+            suite = _check_suite(origin_of(name, args.context), place, columns, quick=args.quick)
             results[name] = {"rules": len(suite.rules), "problems": []}
         except Invalid as error:
             results[name] = {"rules": 0, "problems": error.what.splitlines()}
@@ -129,8 +128,18 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _check_suite(path: Path, columns: list[str] | None, *, quick: bool) -> Suite:
-    suite = load_suite(path)
+def _names(place: Place, context: str | None) -> list[str]:
+    """Return the names of all suites of the project, or of a context."""
+    folder = place.of_project(context or FOLDER)
+    names = suites_of_context(place, context) if context else sorted(path.stem for path in Path(folder).glob("*.yaml"))
+    if not names:
+        help = "save one: context.suites.add(suite)" if context else "`tidegate suite init NAME` starts one"
+        raise Rejected(f"there is no suite in {folder}", help=help, reason="NO_SUITE")
+    return names
+
+
+def _check_suite(origin: SuiteOrigin, place: Place, columns: list[str] | None, *, quick: bool) -> Suite:
+    suite = origin.load(place)
     if columns is not None:
         suite.check_columns(columns)
     if not quick:
@@ -142,7 +151,7 @@ def _check_suite(path: Path, columns: list[str] | None, *, quick: bool) -> Suite
 
 def _write(place: Place, name: str, text: str, out: Output) -> int:
     """Write the file, unless it exists already."""
-    path = Expectations(name).path(place)
+    path = FileSuite(name).path(place)
     read_suite(text, str(path), name)  # never write a suite that cannot be read
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, Kind
 
-__all__ = ["Problems", "YamlLine", "check_rule"]
+__all__ = ["Problems", "ValueOnLine", "check_rule"]
 
 
 class Problems:
@@ -41,7 +41,7 @@ class Problems:
         else:
             self.add(line, f"{message}; known are {', '.join(names[:20])}" if names else f"{message}; none is known")
 
-    def mapping(self, item: YamlLine, subject: str, keys: Iterable[str]) -> dict[str, YamlLine] | None:
+    def mapping(self, item: ValueOnLine, subject: str, keys: Iterable[str]) -> dict[str, ValueOnLine] | None:
         """Return the value as a mapping. Other keys than `keys` are problems. None: it is not a mapping."""
         if not isinstance(item.value, dict):
             self.add(item.line, f"{subject} is {_short(item.plain())}, not a mapping")
@@ -64,7 +64,9 @@ class Problems:
         )
 
 
-def check_rule(item: YamlLine, parts: Mapping[str, YamlLine], problems: Problems) -> tuple[str, dict[str, Any]] | None:
+def check_rule(
+    item: ValueOnLine, parts: Mapping[str, ValueOnLine], problems: Problems
+) -> tuple[str, dict[str, Any]] | None:
     """Return an expectation's type and arguments. None: it is wrong, and its problems are added."""
     if "type" not in parts:
         problems.add(item.line, "an expectation has no type: add it, as in 'type: expect_…'")
@@ -77,7 +79,7 @@ def check_rule(item: YamlLine, parts: Mapping[str, YamlLine], problems: Problems
     if kind.how is ColumnSource.REFUSED:
         problems.add(line, f"{type} is not supported: {kind.why}")
         return None
-    arguments = parts.get("kwargs", YamlLine({}, item.line))
+    arguments = parts.get("kwargs", ValueOnLine({}, item.line))
     if not isinstance(arguments.value, dict):
         problems.add(arguments.line, f"kwargs is {_short(arguments.plain())}, not a mapping")
         return None
@@ -100,11 +102,11 @@ _RESERVED = {
 }
 
 
-def _check_arguments(type: str, kind: Kind, kwargs: YamlLine, problems: Problems) -> None:
+def _check_arguments(type: str, kind: Kind, kwargs: ValueOnLine, problems: Problems) -> None:
     names = [*kind.arguments, *kind.optional]
     if kind.conditional:
         names += ["row_condition", "condition_parser"]
-    arguments: dict[str, YamlLine] = kwargs.value
+    arguments: dict[str, ValueOnLine] = kwargs.value
     for name, value in arguments.items():
         if name in _RESERVED:
             problems.add(value.line, f"{type}: {name!r} cannot be set: {_RESERVED[name]}")
@@ -121,7 +123,7 @@ def _check_arguments(type: str, kind: Kind, kwargs: YamlLine, problems: Problems
     _check_condition(type, kwargs, problems)
 
 
-def _check_range(type: str, kind: Kind, kwargs: YamlLine, problems: Problems) -> None:
+def _check_range(type: str, kind: Kind, kwargs: ValueOnLine, problems: Problems) -> None:
     if "min_value" not in kind.optional:
         return
     low, high = (kwargs.value[name].plain() if name in kwargs.value else None for name in ("min_value", "max_value"))
@@ -131,7 +133,7 @@ def _check_range(type: str, kind: Kind, kwargs: YamlLine, problems: Problems) ->
         problems.add(kwargs.line, f"{type}: min_value {low} is above max_value {high}: nothing lies between")
 
 
-def _check_condition(type: str, kwargs: YamlLine, problems: Problems) -> None:
+def _check_condition(type: str, kwargs: ValueOnLine, problems: Problems) -> None:
     condition, parser = kwargs.value.get("row_condition"), kwargs.value.get("condition_parser")
     if condition is not None and isinstance(condition.value, str) and parser is None:
         problems.add(condition.line, f"{type}: row_condition is a text, so it needs condition_parser: spark")
@@ -249,8 +251,8 @@ def _short(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class YamlLine:
-    """A value and the line on which it begins. Mappings and lists hold YamlLines."""
+class ValueOnLine:
+    """A value and the line on which it begins. Mappings and lists hold ValuesOnLines."""
 
     value: Any
     line: int

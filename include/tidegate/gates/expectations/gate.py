@@ -5,29 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
-from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite, load_suite, read_suite, read_text
+from tidegate.gates.expectations.origin import origin_of
+from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite
 from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import listed, quoted
-from tidegate.records.place import Place, is_url
+from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from great_expectations import ExpectationSuite
+    from great_expectations.data_context.data_context.file_data_context import FileDataContext
     from pyspark.sql import DataFrame
 
     from tidegate.gates.judging.judge import Judged, RuleFinding
 
 __all__ = ["Expectations"]
 
-FOLDER = "include/expectations"
 EVERY_FILE = 1_000_000_000
 _NEW = "_tidegate_new"
 
@@ -42,7 +43,10 @@ class Expectations(Gate):
 
         checked = clean.gate(Expectations("orders", on_failure="quarantine", at_most=0.05))
 
-    suite: the suite's name, for the file include/expectations/<suite>.yaml, or a path that ends in .yaml.
+    suite: the suite's name, for the file include/expectations/<suite>.yaml, or a path that ends in .yaml; or an
+        ExpectationSuite of Great Expectations.
+    context: the folder of a file context of Great Expectations, such as "gx". The suite is then the one that the
+        context has saved under this name, as it is when a checkpoint is planned.
     on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows and continue without them, or
         only "warn". Or a policy for each severity, such as {"critical": "abort", "warning": "quarantine"}, where other
         severities only warn. A rule that is not about single rows, such as a mean, cannot quarantine: it aborts.
@@ -60,8 +64,9 @@ class Expectations(Gate):
 
     def __init__(
         self,
-        suite: str,
+        suite: str | ExpectationSuite,
         *,
+        context: str | FileDataContext | None = None,
         on_failure: Policy | Mapping[str, Policy] = "abort",
         at_most: float = 1.0,
         private: Sequence[str] = (),
@@ -70,7 +75,8 @@ class Expectations(Gate):
         hold_for: float | str | None = "1 day",
         unanswered: Literal["approve", "reject"] = "reject",
     ) -> None:
-        self.suite = suite
+        self.origin = origin_of(suite, context)
+        self.suite = self.origin.name
         self.on_failure = on_failure
         self.at_most = at_most
         self.private = tuple(listed(private))
@@ -85,8 +91,8 @@ class Expectations(Gate):
 
     def describe(self) -> Json:
         policies = dict(self._policies())
-        description = {
-            "suite": self.suite,
+        description: Json = {
+            **self.origin.describe(),
             "on_failure": policies,
             "at_most": self.at_most,
             "private": list(self.private),
@@ -102,9 +108,7 @@ class Expectations(Gate):
         return not {"quarantine", "hold"}.isdisjoint(self._policies().values())
 
     def problems(self) -> list[str]:
-        problems = []
-        if not isinstance(self.suite, str) or not self.suite.strip():
-            problems.append(f"suite {self.suite!r} is not a suite's name")
+        problems = self.origin.problems()
         if isinstance(self.on_failure, Mapping):
             unknown = [str(severity) for severity in self.on_failure if severity not in SEVERITIES]
             problems += [f"on_failure names severity {name!r}: expected {', '.join(SEVERITIES)}" for name in unknown]
@@ -122,29 +126,16 @@ class Expectations(Gate):
     def interval_problems(self) -> list[str]:
         return [] if self.over is None else ["over: the table's rows of the same interval would be judged, too"]
 
-    def path(self, place: Place) -> Path:
-        """Return the path of the suite's file."""
-        name = self.suite if self.suite.endswith((".yaml", ".yml")) else f"{FOLDER}/{self.suite}.yaml"
-        url = place.of_project(name)
-        if is_url(url):
-            raise Invalid(
-                f"suite {self.suite!r} would be read from {url}",
-                expected="a local file, as it belongs to the code",
-                help="name it by its absolute path",
-                reason="BAD_SUITE",
-            )
-        return Path(url)
-
     def load(self, place: Place) -> Suite:
-        """Load the suite from its file. Raise Invalid with all problems of it."""
-        return load_suite(self.path(place))
+        """Load the suite as it is now. Raise Invalid with all problems of it."""
+        return self.origin.load(place)
 
     def check(self, context: GateContext) -> None:
         self.load(context.place)
 
     def declared_elsewhere(self, context: GateContext) -> str:
         try:
-            return read_text(self.path(context.place))
+            return self.origin.read(context.place)
         except Invalid:
             return ""
 
@@ -158,7 +149,7 @@ class Expectations(Gate):
 
     def fix_inputs(self, context: SourceContext) -> Json:
         """Return the suite's current text and the table's version, so that all attempts use the same."""
-        suite: Json = {"suite": read_text(self.path(context.place))}
+        suite: Json = {"suite": self.origin.read(context.place)}
         if self.over is None:
             return suite
         try:
@@ -170,7 +161,7 @@ class Expectations(Gate):
 
     def fix_inputs_again(self, recorded: Json, context: SourceContext) -> Json:
         """Return the suite's current text, since the suite belongs to the code, and the recorded table version."""
-        inputs: Json = {"suite": read_text(self.path(context.place))}
+        inputs: Json = {"suite": self.origin.read(context.place)}
         over = _over_of(recorded)
         if over is not None:
             inputs["over"] = over
@@ -199,8 +190,7 @@ class Expectations(Gate):
         file."""
         if context.planned_inputs is None or "suite" not in context.planned_inputs[0]:
             return self.load(context.place)
-        path = self.path(context.place)
-        return read_suite(context.planned_inputs[0]["suite"], str(path), path.stem)
+        return self.origin.parse(context.planned_inputs[0]["suite"], context.place)
 
     def _table_to_read(self, context: GateContext) -> Json | None:
         """Return the table's splits, or None if `over` is not set, or the table does not exist yet."""

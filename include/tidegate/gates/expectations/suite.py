@@ -1,4 +1,4 @@
-"""Suites of expectations: YAML in Great Expectations' own form, read strictly.
+"""Suites of expectations: YAML or JSON in Great Expectations' own form, read strictly.
 
     name: orders
     expectations:
@@ -12,19 +12,21 @@ line, and all of them are reported together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, Kind
-from tidegate.gates.expectations.checking import Problems, YamlLine, check_rule
+from tidegate.gates.expectations.checking import Problems, ValueOnLine, check_rule
+from tidegate.gates.expectations.json_lines import load_json
 from tidegate.gates.expectations.yaml_lines import load_yaml
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Json
 
-__all__ = ["Rule", "Severity", "Suite", "load_suite", "read_suite", "read_text"]
+__all__ = ["GIVEN_ID", "Rule", "Severity", "Suite", "read_suite", "read_text"]
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -35,12 +37,15 @@ class Rule:
     """One expectation of a suite."""
 
     name: str
-    """Its unique name in the suite, in verdicts and in quarantine: its `id`, or type and columns."""
+    """Its unique name in the suite, in verdicts and in quarantine: its `id`, or type and columns. The ids that Great
+    Expectations itself gives mean nothing to a person, so they are no names."""
     type: str
     kwargs: Mapping[str, Any]
     severity: Severity
     meta: Mapping[str, Any]
     line: int
+    written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """All that the suite says about it."""
 
     @property
     def kind(self) -> Kind:
@@ -91,11 +96,6 @@ class Suite:
         problems.raise_if_any()
 
 
-def load_suite(path: Path) -> Suite:
-    """Load the suite in a file. Raise Invalid with all problems of it."""
-    return read_suite(read_text(path), str(path), path.stem)
-
-
 def read_text(path: Path) -> str:
     """Return the text of a suite's file. Raise Invalid if it cannot be read."""
     try:
@@ -114,10 +114,10 @@ def read_text(path: Path) -> str:
         raise Invalid(f"{path} cannot be read: {error.strerror}", help="check the path", reason="BAD_SUITE") from error
 
 
-def read_suite(text: str, path: str, name: str) -> Suite:
+def read_suite(text: str, path: str, name: str, *, is_json: bool = False) -> Suite:
     """Read a suite from a text. Messages call it by `path`; `name` is its name if the text has none."""
     problems = Problems(path)
-    loaded = load_yaml(text, problems)
+    loaded = load_json(text, problems) if is_json else load_yaml(text, problems)
     rules: list[Rule] = []
     if not problems:
         rules = _read_rules(loaded, problems)
@@ -126,11 +126,20 @@ def read_suite(text: str, path: str, name: str) -> Suite:
     return Suite(own_name.value if own_name else name, path, tuple(rules))
 
 
-_SUITE_KEYS = ("name", "expectations", "id", "meta", "notes")
-_RULE_KEYS = ("type", "kwargs", "severity", "id", "meta", "description", "notes", "rendered_content")
+GIVEN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+"""The ids that Great Expectations gives."""
+_SUITE_KEYS = ("name", "expectations", "id", "meta", "notes", "suite_parameters")
+_RULE_KEYS = (
+    *("type", "kwargs", "severity", "id", "meta", "description", "notes", "rendered_content"),
+    "expectation_context",
+)
+_VERSION_KEYS = ("great_expectations_version", "great_expectations.__version__")
+_MAJOR = "1"
 
 
-def _read_rules(loaded: YamlLine, problems: Problems) -> list[Rule]:
+def _read_rules(loaded: ValueOnLine, problems: Problems) -> list[Rule]:
+    if _is_of_another_version(loaded, problems):
+        return []
     suite = problems.mapping(loaded, "the suite", _SUITE_KEYS)
     if suite is None:
         return []
@@ -153,7 +162,21 @@ def _read_rules(loaded: YamlLine, problems: Problems) -> list[Rule]:
     return rules
 
 
-def _read_rule(item: YamlLine, problems: Problems, before: list[Rule]) -> Rule | None:
+def _is_of_another_version(loaded: ValueOnLine, problems: Problems) -> bool:
+    """Add the problem that another major version of Great Expectations has written the suite."""
+    meta = loaded.value.get("meta") if isinstance(loaded.value, dict) else None
+    if meta is None or not isinstance(meta.value, dict):
+        return False
+    for key in _VERSION_KEYS:
+        version = meta.value[key].plain() if key in meta.value else None
+        if isinstance(version, str) and version.split(".")[0] != _MAJOR:
+            what = f"Great Expectations {version} has written it; this reads what {_MAJOR}.x writes"
+            problems.add(meta.value[key].line, f"{what}: save it again with {_MAJOR}.x")
+            return True
+    return False
+
+
+def _read_rule(item: ValueOnLine, problems: Problems, before: list[Rule]) -> Rule | None:
     parts = problems.mapping(item, "an expectation", _RULE_KEYS)
     if parts is None:
         return None
@@ -170,13 +193,13 @@ def _read_rule(item: YamlLine, problems: Problems, before: list[Rule]) -> Rule |
     for previous in before:
         if (previous.type, previous.kwargs) == (type, kwargs):
             problems.add(item.line, f"{type} says the same as line {previous.line}: remove one")
-    rule = Rule("", type, kwargs, severity, meta or {}, item.line)
+    rule = Rule("", type, kwargs, severity, meta or {}, item.line, item.plain())
     id = parts["id"].plain() if "id" in parts else None
-    return Rule(_unique_name(id, rule, before), type, kwargs, severity, meta or {}, item.line)
+    return replace(rule, name=_unique_name(id, rule, before))
 
 
 def _unique_name(id: object, rule: Rule, before: list[Rule]) -> str:
-    name = str(id) if id else f"{rule.type}({', '.join(rule.columns)})"
+    name = str(id) if id and not GIVEN_ID.fullmatch(str(id)) else f"{rule.type}({', '.join(rule.columns)})"
     names = {previous.name for previous in before}
     number = 2
     unique = name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.gates.expectations.checking import YamlLine
+from tidegate.gates.expectations.checking import ValueOnLine
 
 if TYPE_CHECKING:
     from yaml.nodes import Node
@@ -33,7 +33,7 @@ _PLAIN: Final = {
 """The type of a value without quotes: the first pattern that matches. Otherwise it is text."""
 
 
-def load_yaml(text: str, problems: Problems) -> YamlLine:
+def load_yaml(text: str, problems: Problems) -> ValueOnLine:
     """Load the text's only document. Errors that YAML itself ignores silently are added to `problems`."""
     import yaml
 
@@ -42,13 +42,13 @@ def load_yaml(text: str, problems: Problems) -> YamlLine:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.add(mark.line + 1 if mark else 1, f"this is not YAML: {error.problem or error.context}")
-        return YamlLine(None, 1)
+        return ValueOnLine(None, 1)
     except yaml.YAMLError as error:
         problems.add(1, f"this is not YAML: {error}")
-        return YamlLine(None, 1)
+        return ValueOnLine(None, 1)
     if node is None:
         problems.add(1, "the file is empty")
-        return YamlLine(None, 1)
+        return ValueOnLine(None, 1)
     return _load_node(node, _loader_class()(""), problems, ())
 
 
@@ -80,17 +80,17 @@ def _with_plain_forms(kind: Any) -> Any:
     return kind
 
 
-def _load_node(node: Node, loader: Any, problems: Problems, parents: tuple[Node, ...]) -> YamlLine:
+def _load_node(node: Node, loader: Any, problems: Problems, parents: tuple[Node, ...]) -> ValueOnLine:
     import yaml
 
     line = node.start_mark.line + 1
     if node in parents:
         problems.add(line, "an alias that contains itself")
-        return YamlLine(None, line)
+        return ValueOnLine(None, line)
     if isinstance(node, yaml.SequenceNode):
-        return YamlLine([_load_node(item, loader, problems, (*parents, node)) for item in node.value], line)
+        return ValueOnLine([_load_node(item, loader, problems, (*parents, node)) for item in node.value], line)
     if isinstance(node, yaml.MappingNode):
-        mapping: dict[Any, YamlLine] = {}
+        mapping: dict[Any, ValueOnLine] = {}
         for key_node, value_node in node.value:
             key = _load_node(key_node, loader, problems, (*parents, node)).plain()
             if not isinstance(key, str):
@@ -99,12 +99,12 @@ def _load_node(node: Node, loader: Any, problems: Problems, parents: tuple[Node,
                 problems.add(key_node.start_mark.line + 1, f"key {key!r} is there twice")
             else:
                 mapping[key] = _load_node(value_node, loader, problems, (*parents, node))
-        return YamlLine(mapping, line)
+        return ValueOnLine(mapping, line)
     if node.tag == _UNCLEAR:
         problems.add(line, f"{node.value} is a different number to some YAML parsers: write it plainly, or in quotes")
-        return YamlLine(None, line)
+        return ValueOnLine(None, line)
     try:
-        return YamlLine(loader.construct_object(node), line)
+        return ValueOnLine(loader.construct_object(node), line)
     except (yaml.YAMLError, ValueError) as error:
         problems.add(line, f"{node.value!r} cannot be read: {getattr(error, 'problem', None) or error}")
-        return YamlLine(None, line)
+        return ValueOnLine(None, line)

@@ -356,8 +356,9 @@ def _make_finding(
     rule: Rule, expectation: Any, walk: Walk, private: Collection[str], repeated: Mapping[Leaf, DataFrame]
 ) -> RuleFinding:
     result = walk.result(expectation)
-    details = result.setdefault("result", {})
-    redact(result, rule, private)
+    result.setdefault("result", {})
+    result = redact(result, rule, private)
+    details = result["result"]
     leaf = walk.row_leaf(expectation) if rule.kind.tells_rows and "unexpected_count" in details else None
     return RuleFinding(rule, bool(result["success"]), truncate(result), leaf, repeated.get(leaf) if leaf else None)
 

@@ -24,6 +24,7 @@ __all__ = [
     "display_column",
     "private_of",
     "redact",
+    "remove_values",
     "texts_of",
     "truncate",
 ]
@@ -94,7 +95,11 @@ _CASTS: list[tuple[str, Callable[[Any], str]]] = [
 SAMPLES = 20
 """Samples for each rule."""
 SAMPLE_LENGTH = 256
-_WITHOUT_VALUES = ("unique_value_count", "proportion", "row_count", "column_count", "to_exist", "type")
+_WITHOUT_VALUES = (
+    *("unique_value_count", "proportion", "row_count", "column_count", "to_exist", "type", "columns_to_match"),
+    "unexpected_rows_expectation",
+)
+"""Parts of the types of expectations that observe counts and names, but no values of rows."""
 
 
 def private_of(rule: Rule, private: Collection[str]) -> bool:
@@ -103,18 +108,23 @@ def private_of(rule: Rule, private: Collection[str]) -> bool:
     return bool(private) and (rule.type == "unexpected_rows_expectation" or not columns.isdisjoint(private))
 
 
-def redact(result: Json, rule: Rule, private: Collection[str]) -> None:
-    """Remove values of private columns from a result."""
-    if not private_of(rule, private):
-        return
-    details = result["result"]
-    if not any(word in rule.type for word in _WITHOUT_VALUES):
+def redact(result: Json, rule: Rule, private: Collection[str]) -> Json:
+    """Return a result without values of private columns."""
+    return remove_values(result) if private_of(rule, private) else result
+
+
+def remove_values(result: Json) -> Json:
+    """Return a result of Great Expectations without values of rows."""
+    type, details, info = result["expectation_config"]["type"], dict(result["result"]), result["exception_info"]
+    if not any(word in type for word in _WITHOUT_VALUES):
         for key in ("observed_value", "details"):
             if key in details:
                 details[key] = None
         details |= {key: [] for key in details if key.startswith("partial_")}
-    if result["exception_info"]["raised_exception"]:
-        result["exception_info"]["exception_message"] = "not shown: the column is private"  # it may hold a value
+    if info["raised_exception"]:
+        # the message may hold a value
+        info = {**info, "exception_message": "not shown: it may hold values of rows", "exception_traceback": None}
+    return {**result, "result": details, "exception_info": info}
 
 
 def truncate(value: Any) -> Any:

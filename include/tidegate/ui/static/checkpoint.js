@@ -1,5 +1,5 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
-import { get, dagPath, outside, runPath } from "./api.js";
+import { base, get, dagPath, outside, runPath } from "./api.js";
 import { badge, card, errorText, facts, foldable, folded, h, placeOf, s, section, stateOf, table } from "./dom.js";
 import { bytes, count, durations, none, positionTexts, rate, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt, takeBack } from "./actions.js";
@@ -424,6 +424,18 @@ function steps(d) {
   );
 }
 
+// A page that `tidegate docs gates` has built.
+const dataDocs = (dag, page) =>
+  h(
+    "a",
+    {
+      href: `${base}/docs/${encodeURIComponent(dag)}/${page.split("/").map(encodeURIComponent).join("/")}`,
+      target: "_blank",
+      rel: "noopener",
+    },
+    "Data Docs",
+  );
+
 function gate(dag, row, [name, verdict], log) {
   const values = async () => {
     const { rules } = await get(`${dagPath(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
@@ -455,6 +467,7 @@ function gate(dag, row, [name, verdict], log) {
       badge(verdict.outcome),
       " ",
       log,
+      row.data_docs[name] && [" ", dataDocs(dag, row.data_docs[name])],
       verdict.answer &&
         ` ${choiceOf(verdict.answer)} by ${verdict.answer.answered_by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
     ),
