@@ -6,7 +6,9 @@
 
 At each corner the wheel is installed with the extras airflow, spark and gates; `tidegate init` makes a project; its
 test runs, with real Spark and a gate of Great Expectations; `tidegate up` makes two checkpoints under a real Airflow;
-they are read back, and every record and file is verified. What is installed stays in .cache/matrix (FOLDER=/elsewhere).
+they are read back, and every record and file is verified. Then every optional part is installed (`tidegate[all]`), and
+it makes two more, with Airflow's lineage going into a file. What is installed stays in .cache/matrix
+(FOLDER=/elsewhere).
 Where nothing has to be fetched, a corner takes about two minutes.
 """
 
@@ -59,6 +61,10 @@ CORNERS = (
 )
 OURS = (
     "tidegate", "deltalake", "obstore", "pyspark", "delta-spark", "great-expectations", "pyarrow", "msgspec", "pytest",
+    "apache-airflow-providers-openlineage", "apache-airflow-providers-common-compat",
+    "apache-airflow-providers-common-sql", "openlineage-python", "openlineage-integration-common", "openlineage-sql",
+    "sqlglot", "pyiceberg", "confluent-kafka", "adbc-driver-postgresql", "adbc-driver-manager", "fastavro", "boto3",
+    "botocore",
 )  # fmt: skip
 """These are of today at every corner."""
 
@@ -129,11 +135,21 @@ def run_corner(corner: Corner, wheel: Path) -> Result:
             [*tidegate, "doctor", "jobs.visits:pipeline"],
         ],
     }
+    lineage = home / "lineage.json"
+    lineage.unlink(missing_ok=True)
+    told = {"type": "file", "log_file_path": str(lineage), "append": True}
+    with_lineage = env | {"AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(told)}
+    steps |= {
+        "install all": [install_commands(corner, wheel, home, extras="all")[-1]],
+        "environment with all": steps["environment"],
+        "up with all": [[*tidegate, "up", "--checkpoints", "2", "--beside", feed]],
+        "read with all": [*steps["read"], [str(python), "-c", f"assert 'pages' in open({str(lineage)!r}).read()"]],
+    }
     for step, commands in steps.items():
         before = time.monotonic()
         try:
             for command in commands or install_commands(corner, wheel, home):
-                run(command, cwd=project if project.is_dir() else PLACE, env=env, log=home / f"{step}.log")
+                run(command, cwd=project if project.is_dir() else PLACE, env=with_lineage, log=home / f"{step}.log")
         except StepFailed as error:
             result.failed = f"{step}: {error}"
             break
@@ -146,11 +162,11 @@ def run_corner(corner: Corner, wheel: Path) -> Result:
     return result
 
 
-def install_commands(corner: Corner, wheel: Path, home: Path) -> list[list[str]]:
+def install_commands(corner: Corner, wheel: Path, home: Path, extras: str = "airflow,spark,gates") -> list[list[str]]:
     """Make the environment anew: one that is there would keep what it has, whatever the corner's limit is."""
     uv = str(ROOT / ".cache/uv/bin/uv")
     wanted = [
-        f"tidegate[airflow,spark,gates] @ {wheel.as_uri()}",
+        f"tidegate[{extras}] @ {wheel.as_uri()}",
         f"apache-airflow~={corner.airflow}.0",
         f"pyspark[connect]~={corner.spark}.0",
         "pytest",
