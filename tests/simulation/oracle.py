@@ -255,6 +255,8 @@ class Oracle:
 
     def _is_released(self, checkpoint: Checkpoint, offset: int) -> bool:
         """Whether a checkpoint that brings it can only have it from quarantine."""
+        if not self.bad:
+            return False
         return offset not in self._offsets(checkpoint) or self._is_set_aside(checkpoint, offset)
 
     def _set_aside_by(self, checkpoints: Iterable[Checkpoint]) -> set[int]:
