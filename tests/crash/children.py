@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -45,4 +46,5 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
 
     spark = client(request["spark"])
     with seams.installed(armed):
-        return {"ids": [run_of(world, run, spark, impatient=request["impatient"]) for run in request["runs"]]}
+        ids = [run_of(world, run, spark, impatient=request["impatient"]) for run in request["runs"]]
+    return {"ids": ids, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}

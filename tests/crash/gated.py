@@ -57,6 +57,13 @@ class GatedWorld(CrashWorld):
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME)
+        if (self.root / "orders").exists():
+            orders = pipeline.source(
+                "events", Files("landing/*.json", schema="id long, raw string, amount decimal(12,2)")
+            )
+            gate = Expectations("events", on_failure="quarantine")
+            orders.gate(gate, name="checked").sink("log", AfterTheGate("tables/log"))
+            return pipeline
         schema = "id long, key long, at long, amount decimal(10,2)"
         events = pipeline.source("events", Files("landing/*.json", schema=schema, max_files=1))
 

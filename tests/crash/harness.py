@@ -126,6 +126,11 @@ class Child:
         ids: list[int | None] = json.loads(Path(f"{self.base}.result").read_text())["ids"]
         return ids
 
+    def peak_mb(self) -> int:
+        """The most memory that it had, of its own process."""
+        peak: int = json.loads(Path(f"{self.base}.result").read_text())["peak_mb"]
+        return peak
+
     def log(self) -> str:
         path = Path(f"{self.base}.log")
         return path.read_text() if path.exists() else "no log"

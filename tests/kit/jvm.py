@@ -2,7 +2,7 @@
 
 from tidegate.spark.class_archive import archive_options
 
-__all__ = ["INTERPRETED", "OPTIONS", "QUICK", "environment", "toml"]
+__all__ = ["INTERPRETED", "OPTIONS", "QUICK", "environment", "settings_of_fixture", "toml"]
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 QUICK = {"spark.driver.extraJavaOptions": OPTIONS}
@@ -20,6 +20,12 @@ adapt, as users' pipelines do."""
 def toml(conf: dict[str, str]) -> str:
     """The table [spark.conf] of tidegate.toml."""
     return "[spark.conf]\n" + "".join(f'"{key}" = "{value}"\n' for key, value in conf.items())
+
+
+def settings_of_fixture() -> str:
+    """A tidegate.toml with which commands in this process use the Spark of the fixture `spark`, with a ledger."""
+    settings = {"root": "ledger", "spark.mode": "local", "spark.master": "local[2]", "spark.memory": "2g"}
+    return "".join(f'{key} = "{value}"\n' for key, value in settings.items()) + toml(INTERPRETED)
 
 
 def environment() -> dict[str, str]:

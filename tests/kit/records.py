@@ -335,6 +335,7 @@ SAMPLES: dict[str, Record] = {
         checkpoints=[40, 41],
         rules=["positive"],
         correct={"amount": "0", "note": None},
+        correct_sql={"country": "upper(trim(country))"},
         by="ann on host",
         note="the feed was wrong",
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.jvm import settings_of_fixture
 from tests.kit.sampling import in_turn
 from tests.spark.mended_shop import OneSession, never
 from tests.spark.small_pipeline import SmallPipeline, sources
@@ -62,7 +63,7 @@ def played(spark: Any, tmp_path: Path, monkeypatch: Any) -> Any:
     folder = tmp_path / "include" / "expectations"
     folder.mkdir(parents=True)
     (folder / "orders.yaml").write_text(SUITE)
-    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    (tmp_path / "tidegate.toml").write_text(settings_of_fixture())
     monkeypatch.chdir(tmp_path)
 
     def begin(build: Any) -> SmallPipeline:
@@ -227,6 +228,8 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
         "_tidegate_settled": "released",
         "_tidegate_settled_in": swapped.id,
         "_tidegate_settled_by": row["_tidegate_settled_by"],
+        "_tidegate_settled_request": 2,
+        "_tidegate_corrected": '{"v":1.0}',
     } | ({"_tidegate_stays": None} if "_tidegate_stays" in row else {})
 
     after, again = tables(), line("again")

@@ -26,7 +26,7 @@ from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
 from tidegate.records.place import Place
-from tidegate.records.records import Json, Plan, Range, Request
+from tidegate.records.records import Ack, Json, Plan, Range, Request, Verdict
 
 __all__ = [
     "KIND",
@@ -35,11 +35,13 @@ __all__ = [
     "checkpoint_before",
     "expected_effect",
     "last_taken_request",
+    "late_limits",
     "pending_requests",
     "plan_requests",
     "refuse_unknown_gate",
     "repeat_requests",
     "requests_in_place",
+    "verdict_of_gate",
 ]
 
 KIND = "requests"
@@ -152,21 +154,40 @@ def _for_next_plan(new: Sequence[Request]) -> list[Request]:
 
 def expected_effect(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> Forecast:
     """Return the expected effect of a request to release, judging by the last checkpoint."""
+    return forecast(quarantine, request, late_limits(ledger, request.gate))
+
+
+def late_limits(ledger: Ledger, gate: str) -> list[LateLimit]:
+    """Return the operators downstream of a gate that drop late rows, with their watermarks, as of the last
+    checkpoint."""
+    found = _last_judgement(ledger, gate)
+    if found is None:
+        return []
+    verdict, acks = found
+    memory = memory_of(acks)
+    limits = []
+    for late in verdict.behind:
+        mark = memory.get(f"{late.operator}.watermark")
+        limits.append(LateLimit(late, typed.convert(mark["at"], datetime) if mark else None))
+    return limits
+
+
+def verdict_of_gate(ledger: Ledger, gate: str) -> Verdict | None:
+    """Return the verdict of a gate on the last checkpoint that it has judged, or None."""
+    found = _last_judgement(ledger, gate)
+    return found[0] if found is not None else None
+
+
+def _last_judgement(ledger: Ledger, gate: str) -> tuple[Verdict, list[Ack]] | None:
     for id in reversed(ledger.ids()):
         entry = ledger.entry(id)
         if entry is None or entry.aborted:
             continue
         acks = [acked.ack for acked in entry.acks.values()]
-        verdict = next((ack.gates[request.gate] for ack in acks if request.gate in ack.gates), None)
-        if verdict is None:
-            continue
-        memory = memory_of(acks)
-        limits = []
-        for late in verdict.behind:
-            mark = memory.get(f"{late.operator}.watermark")
-            limits.append(LateLimit(late, typed.convert(mark["at"], datetime) if mark else None))
-        return forecast(quarantine, request, limits)
-    return Forecast(quarantine.count(request))
+        for ack in acks:
+            if gate in ack.gates:
+                return ack.gates[gate], acks
+    return None
 
 
 def checkpoint_before(ledger: Ledger, id: int) -> int:

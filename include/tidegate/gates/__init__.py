@@ -4,6 +4,7 @@ from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
 from tidegate.gates.expectations.gate import Expectations
 from tidegate.gates.references import References
+from tidegate.gates.row_rules import RowRules
 from tidegate.gates.unique import Unique
 from tidegate.gates.unseen import Unseen
 
@@ -15,6 +16,7 @@ __all__ = [
     "GateContext",
     "Judgement",
     "References",
+    "RowRules",
     "SchemaDrift",
     "Unique",
     "Unseen",

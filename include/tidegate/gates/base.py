@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tidegate.config.keys import seconds_in
 from tidegate.connectors.source import SourceContext
+from tidegate.gates.row_rules import RowRules
 from tidegate.records.place import Place
 from tidegate.records.records import Hold, Json
 from tidegate.renamed_hooks import GATE_HOOKS, refuse_old_hooks
@@ -41,6 +42,7 @@ __all__ = [
     "GateContext",
     "Judgement",
     "Policy",
+    "RowRules",
     "exact_share",
     "is_share",
     "memory_key",
@@ -261,6 +263,14 @@ class Gate(ABC):
     def reads_tables(self) -> bool:
         """Whether it reads tables that earlier checkpoints publish. The next one is then planned after they are."""
         return type(self).fix_inputs is not Gate.fix_inputs
+
+    def row_rules(self, frame: DataFrame, context: GateContext) -> RowRules | None:
+        """Return the rules about single rows, without those that only warn. None: there are none.
+
+        They judge rows that return from quarantine corrected, or to be judged again. frame: has the stream's columns,
+        and is not read.
+        """
+        return None
 
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:

@@ -954,15 +954,17 @@ class Request(Record, frozen=True, kw_only=True):
 
     number: Id
     gate: str
-    action: Literal["release", "discard", "withdraw"]
-    """release: the rows continue from the gate. discard: they stay out for good. withdraw: cancel an earlier
-    request."""
+    action: Literal["release", "rejudge", "discard", "withdraw"]
+    """release: the rows continue from the gate. rejudge: those that pass the gate's rules as they are by then do so.
+    discard: they stay out for good. withdraw: cancel an earlier request."""
     seen: int = 0
     ids: list[str] = []
     checkpoints: list[int] = []
     rules: list[str] = []
     correct: dict[str, str | None] = {}
     """Values, as text, for columns to be corrected on release."""
+    correct_sql: dict[str, str] = {}
+    """Spark SQL expressions over the row as it was quarantined, for columns to be corrected on release."""
     in_place: bool = False
     """For a release that no checkpoint of the pipeline takes up: a backfill with recorded cuts releases the rows in the
     checkpoints that quarantined them."""
@@ -975,7 +977,21 @@ class Request(Record, frozen=True, kw_only=True):
             return "a withdrawal names a request, other actions name none"
         if self.in_place and self.action != "release":
             return "only rows that are released have a place"
+        if self.correct_sql and self.action != "release":
+            return "only rows that are released are corrected"
+        if self.correct.keys() & self.correct_sql.keys():
+            return "a column is corrected in two ways"
         return None
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it changes columns of the rows that it releases."""
+        return self.action == "release" and bool(self.correct or self.correct_sql)
+
+    @property
+    def judges(self) -> bool:
+        """Whether the gate's rules about single rows judge its rows before they continue."""
+        return self.corrects or self.action == "rejudge"
 
 
 class TablePart(Struct, frozen=True, kw_only=True):

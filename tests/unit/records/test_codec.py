@@ -212,6 +212,7 @@ def test_each_missing_field_is_refused(name):
         "checkpoints",
         "rules",
         "correct",
+        "correct_sql",
         "withdraws",
         "inputs",
         "channels",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tidegate import seams
 from tidegate.backfill.in_place import InPlaceRelease, in_place, refuse_without_place
@@ -18,10 +18,18 @@ from tidegate.cli.inspect.read import format_value, plain
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
+from tidegate.cli.quality.corrections import (
+    correction,
+    look_ahead,
+    refuse_failing_sql,
+    refuse_without_rules,
+    told,
+)
 from tidegate.cli.targets import Target, open_target
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
+from tidegate.gates.quarantine.returning import is_late
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Json, Request
 
@@ -36,6 +44,8 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate quarantine list orders\n"
         "  tidegate quarantine show orders checked --rule positive\n"
         "  tidegate quarantine release orders checked --checkpoint 7 --set amount=0\n"
+        '  tidegate quarantine release orders checked --rule positive --set "amount = abs(amount)" --dry-run\n'
+        "  tidegate quarantine rejudge orders checked --dry-run\n"
         "  tidegate quarantine discard orders checked --id 3f2a --yes\n"
         "  tidegate quarantine withdraw orders checked 2",
     )
@@ -45,6 +55,7 @@ def add_parser(subparsers: Any) -> None:
     for verb, help in (
         ("show", "the rows, with the rules that they broke and their state"),
         ("release", "let rows continue after the gate with the next checkpoint, once"),
+        ("rejudge", "judge rows again by today's suite: those that pass continue after the gate, once"),
         ("discard", "discard rows; they stay in the table, marked"),
     ):
         _add_choice(verbs.add_parser(verb, help=help), verb)
@@ -71,12 +82,19 @@ def _add_choice(parser: Any, verb: str) -> None:
         parser.add_argument("--settled", action="store_true", help="also rows that were released or discarded")
         parser.add_argument("--limit", type=checkpoint_id, default=20, metavar="K", help="at most K rows (20)")
         return
-    parser.add_argument("--all", action="store_true", help="all rows that wait now")
+    every = "all rows that wait now" + ("; the default" if verb == "rejudge" else "")
+    parser.add_argument("--all", action="store_true", help=every)
     parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     if verb == "release":
         parser.add_argument(
-            "--set", action="append", type=_correction, default=[], metavar="COLUMN=VALUE", help="correct a column"
+            "--set",
+            action="append",
+            type=correction,
+            default=[],
+            metavar="COLUMN=VALUE",
+            help='correct a column. COLUMN=VALUE is a constant; "COLUMN = SQL", with a space on both sides of the '
+            "equals sign, is a Spark SQL expression over the columns of each row as it was quarantined",
         )
         parser.add_argument("--null", action="append", default=[], metavar="COLUMN", help="make a column null")
         parser.add_argument(
@@ -85,14 +103,8 @@ def _add_choice(parser: Any, verb: str) -> None:
             help="release rows in place, where they were held back, by a backfill with --cuts recorded; for rows that "
             "would be late now",
         )
+    if verb in ("release", "rejudge"):
         parser.add_argument("--dry-run", action="store_true", help="only show what would happen to the rows")
-
-
-def _correction(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals or not column:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COLUMN=VALUE")
-    return column, value
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -167,6 +179,7 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
     request = _request(target, quarantine, args, "show")
     total = quarantine.count(request, settled=args.settled)
     rows = quarantine.first(request, args.limit, settled=args.settled)
+    requests = _settling(target, quarantine.gate, rows)
     columns = quarantine.columns
     out.document(
         {
@@ -174,6 +187,7 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
             "gate": quarantine.gate,
             "total": total,
             "rows": [{name: plain(value) for name, value in row.items()} for row in rows],
+            "requests": [_describe(each) for each in requests.values()],
         }
     )
     out.table(
@@ -190,17 +204,42 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
         ],
         right=["checkpoint"],
     )
+    for request in requests.values():
+        if request.corrects:
+            out.line(f"Request {request.number} by {request.by}, at {request.created}, set {', '.join(told(request))}.")
     out.line(f"{len(rows):,} of {total:,} rows in {quarantine.url}", "dim")
-    stays = next((row[q.ID] for row in rows if row.get(q.STAYS) and not row[q.SETTLED]), None)
+    stays = next((row[q.ID] for row in rows if is_late(row.get(q.STAYS)) and not row[q.SETTLED]), None)
     if stays is not None:
         command = target.command("quarantine release", quarantine.gate, "--id", stays, "--in-place")
         out.line(f"To release a late row in place, where it was held back:  {command}", "dim")
     return 0
 
 
+def _settling(target: Target, gate: str, rows: Sequence[dict[str, Any]]) -> dict[int, Request]:
+    """Return the requests that have settled these rows, by number."""
+    numbers = {row[q.SETTLED_REQUEST] for row in rows if row.get(q.SETTLED_REQUEST)}
+    if not numbers:
+        return {}
+    return {request.number: request for request in target.ledger.requests(gate) if request.number in numbers}
+
+
+def _describe(request: Request) -> Json:
+    return {
+        "number": request.number,
+        "action": request.action,
+        "requested_by": request.by,
+        "requested_at": request.created,
+        "correct": request.correct,
+        "correct_sql": request.correct_sql,
+        "note": request.note,
+    }
+
+
 def _state(row: dict[str, Any]) -> str:
     if row[q.SETTLED]:
-        return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}"
+        request = f", request {row[q.SETTLED_REQUEST]}" if row.get(q.SETTLED_REQUEST) else ""
+        corrected = f", as {row[q.CORRECTED]}" if row.get(q.CORRECTED) else ""
+        return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}{request}{corrected}"
     return f"waits; not released: {row[q.STAYS]}" if row.get(q.STAYS) else "waits"
 
 
@@ -213,7 +252,9 @@ def _rules_text(rules: dict[str, int]) -> str:
 
 def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, out: Output) -> int:
     _refuse_intervals(target)
-    if not (args.all or args.id or args.checkpoint or args.rule):
+    if args.verb == "rejudge":
+        refuse_without_rules(target, quarantine.gate)
+    elif not (args.all or args.id or args.checkpoint or args.rule):
         raise Invalid(
             f"no rows to {args.verb} were chosen",
             expected="--id, --checkpoint or --rule, as often as needed, or --all",
@@ -230,13 +271,24 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
     document = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action, "rows": count}
     if request.in_place:
         return _ask_in_place(target, quarantine, request, args, out)
-    expected = expected_effect(target.ledger, quarantine, request) if args.verb == "release" else None
+    dry_run = getattr(args, "dry_run", False)
+    expected = None
+    if request.correct_sql or request.action == "rejudge" or (dry_run and request.corrects):
+        outlook = look_ahead(target, quarantine, request)
+        expected = outlook.forecast
+        document |= {"preview": outlook.document()}
+        outlook.show(request, out)
+        if not dry_run:
+            refuse_failing_sql(request, outlook)
+    elif args.verb == "release":
+        expected = expected_effect(target.ledger, quarantine, request)
     document |= {"expected": expected.document()} if expected is not None else {}
-    if not getattr(args, "dry_run", False):
-        confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb == "release")
+    if not dry_run:
+        confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb != "discard")
         request = ask(target.ledger, request)
         document |= {"request": request.number}
-    found = in_place(target.ledger, quarantine, request) if expected is not None and expected.may_stay else None
+    may_be_late = expected is not None and expected.may_stay and request.action == "release"
+    found = in_place(target.ledger, quarantine, request) if may_be_late else None
     if found is not None and found.rows:
         document |= {"in_place": found.document()}
     out.document(document)
@@ -263,6 +315,10 @@ def _ask_in_place(
     """Request to release rows in place, and print the command of the backfill that does it."""
     found = in_place(target.ledger, quarantine, request)
     refuse_without_place(quarantine, found)
+    if request.correct_sql:
+        outlook = look_ahead(target, quarantine, request)
+        outlook.show(request, out)
+        refuse_failing_sql(request, outlook)
     document: Json = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action}
     document |= {"in_place": found.document()}
     number = "Would be asked"
@@ -287,28 +343,60 @@ def _backfill_command(target: Target, found: InPlaceRelease) -> str:
 def _selection(args: argparse.Namespace) -> list[str]:
     """Return the arguments that select the rows, and correct them."""
     chosen = [(f"--{name}", str(value)) for name in ("id", "checkpoint", "rule") for value in getattr(args, name)]
-    chosen += [("--set", f"{column}={value}") for column, value in args.set]
+    chosen += [("--set", each.word) for each in args.set]
     chosen += [("--null", column) for column in args.null]
     return [*(["--all"] if args.all else []), *(word for pair in chosen for word in pair)]
 
 
-def _request(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, verb: str) -> Request:
+Verb = Literal["show", "release", "rejudge", "discard"]
+
+
+def _request(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, verb: Verb) -> Request:
     """Turn the arguments into a request that has no number yet."""
-    correct = {**dict(getattr(args, "set", [])), **dict.fromkeys(getattr(args, "null", []))}
+    correct, correct_sql = _corrections(args)
     quarantine.refuse_corrections(correct)
+    quarantine.refuse_unknown_columns(correct_sql)
     return Request(
         **stamp(seams.new_id()),
         number=1,
         gate=quarantine.gate,
-        action="discard" if verb == "discard" else "release",
+        action=verb if verb != "show" else "release",  # which selects rows alike
         seen=quarantine.last_checkpoint,
         ids=quarantine.whole_ids(args.id),
         checkpoints=args.checkpoint,
         rules=_check_rules(args.rule, quarantine),
         correct=correct,
+        correct_sql=correct_sql,
         in_place=getattr(args, "in_place", False),
         by=user_and_host(),
         note=getattr(args, "note", ""),
+    )
+
+
+def _corrections(args: argparse.Namespace) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Return the corrections by constants and by SQL, by column."""
+    correct: dict[str, str | None] = {}
+    correct_sql: dict[str, str] = {}
+    for each in getattr(args, "set", []):
+        if each.column in correct or each.column in correct_sql:
+            raise _corrected_twice(each.column)
+        if each.is_sql:
+            correct_sql[each.column] = each.value
+        else:
+            correct[each.column] = each.value
+    for column in getattr(args, "null", []):
+        if column in correct or column in correct_sql:
+            raise _corrected_twice(column)
+        correct[column] = None
+    return correct, correct_sql
+
+
+def _corrected_twice(column: str) -> Invalid:
+    return Invalid(
+        f"column {column!r} is corrected twice",
+        expected="one --set or --null for each column",
+        help="every expression sees the row as it was quarantined, so a column can only get one value: keep one",
+        reason="CORRECTED_TWICE",
     )
 
 

@@ -26,6 +26,7 @@ from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, ex
 from tidegate.gates.quarantine.columns import CHECKPOINT, OWN_PREFIX
 from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
 from tidegate.gates.quarantine.table import IN_PLACE, REPEATED, QuarantineSink, quarantine_name
+from tidegate.gates.row_rules import RowRules
 from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.pipeline.graph.nodes import GateNode
@@ -50,10 +51,12 @@ def returning(
     spark: SparkSession,
     fields: Sequence[StructField] = (),
     takers: Sequence[LateLimit] = (),
+    row_rules: Callable[[], RowRules | None] | None = None,
 ) -> ReleasedRows | None:
     """Return the rows that the plan releases from the quarantine with this name, or None if it has no requests.
 
-    fields: the columns of the gate's stream. takers: the downstream operators that drop late rows.
+    fields: the columns of the gate's stream. takers: the downstream operators that drop late rows. row_rules: returns
+    the gate's rules about single rows.
     """
     ledger = pipeline.ledger
     splits = ledger.unpack(plan.sources[name].splits)
@@ -66,12 +69,12 @@ def returning(
     rows = source.read(spark, splits["table"], context)
     repeated = splits.get(REPEATED)
     if repeated is None:
-        return sink.returning(rows, requests, plan.id, fields, takers)
+        return sink.returning(rows, requests, plan.id, fields, takers, row_rules)
     # A backfill repeats requests that were made about the pipeline's own quarantine.
     live = sink.source(repeated["home"])
     live.verify(repeated["table"], context)
     requested = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
-    return sink.select_released_again(rows, requested, repeated["since"], fields, takers)
+    return sink.select_released_again(rows, requested, repeated["since"], fields, takers, row_rules)
 
 
 def _read_rows_to_release_in_place(
@@ -315,11 +318,10 @@ class GateRunner:
     def _released_rows(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows that the plan releases from the gate's quarantine."""
         for name, sink in self._released_from(stage).items():
-            takers = self._takers(stage)
-            fields = frame.schema.fields if takers else ()
-            released = returning(self.pipeline, self.plan, name, sink, frame.sparkSession, fields, takers)
+            rules, fields, takers = self._row_rules(stage, frame), frame.schema.fields, self._takers(stage)
+            released = returning(self.pipeline, self.plan, name, sink, frame.sparkSession, fields, takers, rules)
             if released is not None:
-                self.persisted.append(released.rows)
+                self.persisted += released.persisted
                 return released
         return None
 
@@ -330,11 +332,16 @@ class GateRunner:
             if request is None:
                 continue
             requested, checkpoint = request
-            fields, takers = frame.schema.fields, self._takers(stage)
-            in_place = sink.released_in_place(bad, self.staging, stage.input, requested, checkpoint - 1, fields, takers)
-            self.persisted += [requested.rows, in_place.all, in_place.released.rows]
+            rules, fields, takers = self._row_rules(stage, frame), frame.schema.fields, self._takers(stage)
+            in_place = sink.released_in_place(
+                bad, self.staging, stage.input, requested, checkpoint - 1, fields, takers, rules
+            )
+            self.persisted += [*requested.persisted, in_place.all, *in_place.released.persisted]
             return in_place
         return None
+
+    def _row_rules(self, stage: GateNode, frame: DataFrame) -> Callable[[], RowRules | None]:
+        return lambda: stage.gate.row_rules(frame, self._context(stage, None))
 
     def _takers(self, stage: GateNode) -> list[LateLimit]:
         return [self._late_limit(stage, operator) for operator in self._late_sensitive_operators(stage)]

@@ -13,6 +13,7 @@ from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
 from tidegate.gates.expectations.origin import origin_of
 from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite
+from tidegate.gates.row_rules import RowRules
 from tidegate.operators.inputs import null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place
@@ -223,6 +224,11 @@ class Expectations(Gate):
         return Judgement(
             judged.rows, broken, judged.record(), prestaged=judged.files.ahead, quarantined=bad_rows, memory=memory
         )
+
+    def row_rules(self, frame: DataFrame, context: GateContext) -> RowRules:
+        from tidegate.gates.judging.single_rows import row_rules
+
+        return row_rules(self.suite_for(context), frame, lambda rule: self._policies()[rule.severity] != "warn")
 
     def _judge_over(self, frame: DataFrame, over: Json, context: GateContext) -> Judgement:
         """Judge the table's rows together with the new ones. Only new rows are split into good and bad ones."""

@@ -20,7 +20,7 @@ from tidegate.spark.materialize import materialize
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Judged", "RuleFinding", "add_samples_from_files", "judge", "plain", "split"]
+__all__ = ["Judged", "RuleFinding", "add_samples_from_files", "counting_condition", "judge", "plain", "split"]
 
 BROADCAST_ROWS = 500_000
 """Up to this many repeated rows, their values are sent to each worker."""
@@ -321,7 +321,7 @@ def _mark_leaf(frame: DataFrame, judged: Judged, leaf: Leaf, number: int) -> tup
         is_repeated = f.col(f"{name}_times").isNotNull()
         return frame.join(repeated, same, "left"), f.coalesce(guarded((*leaf.guards, is_repeated)), f.lit(False))
     assert isinstance(leaf, Count)
-    return frame, _counting_condition(leaf)
+    return frame, counting_condition(leaf)
 
 
 def _repeated_values(finding: RuleFinding, name: str) -> tuple[DataFrame, Column]:
@@ -340,7 +340,7 @@ def _repeated_values(finding: RuleFinding, name: str) -> tuple[DataFrame, Column
     return repeated, reduce(lambda first, second: first & second, same)
 
 
-def _counting_condition(leaf: Count) -> Column:
+def counting_condition(leaf: Count) -> Column:
     """Return a condition that is true for the rows that a leaf counts, and false for all others."""
     from pyspark.sql import functions as f
 

@@ -16,7 +16,7 @@ from tidegate.records.records import Json, Request
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "predictable_takers"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,14 @@ class Forecast:
             yield f"{subject} in quarantine: {reason}"
 
 
-def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[LateLimit]) -> Forecast:
-    """Return what a request to release would do. takers: the downstream operators that drop late rows."""
-    types = quarantine.types
+def predictable_takers(
+    types: Mapping[str, pa.DataType], takers: Sequence[LateLimit]
+) -> tuple[list[tuple[LateLimit, str | None]], list[str]]:
+    """Return the operators of which it is known now which rows they drop, each with the column of its times, and for
+    each operator a sentence about the rows that it takes.
+
+    types: the types of the rows' columns. takers: the downstream operators that drop late rows.
+    """
     predictable: list[tuple[LateLimit, str | None]] = []
     sentences = []
     for taker in takers:
@@ -78,6 +83,13 @@ def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[Lat
         else:
             predictable.append((taker, name))
             sentences.append(_describe_taker(taker) if name is not None else f"{operator.what} takes none of them")
+    return predictable, sentences
+
+
+def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[LateLimit]) -> Forecast:
+    """Return what a request to release would do. takers: the downstream operators that drop late rows."""
+    types = quarantine.types
+    predictable, sentences = predictable_takers(types, takers)
     if not predictable:
         return Forecast(quarantine.count(request), {}, sentences, found_out_later=bool(takers))
     time_columns = dict.fromkeys(name for _, name in predictable if name)

@@ -355,20 +355,25 @@ class QuarantinedRows:
                 )
         return [matches[text][0] for text in texts]
 
+    def refuse_unknown_columns(self, names: Iterable[str]) -> None:
+        """Raise Invalid if a column does not exist."""
+        for name in names:
+            if name not in self._fields:
+                raise Invalid(
+                    f"the rows in quarantine of gate {self.gate!r} have no column {name!r}",
+                    expected=", ".join(self._fields),
+                    help="`tidegate quarantine show` shows the rows with their columns; correct one of those",
+                    reason="NO_SUCH_COLUMN",
+                )
+
     def refuse_corrections(self, correct: Mapping[str, str | None]) -> None:
         """Raise Invalid if a column does not exist, or cannot hold the value: it would fail every checkpoint that uses
         it."""
         import pyarrow as pa
 
+        self.refuse_unknown_columns(correct)
         for column, value in correct.items():
-            kind = self._fields.get(column)
-            if kind is None:
-                raise Invalid(
-                    f"the rows in quarantine of gate {self.gate!r} have no column {column!r}",
-                    expected=", ".join(self._fields),
-                    help="`tidegate quarantine show` shows the rows with their columns; correct one of those",
-                    reason="NO_SUCH_COLUMN",
-                )
+            kind = self._fields[column]
             try:
                 pa.scalar(value, pa.string()).cast(kind)
                 fits_spark = value is None or _is_read_alike_by_spark(value, kind)

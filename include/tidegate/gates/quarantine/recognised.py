@@ -17,14 +17,13 @@ from tidegate.delta import Snapshot
 from tidegate.delta.arrow_types import arrow_schema, conform
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
-from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STAYS
+from tidegate.gates.quarantine.columns import BOOKKEEPING, CHECKPOINT, ID, RULES, SETTLED, SETTLED_IN
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["recognised"]
 
-_NOT_CONTENT = {ID, CHECKPOINT, SETTLED, SETTLED_IN, SETTLED_BY, STAYS}
 _BATCH_ROWS = 10_000
 
 
@@ -147,7 +146,7 @@ def _contents(rows: Any) -> Iterator[bytes]:
 
     Nulls are not part of it, so a missing column equals a column of nulls.
     """
-    names = sorted(name for name in rows.schema.names if name not in _NOT_CONTENT)
+    names = sorted(name for name in rows.schema.names if name not in BOOKKEEPING)
     for row in python_rows(rows.select(names)):
         row[RULES] = sorted(row[RULES] or ())
         present = [(name, value) for name, value in row.items() if value is not None]

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.correcting import CANNOT, FLAW, REQUEST, Corrections
+from tidegate.gates.row_rules import RowRules
 from tidegate.records.moments import micros_of
 from tidegate.records.names import quoted
 from tidegate.records.records import LateBehind, Request
@@ -29,14 +31,24 @@ __all__ = [
     "LateLimit",
     "ReleasedInPlace",
     "ReleasedRows",
+    "is_late",
     "late_text",
     "lateness_of",
     "unknown_text",
     "without_time_text",
 ]
 
-_REQUEST, _CONTENT, _COPY = "_tidegate_request", "_tidegate_content", "_tidegate_copy"
+_CONTENT, _COPY = "_tidegate_content", "_tidegate_copy"
 _REASON = "_tidegate_reason"
+_KEPT = "_tidegate_kept"
+_BROKEN = "_tidegate_broken"
+"""The names of the rules that a row breaks which is corrected, or judged again."""
+_UNJUDGED = "_tidegate_unjudged"
+"""Why a row cannot be judged again, or null."""
+_RULES_SHOWN, _REASONS_SHOWN = 5, 20
+_OTHER_REASONS = "other reasons; the quarantine has the reason of each row"
+BREAKS_CORRECTED, BREAKS_AGAIN = "corrected, it breaks ", "judged again, it breaks "
+NO_ROW_RULES = "the gate has no rules about single rows, so it cannot judge this row again"
 
 
 @dataclass(frozen=True)
@@ -60,11 +72,13 @@ class ReleasedRows:
         checkpoint: int,
         fields: Sequence[StructField] = (),
         takers: Sequence[LateLimit] = (),
+        row_rules: Callable[[], RowRules | None] | None = None,
         *,
         numbered: DataFrame | None = None,
     ) -> None:
-        """fields: the stream's columns. takers: the downstream operators that drop late rows. numbered: the selected
-        rows with the numbers of their requests, if these are known already."""
+        """fields: the stream's columns; without them, the rows are only selected. takers: the downstream operators that
+        drop late rows. row_rules: returns the gate's rules about single rows. numbered: the selected rows with the
+        numbers of their requests, if these are known already."""
         from pyspark.sql import functions as f
 
         self.requests = requests
@@ -72,23 +86,87 @@ class ReleasedRows:
         self._had_reasons = q.STAYS in rows.columns
         if numbered is None:
             number = f.coalesce(*[f.when(_selects(request), request.number) for request in requests])
-            numbered = rows.withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull())
-        self.rows = materialize(self._with_reasons(numbered.drop(q.STAYS), fields, takers))
-        counts = self.rows.groupBy(_REQUEST, q.STAYS).count().collect()
+            numbered = rows.withColumn(REQUEST, number).where(f.col(REQUEST).isNotNull())
+        stored = numbered.drop(q.STAYS, q.SETTLED_REQUEST, q.CORRECTED)
+        self._stored_columns = [name for name in stored.columns if name != REQUEST]
+        self.corrections = Corrections(requests, fields)
+        self._judges_again = False
+        selected = self.corrections.computed(stored) if fields else stored
+        if fields and row_rules is not None:
+            selected = self._judged(selected, fields, row_rules)
+        self.rows = materialize(self._with_reasons(selected, fields, takers))
+        self.persisted = [*self.corrections.helpers, self.rows]
+        """Frames that are cached in Spark. The caller releases them."""
+        counts = self.rows.groupBy(REQUEST, q.STAYS).count().collect()
         self.selected = sum(row[2] for row in counts)
         """Number of rows that requests are about."""
         self.stays: dict[str, int] = {}
         """Number of rows that cannot be released, by reason."""
         self.released = 0
-        for request, reason, count in counts:
+        for request, reason, count in sorted(counts, key=lambda row: (-row[2], str(row[1]))):
             if reason is not None:
-                self.stays[reason] = self.stays.get(reason, 0) + count
+                shown = reason if reason in self.stays or len(self.stays) < _REASONS_SHOWN else _OTHER_REASONS
+                self.stays[shown] = self.stays.get(shown, 0) + count
             elif request in self._releasing:
                 self.released += count
 
     @property
     def _releasing(self) -> list[int]:
-        return [request.number for request in self.requests if request.action == "release"]
+        return [request.number for request in self.requests if request.action in ("release", "rejudge")]
+
+    def _judged(
+        self, rows: DataFrame, fields: Sequence[StructField], row_rules: Callable[[], RowRules | None]
+    ) -> DataFrame:
+        """Add the names of the rules that a row breaks which is corrected, or judged again; null for all others."""
+        from pyspark.sql import functions as f
+
+        again = [request.number for request in self.requests if request.action == "rejudge"]
+        judged = [request.number for request in self.requests if request.judges]
+        if not judged:
+            return rows
+        rules = row_rules()
+        self._judges_again = bool(again)
+        if rules is None:
+            unknown = f.when(f.col(REQUEST).isin(again), f.lit(NO_ROW_RULES))
+            return rows.withColumn(_UNJUDGED, unknown).withColumn(_BROKEN, f.lit(None).cast("array<string>"))
+        # Rules name the stream's columns, with their corrected values; the stored ones are kept aside meanwhile.
+        corrected = [self.corrections.current(rows, field).alias(field.name) for field in fields]
+        kept = f.struct(*map(quoted, rows.columns)).alias(_KEPT)
+        request, stored = f.col(f"{_KEPT}.{REQUEST}"), f.col(f"{_KEPT}.{q.RULES}")
+        none = f.array().cast("array<string>")
+        unjudged = f.array(*map(f.lit, rules.unjudged)) if rules.unjudged else none
+        still_broken = f.array_intersect(f.coalesce(stored, none), unjudged)
+        broken = f.when(request.isin(again), f.array_union(rules.broken, still_broken)).otherwise(rules.broken)
+        named = rows.select(kept, *corrected).select(f"{_KEPT}.*", f.when(request.isin(judged), broken).alias(_BROKEN))
+        return named.withColumn(_UNJUDGED, f.lit(None).cast("string"))
+
+    @property
+    def has_values(self) -> Column:
+        """Whether the corrections of a row do not fail."""
+        from pyspark.sql import functions as f
+
+        return f.col(FLAW).isNull() if FLAW in self.rows.columns else f.lit(True)
+
+    @property
+    def broken(self) -> Column | None:
+        """The names of the rules that a row breaks, if it is corrected or judged again. None: no row is judged."""
+        from pyspark.sql import functions as f
+
+        return f.col(_BROKEN) if _BROKEN in self.rows.columns else None
+
+    def _flaws(self, rows: DataFrame) -> list[Column]:
+        """Return the reasons why a row stays that its correction and the gate's rules give."""
+        from pyspark.sql import functions as f
+
+        flaws = [f.col(FLAW)] if FLAW in rows.columns else []
+        if _BROKEN not in rows.columns:
+            return flaws
+        shown = f.array_join(f.slice(_BROKEN, 1, _RULES_SHOWN), ", ")
+        more = f.when(f.size(_BROKEN) > _RULES_SHOWN, f.lit(" and others")).otherwise(f.lit(""))
+        again = [request.number for request in self.requests if request.action == "rejudge"]
+        what = f.when(f.col(REQUEST).isin(again), f.lit(BREAKS_AGAIN)).otherwise(f.lit(BREAKS_CORRECTED))
+        broken = f.when(f.size(_BROKEN) > 0, f.concat(what, shown, more))
+        return [*flaws, f.col(_UNJUDGED), broken]
 
     def _with_reasons(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[LateLimit]) -> DataFrame:
         """Add the column with the reason why a row cannot be released: the first operator that drops it, or may."""
@@ -97,10 +175,10 @@ class ReleasedRows:
         if not self._releasing:
             return rows.withColumn(q.STAYS, f.lit(None).cast("string"))
         original_columns = rows.columns
-        reasons: list[Column] = []
+        reasons: list[Column] = self._flaws(rows)
         for index, taker in enumerate(takers):
             if taker.run_stages is None:
-                by_name = {field.name: self._current_column(rows, field) for field in fields}
+                by_name = {field.name: self.corrections.current(rows, field) for field in fields}
                 reasons.append(_reason(taker, fields, by_name))
                 continue
             name = f"{_REASON}{index}"
@@ -109,7 +187,7 @@ class ReleasedRows:
             reasons.append(f.col(name))
         reason = f.lit(None)
         if reasons:
-            reason = f.when(f.col(_REQUEST).isin(self._releasing), f.coalesce(*reasons))
+            reason = f.when(f.col(REQUEST).isin(self._releasing), f.coalesce(*reasons))
         return rows.withColumn(q.STAYS, reason.cast("string")).select(*map(quoted, original_columns), q.STAYS)
 
     def _reasons_after_stages(
@@ -121,8 +199,8 @@ class ReleasedRows:
         """
         from pyspark.sql import functions as f
 
-        selected = rows.where(f.col(_REQUEST) == number)
-        values = [self._current_column(selected, field).alias(field.name) for field in fields]
+        selected = rows.where(f.col(REQUEST) == number)
+        values = [self.corrections.current(selected, field).alias(field.name) for field in fields]
         arriving, has_ids = _rows_at_operator(taker, selected.select(*values, q.ID))
         if arriving is None:
             return selected.select(q.ID, f.lit(unknown_text(taker.operator)).alias(name))
@@ -138,13 +216,18 @@ class ReleasedRows:
         return selected.select(q.ID, f.lit(text).cast("string").alias(name))
 
     def released_again(
-        self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[LateLimit]
+        self,
+        rows: DataFrame,
+        since: int,
+        fields: Sequence[StructField],
+        takers: Sequence[LateLimit],
+        row_rules: Callable[[], RowRules | None] | None,
     ) -> ReleasedRows:
         """Return the same rows of another quarantine: with the same values, broken rules and number of copies.
 
         rows: the other quarantine, of which only unsettled rows are considered.
         since: considers only rows here that were quarantined after this checkpoint.
-        fields, takers: as for the constructor.
+        fields, takers, row_rules: as for the constructor.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as f
@@ -153,24 +236,30 @@ class ReleasedRows:
             number = f.row_number().over(Window.partitionBy(_CONTENT).orderBy(q.CHECKPOINT, q.ID))
             return frame.withColumn(_CONTENT, _content(frame)).withColumn(_COPY, number)
 
-        requested = number_copies(self.rows.where(f.col(q.CHECKPOINT) > since)).select(_CONTENT, _COPY, _REQUEST)
+        requested = number_copies(self.rows.where(f.col(q.CHECKPOINT) > since)).select(_CONTENT, _COPY, REQUEST)
         unsettled = number_copies(rows.where(f.col(q.SETTLED).isNull()))
         numbered = unsettled.join(requested, [_CONTENT, _COPY]).drop(_CONTENT, _COPY)
-        return ReleasedRows(rows, self.requests, self.checkpoint, fields, takers, numbered=numbered)
+        return ReleasedRows(rows, self.requests, self.checkpoint, fields, takers, row_rules, numbered=numbered)
 
     def marked(self) -> DataFrame:
         """Return the rows as the quarantine stores them, marked with their outcome."""
         from pyspark.sql import functions as f
 
-        outcomes = {"release": "released", "discard": "discarded"}
+        outcomes = {"release": "released", "rejudge": "released", "discard": "discarded"}
         is_settled = f.col(q.STAYS).isNull()
-        marked = self.rows.withColumns(
-            {
-                q.SETTLED: f.when(is_settled, self._rows_by_request(lambda request: f.lit(outcomes[request.action]))),
-                q.SETTLED_IN: f.when(is_settled, f.lit(self.checkpoint).cast("long")),
-                q.SETTLED_BY: f.when(is_settled, self._rows_by_request(lambda request: f.lit(request.by))),
-            }
-        ).drop(_REQUEST)
+        marks = {
+            q.SETTLED: f.when(is_settled, self._rows_by_request(lambda request: f.lit(outcomes[request.action]))),
+            q.SETTLED_IN: f.when(is_settled, f.lit(self.checkpoint).cast("long")),
+            q.SETTLED_BY: f.when(is_settled, self._rows_by_request(lambda request: f.lit(request.by))),
+            q.SETTLED_REQUEST: f.when(is_settled, f.col(REQUEST).cast("long")),
+            q.CORRECTED: f.when(is_settled, self.corrections.corrected_values(self.rows)),
+        }
+        if self._judges_again:
+            is_judged = self._rows_by_request(lambda request: f.lit(request.action == "rejudge"))
+            broken = f.when(is_judged & (f.size(_BROKEN) > 0), f.col(_BROKEN))
+            marks[q.RULES] = f.coalesce(broken, f.col(q.RULES))
+        marked = self.rows.withColumns(marks)
+        marked = marked.select(*map(quoted, dict.fromkeys([*self._stored_columns, *marks, q.STAYS])))
         return marked if self.stays or self._had_reasons else marked.drop(q.STAYS)
 
     def joined(self, passed: DataFrame) -> DataFrame:
@@ -180,8 +269,8 @@ class ReleasedRows:
         if not self.released:
             return passed
         self._refuse_lost_values(passed.columns)
-        rows = self.rows.where(f.col(_REQUEST).isin(self._releasing) & f.col(q.STAYS).isNull())
-        columns = [self._current_column(rows, field).alias(field.name) for field in passed.schema.fields]
+        rows = self.rows.where(f.col(REQUEST).isin(self._releasing) & f.col(q.STAYS).isNull())
+        columns = [self.corrections.current(rows, field).alias(field.name) for field in passed.schema.fields]
         return passed.unionByName(rows.select(*columns))
 
     def _refuse_lost_values(self, stream_columns: list[str]) -> None:
@@ -191,18 +280,19 @@ class ReleasedRows:
         """
         from pyspark.sql import functions as f
 
-        present = {*(name.casefold() for name in stream_columns), *q.OWN_COLUMNS, _REQUEST}
-        absent = [name for name in self.rows.columns if name.casefold() not in present and name not in present]
+        present = {*(name.casefold() for name in stream_columns), *q.OWN_COLUMNS}
+        absent = [name for name in self._stored_columns if name.casefold() not in present and name not in present]
         if not absent:
             return
         lost_columns: dict[int, list[str]] = {}
         for request in self.requests:
-            if request.action != "release":
+            if request.number not in self._releasing:
                 continue
             with_values = {name for name in absent if request.correct.get(name) is not None}
-            uncorrected = [name for name in absent if name not in request.correct]
+            with_values |= request.correct_sql.keys() & set(absent)
+            uncorrected = [name for name in absent if name not in request.correct and name not in with_values]
             if uncorrected:
-                rows = self.rows.where(f.col(_REQUEST) == request.number)
+                rows = self.rows.where(f.col(REQUEST) == request.number)
                 counts = rows.agg(*(f.count(quoted(name)) for name in uncorrected)).first()
                 assert counts is not None
                 with_values |= {name for name, count in zip(uncorrected, counts, strict=True) if count}
@@ -221,22 +311,10 @@ class ReleasedRows:
                 reason="VALUES_LOST",
             )
 
-    def _current_column(self, rows: DataFrame, field: Any) -> Column:
-        """Return a column as corrected, else as quarantined, else null if the column is newer than the row."""
-        from pyspark.sql import functions as f
-
-        value = f.col(quoted(field.name)) if field.name in rows.columns else f.lit(None)
-        value = value.cast(field.dataType)
-        for request in self.requests:
-            if field.name in request.correct:
-                correction = f.lit(request.correct[field.name]).cast(field.dataType)
-                value = f.when(f.col(_REQUEST) == request.number, correction).otherwise(value)
-        return value
-
     def _rows_by_request(self, value: Any) -> Column:
         from pyspark.sql import functions as f
 
-        return f.coalesce(*[f.when(f.col(_REQUEST) == request.number, value(request)) for request in self.requests])
+        return f.coalesce(*[f.when(f.col(REQUEST) == request.number, value(request)) for request in self.requests])
 
 
 @dataclass(frozen=True)
@@ -257,14 +335,6 @@ class ReleasedInPlace:
         return rows
 
 
-_WHOLE_MOMENTS: Final = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-}
-"""Formats with microseconds. Spark's default ones stop at milliseconds."""
-
-
 def _content(rows: DataFrame) -> Column:
     """Return a text of a row's values and broken rules, by which equal rows are found.
 
@@ -272,10 +342,9 @@ def _content(rows: DataFrame) -> Column:
     """
     from pyspark.sql import functions as f
 
-    bookkeeping = {q.ID, q.CHECKPOINT, q.SETTLED, q.SETTLED_IN, q.SETTLED_BY, q.STAYS, _REQUEST}
-    names = sorted(name for name in rows.columns if name not in bookkeeping)
+    names = sorted(name for name in rows.columns if name in (q.RULES, q.STREAM) or not name.startswith(q.OWN_PREFIX))
     values = [f.array_sort(name).alias(name) if name == q.RULES else f.col(quoted(name)) for name in names]
-    return f.to_json(f.struct(*values), _WHOLE_MOMENTS)
+    return f.to_json(f.struct(*values), q.WHOLE_MOMENTS)
 
 
 def _selects(request: Request) -> Column:
@@ -336,6 +405,13 @@ def late_text(operator: LateBehind, watermark: datetime | None) -> str:
     if watermark is not None:
         text += f", whose watermark is at {watermark:%Y-%m-%d %H:%M:%S} UTC"
     return text
+
+
+def is_late(reason: str | None) -> bool:
+    """Return whether a row stays because of its time, which a release in place may mend."""
+    if reason is None or reason.startswith((BREAKS_CORRECTED, BREAKS_AGAIN, NO_ROW_RULES)):
+        return False
+    return f" {CANNOT}: " not in reason
 
 
 def without_time_text(operator: LateBehind) -> str:

@@ -7,7 +7,7 @@ here in the same decision in which it is released or discarded, so this happens 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import md5
 from typing import TYPE_CHECKING, ClassVar
@@ -49,6 +49,7 @@ from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.recognised import recognised
 from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
+from tidegate.gates.row_rules import RowRules
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -165,9 +166,10 @@ class QuarantineSink(ExactlyOnceSink):
         checkpoint: int,
         fields: Sequence[StructField] = (),
         takers: Sequence[LateLimit] = (),
+        row_rules: Callable[[], RowRules | None] | None = None,
     ) -> ReleasedRows:
         """Select the table's rows that these requests are about."""
-        return ReleasedRows(rows, requests, checkpoint, fields, takers)
+        return ReleasedRows(rows, requests, checkpoint, fields, takers, row_rules)
 
     def select_released_again(
         self,
@@ -176,12 +178,13 @@ class QuarantineSink(ExactlyOnceSink):
         since: int,
         fields: Sequence[StructField] = (),
         takers: Sequence[LateLimit] = (),
+        row_rules: Callable[[], RowRules | None] | None = None,
     ) -> ReleasedRows:
         """Select the rows of a backfill's quarantine that equal rows which the pipeline has released.
 
         asked: these rows of the pipeline. since: the backfill has no rows from before this checkpoint.
         """
-        return asked.released_again(rows, since, fields, takers)
+        return asked.released_again(rows, since, fields, takers, row_rules)
 
     def released_in_place(
         self,
@@ -192,13 +195,14 @@ class QuarantineSink(ExactlyOnceSink):
         since: int,
         fields: Sequence[StructField],
         takers: Sequence[LateLimit],
+        row_rules: Callable[[], RowRules | None],
     ) -> ReleasedInPlace:
         """Divide a backfill's bad rows into those to quarantine, and those that requests release at once.
 
-        asked, since, fields, takers: as for `select_released_again`.
+        asked, since, fields, takers, row_rules: as for `select_released_again`.
         """
         rows = materialize(with_origin(bad, staging, stream))
-        released = asked.released_again(rows, since, fields, takers)
+        released = asked.released_again(rows, since, fields, takers, row_rules)
         unrequested = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
         return ReleasedInPlace(rows, unrequested, released)
 

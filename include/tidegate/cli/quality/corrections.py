@@ -1,0 +1,215 @@
+"""Corrections of quarantined rows on the command line: how they are written, checked, and shown beforehand."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.checkpoint.quarantine_requests import late_limits, verdict_of_gate
+from tidegate.cli.inspect.read import format_value, plain
+from tidegate.cli.output import Output
+from tidegate.cli.targets import Target
+from tidegate.connectors.source import SourceContext
+from tidegate.errors import Invalid, Rejected
+from tidegate.gates import Expectations
+from tidegate.gates.base import Gate, GateContext
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.expressions import refuse_expressions
+from tidegate.gates.quarantine.forecast import Forecast, predictable_takers
+from tidegate.gates.quarantine.preview import Preview, preview
+from tidegate.gates.quarantine.reader import QuarantinedRows
+from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
+from tidegate.gates.row_rules import RowRules
+from tidegate.records.records import Json, Request
+from tidegate.spark.session import control_settings, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Correction", "Outlook", "correction", "look_ahead", "refuse_failing_sql", "refuse_without_rules", "told"]
+
+SAMPLES = 5
+"""Rows to show that would continue, and that would stay."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The argument of `--set`."""
+
+    column: str
+    value: str
+    is_sql: bool
+
+    @property
+    def word(self) -> str:
+        """The argument as it is written."""
+        return f"{self.column} = {self.value}" if self.is_sql else f"{self.column}={self.value}"
+
+
+def correction(text: str) -> Correction:
+    """Read the argument of `--set`. With spaces around the equals sign it is SQL, as in an UPDATE, and without them a
+    constant."""
+    column, equals, value = text.partition("=")
+    if not equals or not column.strip():
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is neither COLUMN=VALUE, a constant, nor "COLUMN = SQL", an expression over the row'
+        )
+    spaces = column.endswith(" "), value.startswith(" ")
+    if spaces == (False, False):
+        return Correction(column, value, False)
+    if spaces == (True, True) and value.strip():
+        return Correction(column.strip().strip("`"), value.strip(), True)
+    name, constant = column.strip(), value.strip()
+    raise argparse.ArgumentTypeError(
+        f"{text!r} could mean two things. For a constant, write no space on either side of the equals sign: "
+        f'--set {name}={constant or "VALUE"}. For SQL, write one on both sides: --set "{name} = {constant or "SQL"}"'
+    )
+
+
+def told(request: Request) -> list[str]:
+    """Return the corrections of a request as they are written."""
+    constants = [f"{name} to {'null' if value is None else repr(value)}" for name, value in request.correct.items()]
+    return constants + [f"{name} = {sql}" for name, sql in request.correct_sql.items()]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a request that corrects or judges rows would do now."""
+
+    preview: Preview
+    forecast: Forecast
+    """The same in the form in which releases of rows as they are are predicted."""
+    unjudged: str = ""
+    """Why the gate's rules could not be applied here, or "". The checkpoint applies them."""
+
+    def document(self) -> Json:
+        """Return it for scripts."""
+        found = self.preview
+        samples = [
+            {
+                "id": sample.id,
+                "rules": list(sample.rules),
+                "before": {name: plain(value) for name, value in sample.before.items()},
+                "after": {name: plain(value) for name, value in sample.after.items()},
+                "stays": sample.stays,
+            }
+            for sample in found.samples
+        ]
+        return {
+            "changed": found.changed,
+            "to_null": dict(found.to_null),
+            "rules": dict(found.rules),
+            "rules_after": dict(found.rules_after),
+            "not_judged": self.unjudged,
+            "failed": found.failed,
+            "error": found.error,
+            "samples": samples,
+        }
+
+    def show(self, request: Request, out: Output) -> None:
+        """Print it for people."""
+        found = self.preview
+        if request.corrects:
+            nulls = "".join(f"; {name} becomes null in {rows:,}" for name, rows in found.to_null.items())
+            out.line(f"{found.changed:,} of {found.rows:,} rows change{nulls}.")
+            self._show_rows(request, out)
+            if found.error:
+                out.line(f"SQL fails for {found.failed:,} of the rows, for one of them with: {found.error}", "yellow")
+        if request.action == "rejudge":
+            names = dict.fromkeys([*found.rules, *found.rules_after])
+            out.table(
+                ["rule", "rows that broke it", "rows that break it now"],
+                [[name, found.rules.get(name, 0), found.rules_after.get(name, 0)] for name in names],
+                right=["rows that broke it", "rows that break it now"],
+            )
+        if self.unjudged:
+            out.line(f"- the gate's rules are not applied here, but by the checkpoint: {self.unjudged}", "yellow")
+
+    def _show_rows(self, request: Request, out: Output) -> None:
+        corrected = [*request.correct, *request.correct_sql]
+        sql = " ".join(request.correct_sql.values())
+        columns = list(self.preview.samples[0].before) if self.preview.samples else []
+        read = [
+            name for name in columns if name not in corrected and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql)
+        ]
+        heads = [head for name in corrected for head in (name, f"{name} becomes")]
+        rows = []
+        for sample in self.preview.samples:
+            values = [format_value(sample.before[name]) for name in read]
+            for name in corrected:
+                values += [format_value(sample.before[name]), format_value(sample.after[name])]
+            rows.append([sample.id[:8], *values, f"stays: {sample.stays}" if sample.stays else "continues"])
+        out.table(["row", *read, *heads, "result"], rows)
+
+
+def refuse_failing_sql(request: Request, outlook: Outlook) -> None:
+    """Raise Invalid if a request's SQL fails for all of its rows: it would release none."""
+    found = outlook.preview
+    if found.failed and found.failed == found.rows:
+        raise Invalid(
+            f"{', '.join(told(request))} fails for all {found.rows:,} rows, for one of them with: {found.error}",
+            expected="SQL that corrects at least one of the rows",
+            help="correct the SQL; `--dry-run` shows what it makes of a few rows",
+            reason="BAD_SQL",
+        )
+
+
+def look_ahead(target: Target, quarantine: QuarantinedRows, request: Request) -> Outlook:
+    """Check a request's SQL, and return what the request would do. Needs Spark."""
+    with session(control_settings(target.settings)) as spark:
+        rows = _read(target, quarantine.gate, spark)
+        fields = [field for field in rows.schema.fields if field.name not in q.OWN_COLUMNS]
+        refuse_expressions(spark, fields, request.correct_sql)
+        takers, sentences = predictable_takers(quarantine.types, late_limits(target.ledger, quarantine.gate))
+        row_rules, unjudged = _row_rules(target, quarantine.gate, rows.select([field.name for field in fields]))
+        found = preview(rows, request, [taker for taker, _ in takers], row_rules, SAMPLES)
+    unpredictable = len(sentences) > len(takers) or bool(unjudged)
+    return Outlook(found, Forecast(found.rows, found.stays, sentences, None, unpredictable), unjudged)
+
+
+def _read(target: Target, gate: str, spark: SparkSession) -> DataFrame:
+    """Return the quarantine's rows as they are now."""
+    place = target.settings.place()
+    context = SourceContext(target.name, quarantine_name(gate), place, target.ledger)
+    source = QuarantineSink(gate).source(target.ledger.home)
+    return source.read(spark, source.plan(None, context).splits, context)
+
+
+def refuse_without_rules(target: Target, gate: str) -> None:
+    """Raise Rejected if the gate has no rules about single rows, so that it cannot judge a row again."""
+    if _declared(target, gate) is None:
+        raise Rejected(
+            f"gate {gate!r} cannot judge rows again: it has no rules about single rows",
+            expected="a gate of expectations, or one of your own with `row_rules`",
+            help=f"release the rows as they are: tidegate quarantine release {target.argument} {gate} --all",
+            reason="NO_ROW_RULES",
+        )
+
+
+def _declared(target: Target, name: str) -> Gate | None:
+    """Return the gate as the code declares it, else as the last checkpoint recorded it, if it has rules about single
+    rows."""
+    graph = target.sound_graph()
+    if graph is not None:
+        gates = [gated.gate for gated in graph.gates if gated.name == name]
+        return gates[0] if gates and type(gates[0]).row_rules is not Gate.row_rules else None
+    verdict = verdict_of_gate(target.ledger, name)
+    policy = verdict.policy if verdict is not None else {}
+    if not {"suite", "on_failure", "private"} <= policy.keys():
+        return None
+    suite, context = policy["suite"], policy.get("context")
+    return Expectations(suite, context=context, on_failure=policy["on_failure"], private=policy["private"])
+
+
+def _row_rules(target: Target, name: str, rows: DataFrame) -> tuple[Callable[[], RowRules | None], str]:
+    """Return the rules about single rows of today's suite, and why they could not be read, or ""."""
+    gate, place = _declared(target, name), target.settings.place()
+    context = GateContext(target.name, name, place)
+    try:
+        rules = gate.row_rules(rows, context) if gate is not None else None
+    except Invalid as error:
+        return lambda: None, error.what
+    return lambda: rules, ""
