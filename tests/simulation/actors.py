@@ -251,9 +251,10 @@ def releaser(world: World) -> None:
 
 def operator(world: World) -> None:
     """A person who ends what nobody works on any more, once all is calm."""
+    coordinator = world.coordinator()
     for _ in range(100):
         world.sleep(50)
-        _end_left_behind(world, world.coordinator(), world.is_left_behind)
+        _end_left_behind(world, coordinator, world.is_left_behind)
         if FORK in world.others and patiently(world, lambda: world.fork().ledger.identity_or_none()) is not None:
             _end_left_behind(world, world.fork(), lambda run: not world.is_at_work(run.split()[0]))
 

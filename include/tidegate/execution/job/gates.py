@@ -511,7 +511,7 @@ def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
 
 def without_marks(stage: GateNode, frame: DataFrame) -> DataFrame:
     """Return the judged rows as they go on: without the columns that an operator has added for the gate."""
-    return frame.drop(*stage.gate.marks)
+    return frame.drop(*stage.gate.marks) if stage.gate.marks else frame
 
 
 def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:
