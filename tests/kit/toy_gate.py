@@ -50,6 +50,7 @@ class ToyReleasedRows:
                 self.fates[name] = (row, _FATES[request.action])
         self.back = [row for row, fate in self.fates.values() if fate == "released"]
         self.rows = ToyFrame(self.back)
+        self.persisted: tuple[Any, ...] = ()
         self.selected, self.released = len(self.fates), len(self.back)
         self.stays: dict[str, int] = {}
 

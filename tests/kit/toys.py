@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.kit.weather import Weather
@@ -55,6 +56,7 @@ class ToyFrame:
     rows: list[Row]
     columns: ClassVar[tuple[str, ...]] = ("offset", "tag")
     sparkSession: ClassVar[Any] = None
+    schema: ClassVar[Any] = SimpleNamespace(fields=())
 
     def localCheckpoint(self, eager: bool = True) -> ToyFrame:
         return self
