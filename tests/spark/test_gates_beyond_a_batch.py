@@ -20,10 +20,10 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.analysis import analyse
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.gates import References, Unique
+from tidegate.gates import Anomaly, References, Unique
 from tidegate.sinks import DeltaAppend
 
-pytestmark = in_turn(seconds=60)
+pytestmark = in_turn(seconds=220)
 
 QUARANTINE = "ledger/play/quarantine"
 
@@ -371,3 +371,115 @@ def first_by_first(rows: list[dict[str, Any]], days: int) -> list[int]:
             last[row["id"]] = day
             passed.append(row["v"])
     return sorted(passed)
+
+
+class TestAnomaly:
+    def test_checkpoints_that_are_not_like_those_before_are_told_group_by_group(self, spark, tmp_path):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "country string, amount double, at timestamp")
+            gate = Anomaly("avg(amount)", by="country", season="day", event_time="at", after=12, on_failure="hold")
+            counted = rows.gate(gate, name="usual").gate(Anomaly("count(*)", after=12), name="counted")
+            counted.sink("kept", DeltaAppend("tables/kept"))
+
+        def batch(hour: int, share: float = 1.0) -> list[dict[str, Any]]:
+            at = f"2026-03-{1 + hour // 24:02d}T{hour % 24:02d}:30:00Z"
+            means = {"DE": 50 * share + hour % 3, "FR": 9.0, None: 1.0}
+            return [
+                {"country": country, "amount": mean + part, "at": at}
+                for country, mean in means.items()
+                for part in (-0.5, 0.5)
+            ]
+
+        played = SmallPipeline(tmp_path, spark, build)
+        hour = 0
+        for _ in range(30):
+            played.feed(batch(hour % 4 + 24 * (hour // 4)))
+            ack, outcome = played.decide()
+            assert outcome.state == "completed"
+            hour += 1
+        assert ack.gates["usual"].outcome == "pass"
+        assert len(str(ack.memory["gate.usual"])) < 4000
+
+        hour = 24 * (hour // 4)
+        played.feed(batch(hour, share=0.2))
+        ack, outcome = played.decide()
+        assert (outcome.reason, ack.gates["usual"].outcome, ack.gates["counted"].outcome) == ("HELD", "hold", "pass")
+        (broken,) = ack.gates["usual"].broken
+        assert broken.why.startswith("avg(amount) of 1 of 3 groups is unusual; the farthest is 1")
+        found = played.ledger.unpack(ack.gates["usual"].results)["groups"]
+        assert [each["group"] for each in found if each["unusual"]] == [["DE"]]
+
+        answer(played.coordinator().ledger, 31, None, approve=False, by="ann")
+        assert played.coordinator().complete(31).state == "aborted"
+        (tmp_path / f"landing/rows/{played.files:06d}.json").unlink()
+        played.coordinator().resume("ann")
+        played.feed(batch(hour))
+        ack, outcome = played.decide()
+        assert (outcome.state, ack.gates["usual"].outcome) == ("completed", "pass"), "what was rejected is not learned"
+
+        before = played.ledger.unpack(ack.gates["usual"].results)
+        line = repeated(played, "recorded")
+        last = max(line.backfill.ledger.ids())
+        again = line.backfill.ledger.ack(last, "main")
+        assert again is not None
+        assert line.backfill.ledger.unpack(again.ack.gates["usual"].results) == before, "it is judged alike"
+
+    def test_a_checkpoint_without_rows_has_a_count(self, spark, tmp_path):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "v double")
+            gate = rows.gate(Anomaly("count(*)", after=3), name="counted").gate(Anomaly("avg(v)", after=3), name="mean")
+            gate.sink("kept", DeltaAppend("tables/kept"))
+
+        played = SmallPipeline(tmp_path, spark, build)
+        played.feed([{"v": 1.0}])
+        played.decide()
+        ack, outcome = played.decide()
+        assert outcome.state == "completed"
+        results = {name: played.ledger.unpack(ack.gates[name].results)["groups"] for name in ack.gates}
+        assert [each["value"] for each in results["counted"]] == [0.0]
+        assert [each["not_judged"] for each in results["mean"]] == ["it has no value"]
+
+    @pytest.mark.parametrize(
+        ("function", "by", "said"),
+        [
+            ("avg(nothing)", (), "'avg(nothing)' cannot be computed"),
+            ("avg(v", (), "'avg(v' cannot be computed"),
+            ("v", (), "'v' cannot be computed"),
+            ("max(name)", (), "'max(name)' is a string"),
+            ("count(*)", "country", "the rows have no column country"),
+        ],
+    )
+    def test_what_cannot_be_computed_is_found_by_check_and_refused(self, spark, tmp_path, function, by, said):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "v double, name string")
+            rows.gate(Anomaly(function, by=by), name="odd").sink("kept", DeltaAppend("tables/kept"))
+
+        played = SmallPipeline(tmp_path, spark, build)
+        played.feed([{"v": 1.0}])
+        (error,) = analyse(played.coordinator(), spark, None)
+        assert f"gate 'odd': {said}" in error.what
+        with pytest.raises(Invalid) as refused:
+            played.decide()
+        assert said in refused.value.what
+
+    def test_a_column_with_many_values_is_no_group(self, spark, tmp_path):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "v double").gate(Anomaly("count(*)", by="v"), name="many")
+            rows.sink("kept", DeltaAppend("tables/kept"))
+
+        played = SmallPipeline(tmp_path, spark, build)
+        played.feed([{"v": number} for number in range(100_000)])
+        with pytest.raises(Invalid, match="more than 50 groups by v") as refused:
+            played.decide()
+        assert "CASE WHEN" in refused.value.help
+        assert played.rows("tables/kept") == []
+
+    def test_what_is_no_number_is_told(self, spark, tmp_path):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "v double").select("v", "if(v > 5, double('nan'), v) AS w", name="odd")
+            rows.gate(Anomaly("avg(w)", on_failure="abort"), name="odd_mean").sink("kept", DeltaAppend("tables/kept"))
+
+        played = SmallPipeline(tmp_path, spark, build)
+        played.feed([{"v": 1.0}, {"v": 6.0}])
+        _, outcome = played.decide()
+        assert (outcome.state, "avg(w) is nan, which is no number" in outcome.detail) == ("aborted", True)

@@ -1,5 +1,6 @@
 """Gates judge rows, and so decide what may become visible."""
 
+from tidegate.gates.anomaly import Anomaly
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
 from tidegate.gates.expectations.gate import Expectations
@@ -9,6 +10,7 @@ from tidegate.gates.unique import Unique
 from tidegate.gates.unseen import Unseen
 
 __all__ = [
+    "Anomaly",
     "BrokenRule",
     "Expectations",
     "Freshness",
