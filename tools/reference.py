@@ -17,6 +17,7 @@ import msgspec
 from tidegate.cli.forms import FORMS, RefusedForm
 from tidegate.cli.main import build_parser
 from tidegate.config import KEYS
+from tidegate.gates.expectations.catalogue import table as catalogue_table
 from tidegate.history.health import REASONS, STATES
 from tidegate.history.metrics import METRICS
 
@@ -34,6 +35,7 @@ def pages() -> dict[str, str]:
         "cli.md": commands(),
         "documents.md": documents(),
         "http-api.md": http_api(),
+        "expectations.md": expectations(),
     }
     return {name: "\n".join(lines) + "\n" for name, lines in lines_by_page.items()}
 
@@ -61,6 +63,18 @@ def metrics() -> Iterator[str]:
     )
     yield '"It" is the last completed checkpoint.'
     yield from _table("All metrics", "metric", {f"`{name}`": meaning for name, meaning in METRICS.items()})
+
+
+def expectations() -> Iterator[str]:
+    yield from _head("Expectations", "Every expectation of Great Expectations, and how a gate judges it.")
+    yield from (
+        "Compiled ones are read together, in the pass that stages the rows, by conditions and aggregates that are",
+        "Great Expectations' own. The results are the same as its own, which a test compares. If the bad rows are",
+        "known, all of them can be quarantined: Great Expectations' limit of 200 does not count here. Others abort,",
+        "hold or warn.",
+        "",
+        *catalogue_table(),
+    )
 
 
 def commands() -> Iterator[str]:

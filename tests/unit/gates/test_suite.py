@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.suites import BROKEN, GOOD, NULL, RANGE, kwargs
 from tidegate.errors import Invalid
-from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, table
+from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource
 from tidegate.gates.expectations.origin import FileSuite
 from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.gates.expectations.yaml_lines import dump_yaml
@@ -77,12 +77,6 @@ def test_whatever_is_refused_or_run_through_has_a_reason():
         for name, kind in CATALOGUE.items()
         if kind.how in (ColumnSource.REFUSED, ColumnSource.THROUGH) and not kind.why
     ] == []
-
-
-def test_the_documentation_shows_the_catalogue():
-    readme = Path(__file__).resolve().parents[3] / "include" / "expectations" / "README.md"
-    shown = [line for line in readme.read_text().splitlines() if line.startswith("|")]
-    assert shown == list(table())
 
 
 @pytest.mark.parametrize(

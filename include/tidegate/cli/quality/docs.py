@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,16 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     folder = _folder(target, args)
-    changed = write_results(folder, _validations(target, values=args.values))
+    found = list(_validations(target, values=args.values))
+    changed = write_results(folder, found)
     document: dict[str, Any] = {"pipeline": target.name, "folder": str(folder), "written": len(changed)}
     if args.results_only:
         out.document(document)
         out.line(f"{len(changed)} results and suites written to {folder}")
         return 0
-    site = build_site(folder, target.name, changed)
+    modules = sorted({module for validation in found for module in validation.modules})
+    sys.path.insert(0, str(Path.cwd()))  # as for a pipeline's own module
+    site = build_site(folder, target.name, changed, modules)
     out.document({**document, "index": str(site.index), "pages": site.pages, "missing": list(map(str, site.missing))})
     out.line(f"{len(changed)} results and suites written, Data Docs of {site.pages} pages: {site.index}")
     for page in site.missing:

@@ -6,9 +6,10 @@ available at once, so that a suite can be checked when it is read. A test compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 __all__ = ["CATALOGUE", "ColumnSource", "Kind", "table"]
 
@@ -22,6 +23,8 @@ class ColumnSource(Enum):
     """Its columns are grouped. The bad rows are known."""
     NUMBERS = "compiled, one aggregation"
     """Its aggregates are computed in one query with all others. No single row is to blame."""
+    GROUPS = "compiled, by counting values"
+    """Its column is grouped in a query of its own. No single row is to blame."""
     SCHEMA = "from the schema"
     """No row is read."""
     THROUGH = "run by Great Expectations"
@@ -39,6 +42,10 @@ class Kind:
     conditional: bool = True
     """True: it accepts `row_condition`."""
     why: str = ""
+    reads_any_column: bool = False
+    """True: it may read other columns than those that its arguments name."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that a class of the user's own has by default, if they say what it reads."""
 
     @property
     def tells_rows(self) -> bool:
@@ -46,7 +53,9 @@ class Kind:
         return self.how in (ColumnSource.ROWS, ColumnSource.REPEATS)
 
 
-def _kind(how: ColumnSource, arguments: str, why: str = "", *, conditional: bool = True) -> Kind:
+def _kind(
+    how: ColumnSource, arguments: str, why: str = "", *, conditional: bool = True, reads_any_column: bool = False
+) -> Kind:
     words = arguments.split()
     return Kind(
         how,
@@ -54,12 +63,16 @@ def _kind(how: ColumnSource, arguments: str, why: str = "", *, conditional: bool
         tuple(word[:-1] for word in words if word.endswith("?")),
         conditional,
         why,
+        reads_any_column,
     )
 
 
-_NO_SPARK = "Great Expectations has no Spark implementation of it; use expect_column_values_to_match_regex"
+_LIKE = "by Spark's LIKE: Great Expectations has no Spark implementation of it"
+_DATEUTIL = "by dateutil in Spark's workers: Great Expectations has no Spark implementation of it"
+_MOST_COMMON = "by grouping: Great Expectations would collect every distinct value in one process"
 _NO_ORDER = "the rows of a checkpoint have no order"
 _DISTINCT = "Great Expectations would collect every distinct value in one process"
+_QUERY = "rows are known if the query is `select * from {batch} where …`; otherwise Great Expectations runs it"
 _ELSEWHERE = "it reads another table, which may be of another checkpoint"
 _RANGE = "min_value? max_value? strict_min? strict_max?"
 _APART = "Great Expectations reads the values in a job of its own"
@@ -79,7 +92,7 @@ CATALOGUE: dict[str, Kind] = {
     "expect_column_median_to_be_between": _kind(ColumnSource.THROUGH, f"column {_RANGE}", _APART),
     "expect_column_min_to_be_between": _kind(ColumnSource.NUMBERS, f"column {_RANGE}"),
     "expect_column_most_common_value_to_be_in_set": _kind(
-        ColumnSource.REFUSED, "column value_set ties_okay?", _DISTINCT
+        ColumnSource.GROUPS, "column value_set ties_okay?", _MOST_COMMON
     ),
     "expect_column_pair_values_a_to_be_greater_than_b": _kind(
         ColumnSource.ROWS, "column_A column_B mostly? or_equal? ignore_row_if?"
@@ -102,7 +115,7 @@ CATALOGUE: dict[str, Kind] = {
     "expect_column_value_lengths_to_equal": _kind(ColumnSource.ROWS, "column mostly? value"),
     "expect_column_value_z_scores_to_be_less_than": _kind(ColumnSource.ROWS, "column mostly? threshold double_sided"),
     "expect_column_values_to_be_between": _kind(ColumnSource.ROWS, f"column mostly? {_RANGE}"),
-    "expect_column_values_to_be_dateutil_parseable": _kind(ColumnSource.REFUSED, "column mostly?", _NO_SPARK),
+    "expect_column_values_to_be_dateutil_parseable": _kind(ColumnSource.ROWS, "column mostly?", _DATEUTIL),
     "expect_column_values_to_be_decreasing": _kind(ColumnSource.REFUSED, "column mostly? strictly?", _NO_ORDER),
     "expect_column_values_to_be_in_set": _kind(ColumnSource.ROWS, "column mostly? value_set"),
     "expect_column_values_to_be_in_type_list": _kind(ColumnSource.SCHEMA, "column mostly? type_list?"),
@@ -113,10 +126,10 @@ CATALOGUE: dict[str, Kind] = {
     "expect_column_values_to_be_unique": _kind(ColumnSource.REPEATS, "column mostly?"),
     "expect_column_values_to_match_json_schema": _kind(ColumnSource.ROWS, "column mostly? json_schema"),
     "expect_column_values_to_match_like_pattern": _kind(
-        ColumnSource.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
+        ColumnSource.ROWS, "column mostly? like_pattern escape?", _LIKE
     ),
     "expect_column_values_to_match_like_pattern_list": _kind(
-        ColumnSource.REFUSED, "column mostly? like_pattern_list match_on? escape?", _NO_SPARK
+        ColumnSource.ROWS, "column mostly? like_pattern_list match_on? escape?", _LIKE
     ),
     "expect_column_values_to_match_regex": _kind(ColumnSource.ROWS, "column mostly? regex?"),
     "expect_column_values_to_match_regex_list": _kind(ColumnSource.ROWS, "column mostly? regex_list match_on?"),
@@ -127,10 +140,10 @@ CATALOGUE: dict[str, Kind] = {
         ColumnSource.THROUGH, "column mostly? method? multiplier?", _APART
     ),
     "expect_column_values_to_not_match_like_pattern": _kind(
-        ColumnSource.REFUSED, "column mostly? like_pattern escape?", _NO_SPARK
+        ColumnSource.ROWS, "column mostly? like_pattern escape?", _LIKE
     ),
     "expect_column_values_to_not_match_like_pattern_list": _kind(
-        ColumnSource.REFUSED, "column mostly? like_pattern_list escape?", _NO_SPARK
+        ColumnSource.ROWS, "column mostly? like_pattern_list escape?", _LIKE
     ),
     "expect_column_values_to_not_match_regex": _kind(ColumnSource.ROWS, "column mostly? regex"),
     "expect_column_values_to_not_match_regex_list": _kind(ColumnSource.ROWS, "column mostly? regex_list"),
@@ -154,7 +167,7 @@ CATALOGUE: dict[str, Kind] = {
     "expect_table_row_count_to_equal": _kind(ColumnSource.NUMBERS, "value"),
     "expect_table_row_count_to_equal_other_table": _kind(ColumnSource.REFUSED, "other_table_name", _ELSEWHERE),
     "unexpected_rows_expectation": _kind(
-        ColumnSource.THROUGH, "unexpected_rows_query", "the query is yours", conditional=False
+        ColumnSource.THROUGH, "unexpected_rows_query", _QUERY, conditional=False, reads_any_column=True
     ),
 }
 

@@ -65,17 +65,20 @@ class Problems:
 
 
 def check_rule(
-    item: ValueOnLine, parts: Mapping[str, ValueOnLine], problems: Problems
+    item: ValueOnLine, parts: Mapping[str, ValueOnLine], problems: Problems, kinds: Mapping[str, Kind]
 ) -> tuple[str, dict[str, Any]] | None:
-    """Return an expectation's type and arguments. None: it is wrong, and its problems are added."""
+    """Return an expectation's type and arguments. None: it is wrong, and its problems are added.
+
+    kinds: the catalogue, with the user's own expectations.
+    """
     if "type" not in parts:
         problems.add(item.line, "an expectation has no type: add it, as in 'type: expect_…'")
         return None
     line, type = parts["type"].line, parts["type"].value
-    if type not in CATALOGUE:
-        problems.unknown(line, f"expectation {type!r} is not known", _snake_case(str(type)), CATALOGUE)
+    if type not in kinds:
+        problems.unknown(line, f"expectation {type!r} is not known", _snake_case(str(type)), kinds)
         return None
-    kind = CATALOGUE[type]
+    kind = kinds[type]
     if kind.how is ColumnSource.REFUSED:
         problems.add(line, f"{type} is not supported: {kind.why}")
         return None
@@ -87,7 +90,7 @@ def check_rule(
     _check_arguments(type, kind, arguments, problems)
     if len(problems._messages) > before:
         return None
-    return type, arguments.plain()
+    return type, {**kind.defaults, **arguments.plain()}
 
 
 def _snake_case(name: str) -> str:
@@ -124,7 +127,7 @@ def _check_arguments(type: str, kind: Kind, kwargs: ValueOnLine, problems: Probl
 
 
 def _check_range(type: str, kind: Kind, kwargs: ValueOnLine, problems: Problems) -> None:
-    if "min_value" not in kind.optional:
+    if "min_value" not in kind.optional or type not in CATALOGUE:  # a class of the user's own may have defaults
         return
     low, high = (kwargs.value[name].plain() if name in kwargs.value else None for name in ("min_value", "max_value"))
     if low is None and high is None:

@@ -11,6 +11,8 @@ from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
+from tidegate.gates.expectations.catalogue import CATALOGUE
+from tidegate.gates.expectations.custom import sources_of
 from tidegate.gates.expectations.origin import origin_of
 from tidegate.gates.expectations.suite import SEVERITIES, Severity, Suite
 from tidegate.gates.row_rules import RowRules
@@ -48,6 +50,8 @@ class Expectations(Gate):
         ExpectationSuite of Great Expectations.
     context: the folder of a file context of Great Expectations, such as "gx". The suite is then the one that the
         context has saved under this name, as it is when a checkpoint is planned.
+    modules: the names of modules that define expectations of your own, which the suite uses: classes that extend those
+        of Great Expectations. They are imported where rows are judged, and only read elsewhere.
     on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows and continue without them, or
         only "warn". Or a policy for each severity, such as {"critical": "abort", "warning": "quarantine"}, where other
         severities only warn. A rule that is not about single rows, such as a mean, cannot quarantine: it aborts.
@@ -68,6 +72,7 @@ class Expectations(Gate):
         suite: str | ExpectationSuite,
         *,
         context: str | FileDataContext | None = None,
+        modules: Sequence[str] = (),
         on_failure: Policy | Mapping[str, Policy] = "abort",
         at_most: float = 1.0,
         private: Sequence[str] = (),
@@ -76,7 +81,8 @@ class Expectations(Gate):
         hold_for: float | str | None = "1 day",
         unanswered: Literal["approve", "reject"] = "reject",
     ) -> None:
-        self.origin = origin_of(suite, context)
+        self.modules = tuple(listed(modules))
+        self.origin = origin_of(suite, context, self.modules)
         self.suite = self.origin.name
         self.on_failure = on_failure
         self.at_most = at_most
@@ -98,6 +104,8 @@ class Expectations(Gate):
             "at_most": self.at_most,
             "private": list(self.private),
         }
+        if self.modules:
+            description["modules"] = list(self.modules)
         if self.over is not None:
             description |= {"over": self.over, "keys": list(self.keys)}
         if "hold" in policies.values():
@@ -136,7 +144,7 @@ class Expectations(Gate):
 
     def declared_elsewhere(self, context: GateContext) -> str:
         try:
-            return self.origin.read(context.place)
+            return "\n".join([self.origin.read(context.place), *sources_of(self.modules).values()])
         except Invalid:
             return ""
 
@@ -304,14 +312,19 @@ _COUNTS = re.compile(r"\Aexpect_table_|unique_value_count|proportion_of")
 """Expectations that observe counts or names. All others observe values of rows, which must not be shown."""
 
 
+def _observes_counts(type: str) -> bool:
+    return type in CATALOGUE and _COUNTS.search(type) is not None
+
+
 def _broken_rule(finding: RuleFinding, policy: Policy, *, was_held: bool) -> BrokenRule:
     details, info = finding.result["result"], finding.result["exception_info"]
     if info["raised_exception"]:
         why = "could not be judged; its findings say why"
     elif finding.bad is not None:
-        why = f"{finding.bad} of {details.get('element_count')} rows break it"
+        total = f" of {details['element_count']} rows" if "element_count" in details else " rows"
+        why = f"{finding.bad}{total} break it"
         why += f", {finding.rule.mostly:g} must keep it" if finding.rule.mostly < 1 else ""
-    elif details.get("observed_value") is not None and _COUNTS.search(finding.rule.type):
+    elif details.get("observed_value") is not None and _observes_counts(finding.rule.type):
         why = f"found {details['observed_value']!r}"
     elif details.get("observed_value") is not None:
         why = "does not hold; its findings have what was found"

@@ -11,19 +11,22 @@ Metrics that cannot be read in this way, such as a quantile, are left to Great E
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
+from tidegate.gates.expectations import own_metrics
 from tidegate.gates.expectations.checking import Problems
+from tidegate.gates.expectations.sql_rows import row_condition_of
 from tidegate.gates.expectations.suite import Rule, Suite
-from tidegate.gates.judging.aggregates import Count, Distinct, GuardedAggregate, Guards, Leaf, Repeats
+from tidegate.gates.judging.aggregates import Count, Distinct, GuardedAggregate, Guards, Leaf, MostCommon, Repeats
 from tidegate.gates.judging.row_marks import MarkColumns, Uniqueness
 from tidegate.gates.judging.samples import SAMPLES
 from tidegate.records.records import Json
@@ -32,11 +35,15 @@ from tidegate.versions.ranges import RANGES_BY_PACKAGE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Compiled", "Walk", "compiled", "warm"]
+__all__ = ["Compiled", "Walk", "compiled", "import_modules", "warm"]
 
 _FORMAT = {"result_format": "BASIC", "partial_unexpected_count": SAMPLES}
 _BATCH = "staged"
-_IN_PYTHON = ("column_values.json_parseable", "column_values.match_json_schema", "column_values.match_strftime_format")
+_RETURNED_ROWS = "unexpected_rows_query.row_count"
+_IN_PYTHON = (
+    *("column_values.json_parseable", "column_values.match_json_schema", "column_values.match_strftime_format"),
+    *own_metrics.IN_PYTHON,
+)
 """Metrics whose conditions are Python functions."""
 
 
@@ -56,15 +63,31 @@ def warm() -> None:
         warnings.simplefilter("ignore")
         import great_expectations.expectations.core
         import great_expectations.expectations.metrics  # noqa: F401
+    own_metrics.register()
 
 
 def expectations_of(suite: Suite) -> list[Any]:
     """Return the suite as Great Expectations' objects. Raise Invalid, with lines, for all that it does not accept."""
     warm()
+    import_modules(suite.modules)
     problems = Problems(suite.path)
     expectations = [expectation_of(rule, problems) for rule in suite.rules]
     problems.raise_if_any()
     return expectations
+
+
+def import_modules(modules: Iterable[str]) -> None:
+    """Import the modules that define expectations of the user's own: Great Expectations then knows their types."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise Invalid(
+                f"modules: {module} cannot be imported: {type(error).__name__}: {error}",
+                expected="a module that defines expectations",
+                help="correct it; `tidegate suite check` imports it, too",
+                reason="BAD_SUITE",
+            ) from error
 
 
 def expectation_of(rule: Rule, problems: Problems) -> Any:
@@ -277,7 +300,7 @@ class Walk:
                 except Exception as error:  # as Great Expectations does: the rule has failed, not the suite
                     self.failed[metric.id] = error
                 else:
-                    if isinstance(value, Count | GuardedAggregate | Distinct | Repeats):
+                    if isinstance(value, Count | GuardedAggregate | Distinct | MostCommon | Repeats):
                         leaves[metric.id] = value
                     else:
                         self.metrics[metric.id] = value
@@ -286,12 +309,24 @@ class Walk:
         """Record the value of a leaf."""
         from great_expectations.util import convert_to_json_serializable
 
-        self.metrics[id] = convert_to_json_serializable(value)
+        # The result's own values are compared with the suite's: they stay what they are.
+        self.metrics[id] = value if isinstance(value, list) else convert_to_json_serializable(value)
+
+    def bad_rows(self, expectation: Any) -> int | None:
+        """Return the number of rows that break an expectation. None: it is not known."""
+        metric = self._row_metric(expectation)
+        count = self.metrics.get(metric.id) if metric is not None else None
+        return int(count) if count is not None else None
+
+    def _row_metric(self, expectation: Any) -> Any:
+        """Return the metric that counts the rows that break an expectation, or None."""
+        metrics = self.result_metrics[id(expectation)]
+        name = f"{getattr(expectation, 'map_metric', None)}.unexpected_count"
+        return metrics.get(name) or metrics.get(_RETURNED_ROWS)
 
     def row_leaf(self, expectation: Any) -> Leaf | None:
         """Return the leaf that counts the rows that break an expectation. None: these rows cannot be identified."""
-        name = f"{getattr(expectation, 'map_metric', None)}.unexpected_count"
-        metric = self.result_metrics[id(expectation)].get(name)
+        metric = self._row_metric(expectation)
         leaf = self.row_leaves.get(metric.id) if metric is not None else None
         return None if isinstance(leaf, Count) and leaf.alone else leaf
 
@@ -329,18 +364,32 @@ class Walk:
             return []  # samples are taken separately, and few
         if name.endswith(".filtered_row_count"):
             return Count(self._guards(metric.metric_domain_kwargs), None)
+        if name == _RETURNED_ROWS:
+            condition = row_condition_of(metric.metric_value_kwargs["unexpected_rows_query"])
+            if condition is not None:
+                self.row_leaves[metric.id] = Count(self._guards(metric.metric_domain_kwargs), _expression(condition))
+                return self.row_leaves[metric.id]
+        if name == "column.most_common_value":
+            return MostCommon(self._guards(metric.metric_domain_kwargs), metric.metric_domain_kwargs["column"])
+        if name == "column.value_counts" and self._is_for_most_common(metric):
+            return None
         if metric.id in self.through:
             return self._compute(self._reading_engine, metric)
         if name.endswith(".unexpected_count"):
             return self._make_row_leaf(metric)
         return self._compute(self._spied, metric)
 
+    def _is_for_most_common(self, metric: Any) -> bool:
+        """Return whether the counts of all values serve only to find the most common ones, which we find ourselves."""
+        users = {edge.left.metric_name for edge in self.graph.edges if edge.right and edge.right.id == metric.id}
+        return users == {"column.most_common_value"}
+
     def _make_row_leaf(self, metric: Any) -> Leaf:
         partial = metric.metric_dependencies.get("metric_partial_fn")
         source = partial or metric
         condition, compute, accessor = self.metrics[source.metric_dependencies["unexpected_condition"].id]
         guards = self._guards(compute if partial else {**compute, **accessor})
-        alone = bool(guards) and metric.metric_name.startswith(_IN_PYTHON)
+        alone = bool(guards) and self._may_be_python(metric)
         leaf: Leaf = Count(guards, condition, none_of_none=partial is not None, alone=alone)
         if metric.metric_name == "column_values.unique.unexpected_count":
             leaf = Repeats(guards, (accessor["column"],))
@@ -348,6 +397,14 @@ class Walk:
             leaf = Repeats(guards, tuple(accessor["column_list"]))
         self.row_leaves[metric.id] = leaf
         return leaf
+
+    def _may_be_python(self, metric: Any) -> bool:
+        """Return whether a condition is a Python function. One of the user's own may be."""
+        from great_expectations.expectations.registry import get_metric_provider
+
+        provider, _ = get_metric_provider(metric.metric_name, self._spied)
+        is_users = not provider.__module__.startswith(("great_expectations.", "tidegate."))
+        return is_users or metric.metric_name.startswith(_IN_PYTHON)
 
     @cached_property
     def _reading_engine(self) -> Any:
@@ -403,3 +460,9 @@ def _metrics_of_result(expectation: Any) -> dict[str, Any]:
     needs = expectation.get_validation_dependencies(None, {"result_format": dict(_FORMAT)})
     metrics: dict[str, Any] = needs.metric_configurations
     return metrics
+
+
+def _expression(condition: str) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.expr(condition)

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,8 @@ class SuiteOrigin(ABC):
 
     name: str
     """What the declaration calls the suite."""
+    modules: tuple[str, ...] = ()
+    """The modules that define expectations of the user's own."""
 
     def problems(self) -> list[str]:
         """Return the problems of the declaration, each as a sentence."""
@@ -73,7 +75,7 @@ class FileSuite(SuiteOrigin):
 
     def parse(self, text: str, place: Place) -> Suite:
         path = self.path(place)
-        return read_suite(text, str(path), path.stem)
+        return read_suite(text, str(path), path.stem, modules=self.modules)
 
 
 class ContextSuite(SuiteOrigin):
@@ -133,7 +135,7 @@ class ContextSuite(SuiteOrigin):
 
     def parse(self, text: str, place: Place) -> Suite:
         usual_path = "/".join([self.context.rstrip("/"), "expectations", *self.name.split(".")])
-        return read_suite(text, f"{usual_path}.json", self.name, is_json=True)
+        return read_suite(text, f"{usual_path}.json", self.name, is_json=True, modules=self.modules)
 
 
 class ObjectSuite(SuiteOrigin):
@@ -147,7 +149,9 @@ class ObjectSuite(SuiteOrigin):
         return self._text
 
     def parse(self, text: str, place: Place) -> Suite:
-        return read_suite(text, f"ExpectationSuite {self.name!r} as JSON", self.name, is_json=True)
+        return read_suite(
+            text, f"ExpectationSuite {self.name!r} as JSON", self.name, is_json=True, modules=self.modules
+        )
 
 
 class _NoSuite(SuiteOrigin):
@@ -172,8 +176,16 @@ class _NoSuite(SuiteOrigin):
         raise AssertionError("there is no text to parse")
 
 
-def origin_of(suite: str | ExpectationSuite, context: str | FileDataContext | None) -> SuiteOrigin:
+def origin_of(
+    suite: str | ExpectationSuite, context: str | FileDataContext | None, modules: Sequence[str] = ()
+) -> SuiteOrigin:
     """Return where a declaration's suite comes from."""
+    origin = _origin_of(suite, context)
+    origin.modules = tuple(modules)
+    return origin
+
+
+def _origin_of(suite: str | ExpectationSuite, context: str | FileDataContext | None) -> SuiteOrigin:
     if isinstance(suite, str):
         return FileSuite(suite) if context is None else ContextSuite(suite, context)
     if not _is_of_library(suite, "ExpectationSuite"):

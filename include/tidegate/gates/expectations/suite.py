@@ -13,15 +13,17 @@ line, and all of them are reported together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tidegate.errors import Invalid
-from tidegate.gates.expectations.catalogue import CATALOGUE, Kind
+from tidegate.gates.expectations.catalogue import ColumnSource, Kind
 from tidegate.gates.expectations.checking import Problems, ValueOnLine, check_rule
+from tidegate.gates.expectations.custom import kinds_with
 from tidegate.gates.expectations.json_lines import load_json
+from tidegate.gates.expectations.sql_rows import row_condition_of
 from tidegate.gates.expectations.yaml_lines import load_yaml
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Json
@@ -44,13 +46,10 @@ class Rule:
     severity: Severity
     meta: Mapping[str, Any]
     line: int
+    kind: Kind = field(repr=False, compare=False)
+    """What its type says about it, and how it is judged."""
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """All that the suite says about it."""
-
-    @property
-    def kind(self) -> Kind:
-        """The catalogue's entry for its type."""
-        return CATALOGUE[self.type]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -72,6 +71,8 @@ class Suite:
     name: str
     path: str
     rules: tuple[Rule, ...] = field(repr=False)
+    modules: tuple[str, ...] = ()
+    """The modules that define expectations of its user's own. They are imported when rows are judged."""
 
     @property
     def fingerprint(self) -> str:
@@ -114,16 +115,19 @@ def read_text(path: Path) -> str:
         raise Invalid(f"{path} cannot be read: {error.strerror}", help="check the path", reason="BAD_SUITE") from error
 
 
-def read_suite(text: str, path: str, name: str, *, is_json: bool = False) -> Suite:
-    """Read a suite from a text. Messages call it by `path`; `name` is its name if the text has none."""
+def read_suite(text: str, path: str, name: str, *, is_json: bool = False, modules: Sequence[str] = ()) -> Suite:
+    """Read a suite from a text. Messages call it by `path`; `name` is its name if the text has none.
+
+    modules: those that define expectations of the user's own.
+    """
     problems = Problems(path)
     loaded = load_json(text, problems) if is_json else load_yaml(text, problems)
     rules: list[Rule] = []
     if not problems:
-        rules = _read_rules(loaded, problems)
+        rules = _read_rules(loaded, problems, kinds_with(modules))
     problems.raise_if_any()
     own_name = loaded.value.get("name") if isinstance(loaded.value, dict) else None
-    return Suite(own_name.value if own_name else name, path, tuple(rules))
+    return Suite(own_name.value if own_name else name, path, tuple(rules), tuple(modules))
 
 
 GIVEN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -137,7 +141,7 @@ _VERSION_KEYS = ("great_expectations_version", "great_expectations.__version__")
 _MAJOR = "1"
 
 
-def _read_rules(loaded: ValueOnLine, problems: Problems) -> list[Rule]:
+def _read_rules(loaded: ValueOnLine, problems: Problems, kinds: Mapping[str, Kind]) -> list[Rule]:
     if _is_of_another_version(loaded, problems):
         return []
     suite = problems.mapping(loaded, "the suite", _SUITE_KEYS)
@@ -156,7 +160,7 @@ def _read_rules(loaded: ValueOnLine, problems: Problems) -> list[Rule]:
         problems.add(listed.line, "expectations is empty: the suite would pass everything")
     rules: list[Rule] = []
     for item in listed.value:
-        rule = _read_rule(item, problems, rules)
+        rule = _read_rule(item, problems, rules, kinds)
         if rule is not None:
             rules.append(rule)
     return rules
@@ -176,11 +180,11 @@ def _is_of_another_version(loaded: ValueOnLine, problems: Problems) -> bool:
     return False
 
 
-def _read_rule(item: ValueOnLine, problems: Problems, before: list[Rule]) -> Rule | None:
+def _read_rule(item: ValueOnLine, problems: Problems, before: list[Rule], kinds: Mapping[str, Kind]) -> Rule | None:
     parts = problems.mapping(item, "an expectation", _RULE_KEYS)
     if parts is None:
         return None
-    checked = check_rule(item, parts, problems)
+    checked = check_rule(item, parts, problems, kinds)
     severity = parts["severity"].value if "severity" in parts else "critical"
     if severity not in SEVERITIES:
         problems.unknown(parts["severity"].line, f"severity {severity!r} is not known", severity, SEVERITIES)
@@ -193,7 +197,10 @@ def _read_rule(item: ValueOnLine, problems: Problems, before: list[Rule]) -> Rul
     for previous in before:
         if (previous.type, previous.kwargs) == (type, kwargs):
             problems.add(item.line, f"{type} says the same as line {previous.line}: remove one")
-    rule = Rule("", type, kwargs, severity, meta or {}, item.line, item.plain())
+    kind = kinds[type]
+    if row_condition_of(kwargs.get("unexpected_rows_query")) is not None:
+        kind = replace(kind, how=ColumnSource.ROWS)
+    rule = Rule("", type, kwargs, severity, meta or {}, item.line, kind, item.plain())
     id = parts["id"].plain() if "id" in parts else None
     return replace(rule, name=_unique_name(id, rule, before))
 

@@ -41,6 +41,8 @@ class Validation:
     """The validation result, as Great Expectations writes it."""
     suite: Json
     """The suite that judged, in the same form."""
+    modules: tuple[str, ...]
+    """The modules that define expectations of the user's own."""
     path: tuple[str, ...]
     """Where Great Expectations' store of results in files keeps it: suite, run, time and batch."""
 
@@ -104,7 +106,7 @@ def _validation(
     }
     folders = [_file_name(part) for part in str(suite["name"]).split(".")]
     path = (*folders, run["run_name"], planned.strftime("%Y%m%dT%H%M%S.%fZ"), f"{batch}.json")
-    return Validation(document, suite, path)
+    return Validation(document, suite, tuple(verdict.policy.get("modules", ())), path)
 
 
 def _planned_suite(ledger: Ledger, entry: Entry, gate: str, results: Json) -> Json:

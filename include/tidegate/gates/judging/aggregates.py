@@ -19,12 +19,14 @@ __all__ = [
     "FailedAggregate",
     "GuardedAggregate",
     "Leaf",
+    "MostCommon",
     "Repeats",
     "apply_guards",
     "evaluate",
 ]
 
 TIMES = "_tidegate_times"
+MAX_MOST_COMMON = 10_000
 
 Guards: TypeAlias = "tuple[Column | str, ...]"
 """Conditions that a row must all meet to be judged: a rule's `row_condition`, `ignore_row_if` and the like."""
@@ -67,7 +69,15 @@ class Repeats:
     columns: tuple[str, ...]
 
 
-Leaf: TypeAlias = Count | GuardedAggregate | Distinct | Repeats
+@dataclass(frozen=True, eq=False)
+class MostCommon:
+    """The values of one column that occur most often in the guarded rows, without null."""
+
+    guards: Guards
+    name: str
+
+
+Leaf: TypeAlias = Count | GuardedAggregate | Distinct | MostCommon | Repeats
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,8 @@ def _compute(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, D
     elif isinstance(first, Distinct):
         values = apply_guards(frame, first.guards).select(_column(first.name).alias("value")).where("value is not null")
         rows = values.distinct().agg(f.count(f.lit(1))).collect()
+    elif isinstance(first, MostCommon):
+        return dict.fromkeys(group, _most_common(frame, first))
     elif isinstance(first, GuardedAggregate):
         columns = [leaf.column for leaf in group.values() if isinstance(leaf, GuardedAggregate)]
         rows = apply_guards(frame, first.guards).agg(*columns).collect() if first.guards else _compute_all(frame, group)
@@ -137,6 +149,19 @@ def _compute(frame: DataFrame, group: Mapping[Any, Leaf], repeated: dict[Leaf, D
     else:
         rows = _compute_all(frame, group)
     return dict(zip(group, rows[0], strict=True))
+
+
+def _most_common(frame: DataFrame, leaf: MostCommon) -> list[Any]:
+    """Return the values that occur most often. If very many do, no process could hold them."""
+    from pyspark.sql import functions as f
+
+    values = apply_guards(frame, leaf.guards).select(_column(leaf.name).alias("value")).where("value is not null")
+    counted = values.groupBy("value").agg(f.count(f.lit(1)).alias(TIMES))
+    most = counted.agg(f.max(TIMES)).collect()[0][0]
+    rows = counted.where(f.col(TIMES) == most).select("value").limit(MAX_MOST_COMMON + 1).collect()
+    if len(rows) > MAX_MOST_COMMON:
+        raise ValueError(f"more than {MAX_MOST_COMMON:,} values occur equally often, {most:,} times each")
+    return [row[0] for row in rows]
 
 
 def _compute_all(frame: DataFrame, group: Mapping[Any, Leaf]) -> list[Any]:

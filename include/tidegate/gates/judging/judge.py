@@ -43,12 +43,8 @@ class RuleFinding:
     """The leaf that counts the rows that break it. None: the rule is not about rows, or could not be judged."""
     repeated: DataFrame | None = field(default=None, compare=False, repr=False)
     """For a rule of uniqueness: the values that occur more than once."""
-
-    @property
-    def bad(self) -> int | None:
-        """The number of rows that break it. None: it is not known."""
-        count = self.result["result"].get("unexpected_count")
-        return int(count) if self.rule.kind.tells_rows and count is not None else None
+    bad: int | None = None
+    """The number of rows that break it. None: it is not known."""
 
     @property
     def takes_rows(self) -> bool:
@@ -359,8 +355,10 @@ def _make_finding(
     result.setdefault("result", {})
     result = redact(result, rule, private)
     details = result["result"]
-    leaf = walk.row_leaf(expectation) if rule.kind.tells_rows and "unexpected_count" in details else None
-    return RuleFinding(rule, bool(result["success"]), truncate(result), leaf, repeated.get(leaf) if leaf else None)
+    leaf = bad = None
+    if rule.kind.tells_rows and details:
+        leaf, bad = walk.row_leaf(expectation), walk.bad_rows(expectation)
+    return RuleFinding(rule, bool(result["success"]), truncate(result), leaf, repeated.get(leaf) if leaf else None, bad)
 
 
 def _add_samples_and_check_hashes(
@@ -411,7 +409,7 @@ def _findings_to_show(judged: Judged, private: Collection[str]) -> dict[int, Rul
     return {
         number: finding
         for number, finding in enumerate(judged.findings)
-        if finding.bad and not private_of(finding.rule, private)
+        if finding.bad and finding.rule.columns and not private_of(finding.rule, private)
     }
 
 

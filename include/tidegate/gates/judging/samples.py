@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from tidegate.delta.as_python import python_values
+from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.gates.expectations.suite import Rule
 from tidegate.records.records import Json
 
@@ -105,7 +106,7 @@ _WITHOUT_VALUES = (
 def private_of(rule: Rule, private: Collection[str]) -> bool:
     """Return whether a rule is about a private column."""
     columns = {column.split(".")[0] for column in rule.columns}
-    return bool(private) and (rule.type == "unexpected_rows_expectation" or not columns.isdisjoint(private))
+    return bool(private) and (rule.kind.reads_any_column or not columns.isdisjoint(private))
 
 
 def redact(result: Json, rule: Rule, private: Collection[str]) -> Json:
@@ -116,7 +117,7 @@ def redact(result: Json, rule: Rule, private: Collection[str]) -> Json:
 def remove_values(result: Json) -> Json:
     """Return a result of Great Expectations without values of rows."""
     type, details, info = result["expectation_config"]["type"], dict(result["result"]), result["exception_info"]
-    if not any(word in type for word in _WITHOUT_VALUES):
+    if type not in CATALOGUE or not any(word in type for word in _WITHOUT_VALUES):
         for key in ("observed_value", "details"):
             if key in details:
                 details[key] = None

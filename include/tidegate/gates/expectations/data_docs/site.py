@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.gates.expectations.data_docs import SITE
-from tidegate.gates.expectations.library import warm
+from tidegate.gates.expectations.library import import_modules, warm
 from tidegate.gates.expectations.validation import Validation
 from tidegate.records.records import Json
 
@@ -74,14 +74,16 @@ class DataDocs:
     """Pages that Great Expectations could not draw: it only logs why."""
 
 
-def build_site(folder: Path, name: str, changed: Iterable[Path]) -> DataDocs:
+def build_site(folder: Path, name: str, changed: Iterable[Path], modules: Iterable[str] = ()) -> DataDocs:
     """Build the Data Docs of all results in the folder with Great Expectations.
 
+    modules: those that define expectations of the user's own.
     changed: what `write_results` returned. The pages of other results are built only if they are missing.
 
     No context is opened in the folder: one that a user has made there may have stores and sites elsewhere.
     """
     warm()
+    import_modules(modules)
     import great_expectations
     from great_expectations.data_context.types.base import DataContextConfig, FilesystemStoreBackendDefaults
     from great_expectations.render.renderer.site_builder import SiteBuilder
