@@ -7,12 +7,14 @@ from tidegate.connectors.iceberg import IcebergAppend
 from tidegate.connectors.kafka.sink import KafkaTopic
 from tidegate.connectors.postgres.append import PostgresAppend
 from tidegate.connectors.postgres.upsert import PostgresUpsert
+from tidegate.connectors.row_rules import DeclaredRules, RowRule
 from tidegate.connectors.sink import AtLeastOnceSink, ExactlyOnceSink, Sink, SinkContext
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
 from tidegate.records.place import Place
 
 __all__ = [
     "AtLeastOnceSink",
+    "DeclaredRules",
     "DeltaAppend",
     "DeltaUpsert",
     "ExactlyOnceSink",
@@ -22,6 +24,7 @@ __all__ = [
     "Place",
     "PostgresAppend",
     "PostgresUpsert",
+    "RowRule",
     "Sink",
     "SinkContext",
     "StagedRows",

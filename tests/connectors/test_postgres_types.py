@@ -144,6 +144,14 @@ def test_a_type_that_postgres_cannot_hold_exactly_is_refused_before_anything_is_
         ("named_struct('a', char(0)) AS v", None, "column 'v' contains a zero byte"),
         ("'four' AS v", "v varchar(3)", "column 'v' is longer than 3 characters"),
         ("'four' AS v", "v uuid", "column 'v' is not a uuid"),
+        ("40000 AS v", "v smallint", "column 'v' does not fit smallint"),
+        ("-3000000000L AS v", "v integer", "column 'v' does not fit integer"),
+        ("100BD AS v", "v numeric(3,1)", r"column 'v' does not fit numeric\(3,1\)"),
+        ("-1000L AS v", "v numeric(3,0)", r"column 'v' does not fit numeric\(3,0\)"),
+        ("-9223372036854775808L AS v", "v numeric(18,0)", r"column 'v' does not fit numeric\(18,0\)"),
+        ("1.25BD AS v", "v numeric(3,1)", r"column 'v' does not fit numeric\(3,1\)"),
+        ("0.1BD AS v", "v numeric(38,0)", r"column 'v' does not fit numeric\(38,0\)"),
+        ("0 AS v", "v int CHECK (v > 0)", "the constraint 't_v_check' does not hold: .v > 0."),
         ("cast(NULL AS string) AS v", "v text NOT NULL", "column 'v' is null, and must not be"),
         ("date_from_unix_date(-2440589) AS v", None, "column 'v' is before 4714 BC"),
         ("date_from_unix_date(2145042906) AS v", None, "column 'v' is before 4714 BC or after 5874897 AD"),
@@ -162,9 +170,17 @@ def test_a_row_that_the_table_would_refuse_is_refused_while_it_is_staged(world, 
 
 
 def test_rows_that_look_like_those_are_taken(world, postgres):
-    postgres.run("CREATE TABLE t (v varchar(3) NOT NULL, u uuid, j json)")
-    world().load("SELECT 'äöü' AS v, upper(uuid()) AS u, named_struct('a', CAST(NULL AS int)) AS j")
-    assert postgres.run("SELECT v, j FROM t") == [("äöü", {"a": None})]
+    postgres.run(
+        "CREATE TABLE t (v varchar(3) NOT NULL, u uuid, j json, i smallint, d numeric(3,1), l numeric(18,0), "
+        "m numeric(38,10), CHECK (i < 0))"
+    )
+    world().load(
+        "SELECT 'äöü' AS v, upper(uuid()) AS u, named_struct('a', CAST(NULL AS int)) AS j, -32768L AS i, "
+        "CAST(-99.9 AS decimal(20,5)) AS d, 999999999999999999L AS l, CAST(0.1 AS decimal(38,18)) AS m"
+    )
+    found = postgres.run("SELECT v, j, i, d, l, m FROM t")
+    numbers = (-32768, Decimal("-99.9"), 999999999999999999, Decimal("0.1"))
+    assert found == [("äöü", {"a": None}, *numbers)]
 
 
 def test_an_output_that_does_not_fit_is_refused_before_anything_is_staged(world, postgres):
@@ -174,9 +190,9 @@ def test_an_output_that_does_not_fit_is_refused_before_anything_is_staged(world,
         made.prepare("SELECT 1L AS k, 'a' AS v, 'b' AS extra, 'c' AS Extra")
     assert "'Extra' occurs twice" in refused.value.what
     with pytest.raises(Invalid) as refused:
-        made.prepare("SELECT 1L AS k, 'a' AS v, 'b' AS extra")
+        made.prepare("SELECT 1.5D AS k, 'a' AS v, 'b' AS extra")
     for said in (
-        "'k' is bigint; the table has integer",
+        "'k' is double precision; the table has integer",
         "'extra' (text) is not in the table",
         "'w' (date, not null, no default) is in the table, but not in the output",
     ):

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException as SparkError
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline
 from tidegate.cli.main import main
-from tidegate.connectors.postgres.types import checked_columns, refusal_of
+from tidegate.connectors.postgres.types import refusal_of, staged_columns, table_rules
 from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.delta import Location, open_table, read_table
 from tidegate.delta.files.partitions import refused_row
@@ -144,7 +144,8 @@ def test_rows_with_such_bytes_are_refused_where_spark_would_replace_them_in_json
         with pytest.raises(SparkError) as failed:
             form.staged(frame).collect()
         assert refused_row(failed.value) is not None
-    columns = checked_columns(json.loads(frame.schema.json()), None, ()).values()
+    schema = json.loads(frame.schema.json())
+    columns = staged_columns(schema, None, (), table_rules(schema, None, (), None).rules)
     with pytest.raises(SparkError) as failed:
         frame.select(*columns).collect()
     assert "not valid UTF-8" in str(refusal_of(failed.value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,20 @@ class World:
         self.context = SinkContext("p", "u", "s", Place(str(folder)), spark=lambda: spark)
         self.target = sink.target(self.context.place)
 
-    def checkpoint(self, id: int, *rows: str, context: SinkContext | None = None, names: str = "k, v") -> Any:
-        """Each of `rows` is a batch: SQL values of `names`."""
+    def checkpoint(
+        self,
+        id: int,
+        *rows: str,
+        context: SinkContext | None = None,
+        names: str = "k, v",
+        staged: Callable[[], object] = lambda: None,
+    ) -> Any:
+        """Each of `rows` is a batch: SQL values of `names`. staged: called once they are staged."""
         batches = []
         for place, values in enumerate(rows):
             frame = self.spark.sql(f"SELECT /*+ coalesce(1) */ * FROM VALUES {values} AS t({names})")
             batches.append(self.sink.prepare(frame, self.context, Staging(id, f"a{place}")).committable)
+        staged()
         head = self.sink.head(self.context)
         publication = Publication(id, 0, f"m{id}", head.last_entry, tuple(batches))
         done = self.sink.publish(publication, head, context or self.context)
@@ -95,11 +104,11 @@ def test_a_table_is_published_by_the_engine_that_keeps_its_rules(spark, tmp_path
 @pytest.mark.parametrize(
     ("columns", "rule", "bad", "named"),
     [
-        ("(k int, v string)", "ADD CONSTRAINT positive CHECK (k > 0)", "(-77, 'b')", "CHECK constraint positive"),
-        ("(k int, v varchar(3))", "", "(2, 'canary')", "char or varchar"),
+        ("(k int, v string)", "ADD CONSTRAINT positive CHECK (k > 0)", "(-77, 'b')", "constraint 'positive'"),
+        ("(k int, v varchar(3))", "", "(2, 'canary')", "column 'v' is longer than 3 characters"),
     ],
 )
-def test_a_rule_of_the_table_is_kept_and_named_without_the_row_that_breaks_it(
+def test_a_row_that_breaks_a_rule_of_the_table_is_refused_while_it_is_staged(
     spark, tmp_path, sink, columns, rule, bad, named
 ):
     world = World(spark, tmp_path, sink)
@@ -109,11 +118,27 @@ def test_a_rule_of_the_table_is_kept_and_named_without_the_row_that_breaks_it(
     world.checkpoint(1, "(1, 'a')")
     with pytest.raises(Invalid) as refused:
         world.checkpoint(2, bad)
-    assert refused.value.reason == "COMMIT_REFUSED"
+    assert refused.value.reason == "BAD_ROWS"
     assert named in refused.value.what
-    assert world.target in refused.value.what
     assert "77" not in str(refused.value)
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sink", [DeltaAppend("t"), DeltaUpsert("t", keys=["k"])])
+def test_a_rule_that_is_added_after_staging_is_kept_and_named_without_the_row_that_breaks_it(spark, tmp_path, sink):
+    world = World(spark, tmp_path, sink)
+    make(spark, world.target, "(k int, v string)")
+    world.checkpoint(1, "(1, 'a')")
+
+    def add_rule() -> None:
+        spark.sql(f"ALTER TABLE delta.`{world.target}` ADD CONSTRAINT positive CHECK (k > 0)")
+
+    with pytest.raises(Invalid) as refused:
+        world.checkpoint(2, "(-77, 'b')", staged=add_rule)
+    assert refused.value.reason == "COMMIT_REFUSED"
+    assert "CHECK constraint positive" in refused.value.what
+    assert world.target in refused.value.what
+    assert "77" not in str(refused.value)
     assert world.rows == [(1, "a")]
     assert world.sink.head(world.context).last_entry == 1
 

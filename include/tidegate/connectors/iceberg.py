@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tidegate.connectors.row_rules import OUTSIDE_YEARS, DeclaredRules, RowRule
 from tidegate.connectors.sink import SinkContext
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
 from tidegate.delta import from_spark
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["IcebergAppend"]
 
 _RETRIES = "commit.retry.num-retries"
-_OUTSIDE = {
-    "timestamp": "unix_micros({0}) NOT BETWEEN -62135596800000000 AND 253402300799999999",
-    "timestamp_ntz": "{0} < TIMESTAMP_NTZ'0001-01-01 00:00:00' OR {0} >= TIMESTAMP_NTZ'+10000-01-01 00:00:00'",
-    "date": "{0} < DATE'0001-01-01' OR {0} > DATE'9999-12-31'",
-}
-"""By type, the SQL condition that a value is outside of the years 1 to 9999."""
 
 
 class IcebergAppend(TransactionalSink):
@@ -154,6 +149,14 @@ class IcebergAppend(TransactionalSink):
         text = properties.get(_property(context))
         return int(text) if text is not None else None
 
+    def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
+        rules = []
+        for field in columns["fields"]:
+            name, condition = field["name"], OUTSIDE_YEARS.get(str(field["type"]))
+            if condition is not None:
+                rules.append(RowRule(f"{name} year", condition.format(quoted(name)), _outside_problem(name)))
+        return DeclaredRules(tuple(rules))
+
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         """Return the rows. A time of which pyiceberg cannot write statistics fails the write: after the decision, the
         checkpoint could not be published."""
@@ -161,10 +164,10 @@ class IcebergAppend(TransactionalSink):
 
         columns, is_checked = [], False
         for field in frame.schema.fields:
-            column, condition = F.col(quoted(field.name)), _OUTSIDE.get(field.dataType.typeName())
+            column, condition = F.col(quoted(field.name)), OUTSIDE_YEARS.get(field.dataType.typeName())
             if condition is not None:
-                problem = f"column {field.name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
-                column = refuse_rows(column, F.expr(condition.format(quoted(field.name))), problem).alias(field.name)
+                outside = F.expr(condition.format(quoted(field.name)))
+                column = refuse_rows(column, outside, _outside_problem(field.name)).alias(field.name)
                 is_checked = True
             columns.append(column)
         return empty_if(frame, frame.select(*columns)) if is_checked else frame
@@ -264,6 +267,10 @@ class IcebergAppend(TransactionalSink):
             help="nothing is lost: the next attempt retries; check the catalog, its storage and the login",
             reason="TARGET_AWAY",
         )
+
+
+def _outside_problem(name: str) -> str:
+    return f"column {name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
 
 
 def _words(error: Exception) -> str:

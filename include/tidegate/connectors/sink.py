@@ -3,6 +3,8 @@
     call             when                                          if it fails
     check            before a checkpoint is planned                the checkpoint is declined
     test_store       once for each object store                    the checkpoint is declined
+    declared_rules   when a checkpoint is planned, or in a job     the checkpoint is declined, or the attempt retried
+    row_rules        in a job, before rows are judged or staged    the attempt is retried
     prestage         in a job, before a gate judges the rows       the job judges and prepares the rows without it
     prepare          in a job, once per attempt; attempts may      the attempt is retried
                      run twice or overlap
@@ -37,6 +39,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.connectors.row_rules import DeclaredRules
 from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
@@ -330,6 +333,22 @@ class Sink(ABC):
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:  # noqa: B027
         """Raise Invalid if the target cannot take rows with these columns. The frame is empty. The check must write
         nothing and run no query."""
+
+    def declared_rules(self, place: Place) -> Json | None:
+        """Return what the target declares about single rows now, such as constraints, as small plain JSON.
+
+        It is stored with the plan if refused rows go to quarantine, so that all attempts judge by the same. None:
+        nothing, or the target does not exist yet.
+        """
+        return None
+
+    def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
+        """Return the rules that rows must keep for the target to accept them.
+
+        columns: the rows' schema in Spark's JSON form. declared: a result of `declared_rules`. A sink that implements
+        this also refuses such rows in `prepare`, because the target may have changed since.
+        """
+        return DeclaredRules()
 
     def test_store(self, context: SinkContext) -> None:  # noqa: B027
         """Raise Invalid if two publishers could both succeed on this object store. Called once for each store."""

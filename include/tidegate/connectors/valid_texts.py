@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["columns_for_json", "holds_invalid_text"]
+__all__ = ["columns_for_json", "holds_invalid_text", "invalid_text_problem"]
 
 
 def columns_for_json(frame: DataFrame, names: Iterable[str]) -> list[Column]:
@@ -26,10 +26,14 @@ def columns_for_json(frame: DataFrame, names: Iterable[str]) -> list[Column]:
     for name in names:
         column = F.col(quoted(name))
         if condition := holds_invalid_text(quoted(name), frame.schema[name].dataType.jsonValue()):
-            problem = f"column {name!r} holds text that is not valid UTF-8, which JSON cannot hold"
-            column = refuse_rows(column, F.expr(condition), problem).alias(name)
+            column = refuse_rows(column, F.expr(condition), invalid_text_problem(name)).alias(name)
         columns.append(column)
     return columns
+
+
+def invalid_text_problem(name: str) -> str:
+    """Return what is wrong with a row whose column holds such a text."""
+    return f"column {name!r} holds text that is not valid UTF-8, which JSON cannot hold"
 
 
 def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:

@@ -10,6 +10,7 @@ function to CHECKS.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import logging
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint.compatibility import planned_ranges
@@ -73,12 +76,14 @@ def analyse(
     base: Entry | None,
     changes: Sequence[SourceChange] = (),
     plan: Plan | None = None,
+    notes: list[str] | None = None,
 ) -> list[TidegateError]:
     """Return all errors of the declaration. Nothing is written, and no row is read.
 
     base: the checkpoint that the code will continue from.
     changes: the sources that were moved or dropped since then.
     plan: the plan of a checkpoint. The columns of sources are those of its ranges; without it, each source plans anew.
+    notes: receives what is no error, but worth knowing.
     """
     pipeline = copy.copy(pipeline)
     pipeline.only_looks = True
@@ -88,6 +93,8 @@ def analyse(
     errors = analysis.errors
     for check in CHECKS:
         errors += check(analysed)
+    if notes is not None:
+        notes += _unjudged_rules(analysed)
     return errors
 
 
@@ -124,6 +131,22 @@ def _check_outputs(analysed: Analysed) -> Iterator[TidegateError]:
         frame = analysed.streams.get(sinking.input)
         if frame is not None:
             yield from _raised(partial(sinking.sink.check_output, frame, contexts[name]))
+
+
+def _unjudged_rules(analysed: Analysed) -> Iterator[str]:
+    """Describe the rules of targets by which rows cannot be judged before they are published."""
+    for name, sinking in analysed.pipeline.graph.sinks.items():
+        frame = analysed.streams.get(sinking.input)
+        if frame is None:
+            continue
+        with contextlib.suppress(TidegateError):  # the checks report it
+            declared = sinking.sink.declared_rules(analysed.pipeline.place)
+            found = sinking.sink.row_rules(msgspec.json.decode(frame.schema.json()), declared)
+            if found.not_judged:
+                yield (
+                    f"sink {name!r}: a row that breaks one of these rules of its target is only found by publishing "
+                    f"it, which then waits: {'; '.join(found.not_judged)}"
+                )
 
 
 CHECKS: tuple[Check, ...] = (_check_event_times, _check_outputs)

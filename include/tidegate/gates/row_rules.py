@@ -20,3 +20,5 @@ class RowRules:
     in a branch of `when` (`gates/judging/caught.py`)."""
     unjudged: tuple[str, ...] = ()
     """The names of the gate's other rules, such as a rule of uniqueness."""
+    binding: bool = False
+    """Whether nobody can overrule them. Rows that are released as they are must keep them, too."""

@@ -15,6 +15,7 @@ from tidegate.connectors.sink import Sink
 from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
+from tidegate.gates.target import Refused, TargetRules, target_gate_name
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
@@ -709,16 +710,24 @@ class Stream:
         self.pipeline._stages.append(GateNode(gate_name, gate, judged.name, self.into_job, not name))
         return Stream(self.pipeline, gate_name)
 
-    def sink(self, name: str, sink: Sink, *, at_least_once: bool = False) -> Stream:
+    def sink(self, name: str, sink: Sink, *, refused: Refused = "abort", at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint, and return this stream.
 
             clean.sink("orders", DeltaAppend("tables/orders"))
 
         name: identifies the sink in the ledger. It must not change as long as the pipeline lives.
+        refused: what to do with rows that the target would refuse, such as a null in a NOT NULL column. "abort" the
+            checkpoint before anything is published, or send these rows to "quarantine", under the name
+            "<name>-refused", and publish the others.
         at_least_once: accept a sink that may write rows more than once after a failure, such as a webhook. Without
             this, such a sink is refused.
         """
-        self.pipeline._sinks.append(SinkNode(name, sink, self.name, at_least_once, self.into_job))
+        stream = self.name
+        if refused != "abort":
+            stream = target_gate_name(name)
+            gate = TargetRules(name, sink, refused)
+            self.pipeline._stages.append(GateNode(stream, gate, self.name, self.into_job))
+        self.pipeline._sinks.append(SinkNode(name, sink, stream, at_least_once, self.into_job))
         return self
 
     def __repr__(self) -> str:

@@ -33,8 +33,12 @@ def analysed(
     base: Entry | None,
     out: Output,
     changes: Sequence[SourceChange] = (),
+    notes: list[str] | None = None,
 ) -> list[TidegateError]:
-    """Return every error that Spark finds in the declaration; none with --no-spark."""
+    """Return every error that Spark finds in the declaration; none with --no-spark.
+
+    notes: receives what is no error, but worth knowing.
+    """
     if args.no_spark:
         return []
     from tidegate.execution.analysis import analyse
@@ -46,7 +50,7 @@ def analysed(
     try:
         provide_spark_needs(target.settings, out)
         with session(control_settings(target.settings)) as spark:
-            return analyse(coordinator, spark, base, changes)
+            return analyse(coordinator, spark, base, changes, notes=notes)
     except TidegateError as error:
         if not error.of_environment:
             raise

@@ -56,10 +56,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     changes = source_changes(target.ledger.view(), base) if args.base is None and base is not None else ()
     errors = check(coordinator, base, changes) if base is not None else check_alone(coordinator)
     known = {(error.reason, error.what) for error in errors}
-    found = analysed(args, target, coordinator, base, out, changes)
+    notes: list[str] = []
+    found = analysed(args, target, coordinator, base, out, changes, notes)
     errors += [error for error in found if (error.reason, error.what) not in known]
     new = additions(coordinator.graph, base, changes) if base is not None else []
-    warnings = _warnings(coordinator.graph) + short_promises(coordinator.graph, target.settings)
+    warnings = _warnings(coordinator.graph) + short_promises(coordinator.graph, target.settings) + notes
     if base is not None:
         warnings += unknown_deletes(coordinator.graph, target.ledger, base)
     if not errors and not args.no_spark and args.base is None and target.ledger.declined() is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -12,9 +12,10 @@ from tidegate.connectors.declaring import column_problems
 from tidegate.connectors.delta.sink.properties import path_problems
 from tidegate.connectors.delta.sink.table import refuse_unsafe_store
 from tidegate.connectors.files.export_folder import LINE, ExportedFile, ExportFolder, LastEntry, LogEntry
+from tidegate.connectors.row_rules import DeclaredRules, RowRule, partition_rules
 from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
-from tidegate.connectors.valid_texts import columns_for_json
+from tidegate.connectors.valid_texts import columns_for_json, holds_invalid_text, invalid_text_problem
 from tidegate.delta import locate
 from tidegate.delta.files.access import unavailable
 from tidegate.delta.files.partitions import refuse_rows
@@ -159,6 +160,24 @@ class FileExport(TransactionalSink):
                     )
         return problems
 
+    def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
+        kinds = {field["name"]: field["type"] for field in columns["fields"]}
+        rules = partition_rules(columns, self.partition_by)
+        names = [name for name in kinds if name not in self.partition_by]
+        if self.format == "json":
+            for name in names:
+                if invalid := holds_invalid_text(quoted(name), kinds[name]):
+                    rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
+        elif self._refuses_null(names, kinds):
+            rules.append(RowRule(f"{names[0]} not null", f"{quoted(names[0])} IS NULL", _null_problem(names[0])))
+        return DeclaredRules(tuple(rules))
+
+    def _refuses_null(self, names: Sequence[str], kinds: Mapping[str, Any]) -> bool:
+        """Return whether a null would be read as empty text: in a CSV file of a single column."""
+        if self.format != "csv" or len(names) != 1 or self.options.get("nullValue"):
+            return False
+        return str(kinds[names[0]]).startswith(("string", "varchar", "char"))
+
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         """For CSV and JSON, return each row's line as a column: Spark formats them."""
         if self.format == "parquet":
@@ -182,11 +201,7 @@ class FileExport(TransactionalSink):
         if null_text:
             return F.when(is_null, F.lit(null_text)).otherwise(line)
         if frame.schema[name].dataType.typeName() in ("string", "varchar", "char"):
-            problem = (
-                f"column {name!r} is null, which is the same as empty text in a CSV file with a single column: define "
-                "how to write it, such as options={'nullValue': 'NULL'}"
-            )
-            return refuse_rows(line, is_null, problem)
+            return refuse_rows(line, is_null, _null_problem(name))
         return F.when(is_null, F.lit('""')).otherwise(line)
 
     def _file_columns(self, frame: DataFrame) -> list[str]:
@@ -295,6 +310,13 @@ class FileExport(TransactionalSink):
                 reason="OTHER_OWNER",
             )
         return latest
+
+
+def _null_problem(name: str) -> str:
+    return (
+        f"column {name!r} is null, which is the same as empty text in a CSV file with a single column: define "
+        "how to write it, such as options={'nullValue': 'NULL'}"
+    )
 
 
 def _csv_name(name: str, separator: str) -> str:

@@ -5,12 +5,16 @@ JSON does not depend on the session's settings: timestamps are in UTC with micro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+
 from tidegate.connectors.declaring import collation_problems
-from tidegate.connectors.valid_texts import columns_for_json
+from tidegate.connectors.row_rules import RowRule
+from tidegate.connectors.valid_texts import columns_for_json, holds_invalid_text, invalid_text_problem
 from tidegate.delta.log.schema import columns, render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -96,43 +100,77 @@ class RecordForm:
         """Return the rows as records to stage."""
         from pyspark.sql import functions as F
 
-        parts = {VALUE: self._value(frame)}
+        schema = msgspec.json.decode(frame.schema.json())
+        parts = self._parts(schema, partial(columns_for_json, frame))
+        records = frame.select(*(column.alias(name) for name, column in parts.items()))
+        size = self._size({name: F.col(name) for name in parts})
+        return empty_if(frame, records.withColumn(SIZE, size))
+
+    def _parts(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> dict[str, Column]:
+        """Return the parts of a record. for_json: returns columns to write as JSON."""
+        from pyspark.sql import functions as F
+
+        parts = {VALUE: self._value(schema, for_json)}
         if self.key:
-            parts[KEY] = self._key(frame)
+            parts[KEY] = self._key(schema, for_json)
         for number, name in enumerate(self.headers.values()):
             parts[header_column(number)] = F.col(quoted(name)).cast("binary")
         if self.partition is not None:
             parts[PARTITION] = F.col(quoted(self.partition)).cast("int")
         if self.timestamp is not None:
             parts[TIMESTAMP] = F.unix_millis(F.col(quoted(self.timestamp)))
-        records = frame.select(*(column.alias(name) for name, column in parts.items()))
+        return parts
+
+    def _size(self, parts: Mapping[str, Column]) -> Column:
+        """Return the bytes of a record's parts."""
+        from pyspark.sql import functions as F
+
         size = F.lit(sum(len(name.encode()) for name in self.headers))
-        for name in parts:
+        for name, part in parts.items():
             if name not in (PARTITION, TIMESTAMP):
-                size = size + F.coalesce(F.octet_length(name), F.lit(0))
-        return empty_if(frame, records.withColumn(SIZE, size))
+                size = size + F.coalesce(F.octet_length(part), F.lit(0))
+        return size
+
+    def text_rules(self, schema: Json) -> list[RowRule]:
+        """Return the rules for texts that become JSON, which would silently change texts that are not valid UTF-8."""
+        names: list[str] = [] if self.key_as_text else list(self.key)
+        if self.value == "json":
+            names += self._names_in_value(schema)
+        rules = []
+        for name in dict.fromkeys(names):
+            if invalid := holds_invalid_text(quoted(name), columns(schema)[name]["type"]):
+                rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
+        return rules
+
+    def parts_to_judge(self, schema: Json) -> tuple[dict[str, Column], Column]:
+        """Return the parts of a record and its size, of rows that need not be valid."""
+        parts = self._parts(schema, lambda names: list(map(quoted, names)))
+        return parts, self._size(parts)
 
     def removed(self, rows: DataFrame, staged: DataFrame) -> DataFrame:
         """Return the keys of rows that no staged record replaces."""
-        keys = rows.select(self._key(rows).alias(KEY)).distinct()
+        schema = msgspec.json.decode(rows.schema.json())
+        keys = rows.select(self._key(schema, partial(columns_for_json, rows)).alias(KEY)).distinct()
         return empty_if(rows, keys.join(staged.select(KEY), KEY, "left_anti"))
 
-    def _key(self, frame: DataFrame) -> Column:
+    def _key(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> Column:
         from pyspark.sql import functions as F
 
         if not self.key_as_text:
-            return F.to_json(F.struct(*columns_for_json(frame, self.key)), _JSON).cast("binary")
+            return F.to_json(F.struct(*for_json(self.key)), _JSON).cast("binary")
         column = F.col(quoted(self.key[0]))
-        is_binary = frame.schema[self.key[0]].dataType.typeName() == "binary"
+        is_binary = columns(schema)[self.key[0]]["type"] == "binary"
         return column if is_binary else column.cast("string").cast("binary")
 
-    def _value(self, frame: DataFrame) -> Column:
+    def _value(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> Column:
         from pyspark.sql import functions as F
 
         if self.value != "json":
             return F.col(VALUE).cast("binary")
-        names = [name for name in frame.columns if name not in self.omit]
-        return F.to_json(F.struct(*columns_for_json(frame, names)), _JSON).cast("binary")
+        return F.to_json(F.struct(*for_json(self._names_in_value(schema))), _JSON).cast("binary")
+
+    def _names_in_value(self, schema: Json) -> list[str]:
+        return [name for name in columns(schema) if name not in self.omit]
 
 
 def _is_decimal(data_type: Json) -> bool:

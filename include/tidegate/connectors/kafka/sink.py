@@ -21,7 +21,8 @@ from tidegate.connectors.kafka.creating_topics import TopicInfo, create_topic, f
 from tidegate.connectors.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.connectors.kafka.records import RecordForm, ValueFormat
 from tidegate.connectors.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
-from tidegate.connectors.kafka.unsendable import refuse_ambiguous_keys, refuse_unsendable
+from tidegate.connectors.kafka.unsendable import declared_by, record_rules, refuse_ambiguous_keys, refuse_unsendable
+from tidegate.connectors.row_rules import DeclaredRules
 from tidegate.connectors.sink import Prepared, SinkContext, Staging
 from tidegate.connectors.transactional import StagedPart, StagedRows, TransactionalSink
 from tidegate.errors import Invalid, Unavailable
@@ -293,6 +294,16 @@ class KafkaTopic(TransactionalSink):
         return topic
 
     # --- staging --------------------------------------------------------------------------------------------
+
+    def declared_rules(self, place: Place) -> Json | None:
+        cluster = Cluster(KafkaLogin.of(self.servers, self.connection, place), _RIGHTS)
+        topic = find_topic(cluster, self.topic)
+        return declared_by(topic) if topic is not None else None
+
+    def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
+        if self.form.problems(columns):
+            return DeclaredRules()  # `output_problems` reports them
+        return DeclaredRules(tuple(record_rules(columns, self.form, declared, self._size_of_headers())))
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         if self.order_by:

@@ -1,4 +1,7 @@
-"""Refuses staged records that the topic would not accept. After the decision it would be too late."""
+"""Finds rows that the topic would not accept as records. After the decision it would be too late.
+
+`record_rules` judges single rows, `refuse_unsendable` all staged ones by the footers of their files.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,60 @@ from datetime import datetime, timedelta
 
 from tidegate import seams
 from tidegate.connectors.kafka.creating_topics import TopicInfo
-from tidegate.connectors.kafka.records import KEY, PARTITION, SIZE, TIMESTAMP
+from tidegate.connectors.kafka.records import KEY, PARTITION, SIZE, TIMESTAMP, RecordForm
+from tidegate.connectors.row_rules import RowRule
 from tidegate.connectors.transactional import StagedPart
 from tidegate.delta import Location
 from tidegate.errors import Invalid
+from tidegate.records.records import Json
 from tidegate.versions.python import UTC
 
-__all__ = ["refuse_ambiguous_keys", "refuse_unsendable"]
+__all__ = ["declared_by", "record_rules", "refuse_ambiguous_keys", "refuse_unsendable"]
+
+
+def declared_by(topic: TopicInfo) -> Json:
+    """Return what a topic demands of single records, as of now."""
+    max_before, max_after = topic.timestamp_tolerance
+    now = round(seams.now().timestamp() * 1000)
+    return {
+        "largest_record": topic.largest_record,
+        "partitions": topic.partitions,
+        "compacted": topic.is_compacted,
+        "overwrites_timestamps": topic.overwrites_timestamps,
+        "earliest": now - max_before,
+        "latest": now + max_after,
+    }
+
+
+def record_rules(schema: Json, form: RecordForm, topic: Json | None, unstaged_bytes: int) -> list[RowRule]:
+    """Return the rules for rows that become records.
+
+    topic: the result of `declared_by`. unstaged_bytes: the bytes of a record that are added when it is sent.
+    """
+    from pyspark.sql import functions as F
+
+    rules = form.text_rules(schema)
+    if topic is None:
+        return rules
+    parts, size = form.parts_to_judge(schema)
+    largest = topic["largest_record"]
+    says = f"the record has more bytes than the topic accepts, which are {largest:,}"
+    rules.append(RowRule("record size", size > largest - unstaged_bytes, says))
+    if topic["compacted"] and form.key:
+        says = "the key is null, and the topic is compacted"
+        rules.append(RowRule("key not null", parts[KEY].isNull(), says))
+    if PARTITION in parts:
+        says = f"the topic has no such partition: it has {topic['partitions']}"
+        is_missing = ~parts[PARTITION].between(0, topic["partitions"] - 1)
+        rules.append(RowRule("partition exists", is_missing, says))
+    if TIMESTAMP in parts and not topic["overwrites_timestamps"]:
+        time = parts[TIMESTAMP]
+        says = "the timestamp is not after 1970-01-01T00:00:00, and Kafka has no others"
+        rules.append(RowRule("timestamp after 1970", time <= 0, says))
+        says = "the timestamp is too far from the time of the checkpoint for the topic"
+        is_far = ~time.between(F.lit(topic["earliest"]), F.lit(topic["latest"]))
+        rules.append(RowRule("timestamp range", is_far, says))
+    return rules
 
 
 def refuse_unsendable(part: StagedPart, location: Location, topic: TopicInfo, sink: str, unstaged_bytes: int) -> None:

@@ -65,6 +65,18 @@ class TableColumn:
     default: str
     exact: bool
     """False if the collation treats different texts as equal."""
+    labels: tuple[str, ...] | None = None
+    """The values of an enum. None: the column has another type."""
+
+
+@dataclass(frozen=True)
+class TableCheck:
+    """A CHECK constraint of an existing table."""
+
+    name: str
+    expression: str
+    columns: tuple[str, ...]
+    """The columns that it names."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +97,9 @@ class FoundTable:
     equal."""
     first_columns: frozenset[str]
     """The columns that are the first one of an index."""
+    checks: tuple[TableCheck, ...] = ()
+    further_rules: tuple[str, ...] = ()
+    """Further constraints and triggers, which single rows cannot be judged by, in words."""
 
 
 def quoted_name(name: str) -> str:
@@ -125,7 +140,7 @@ def find_table(cursor: Any, table: TableName) -> FoundTable | None:
     if row is None:
         return None
     description = msgspec.json.decode(row[0])
-    columns = [TableColumn(**column) for column in description["columns"] or []]
+    columns = [_column(column) for column in description["columns"] or []]
     return FoundTable(
         oid=description["oid"],
         is_table=description["kind"] in ("r", "p"),
@@ -134,7 +149,17 @@ def find_table(cursor: Any, table: TableName) -> FoundTable | None:
         dropped=tuple(description["dropped"] or []),
         keys=tuple(frozenset(names) for names in description["keys"] or []),
         first_columns=frozenset(description["first_columns"] or []),
+        checks=tuple(
+            TableCheck(check["name"], check["expression"], tuple(check["columns"] or []))
+            for check in description["checks"] or []
+        ),
+        further_rules=tuple(description["further_rules"] or []),
     )
+
+
+def _column(described: dict[str, Any]) -> TableColumn:
+    labels = described.pop("labels")
+    return TableColumn(**described, labels=tuple(labels) if labels is not None else None)
 
 
 _FIND = """
@@ -155,7 +180,10 @@ SELECT json_build_object(
       'generated', a.attgenerated <> '' OR a.attidentity = 'a',
       'computed', a.attgenerated <> '',
       'default', coalesce(pg_get_expr(d.adbin, d.adrelid), ''),
-      'exact', coalesce(l.collisdeterministic, true)
+      'exact', coalesce(l.collisdeterministic, true),
+      'labels', (
+        SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = a.atttypid
+      )
     ) ORDER BY a.attnum)
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -180,6 +208,30 @@ SELECT json_build_object(
     SELECT json_agg(a.attname) FROM pg_index i
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
     WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL
+  ),
+  'checks', (
+    SELECT json_agg(json_build_object(
+      'name', k.conname,
+      'expression', pg_get_expr(k.conbin, k.conrelid),
+      'columns', (
+        SELECT json_agg(a.attname ORDER BY a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum = ANY (k.conkey)
+      )
+    ) ORDER BY k.conname)
+    FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'c'
+  ),
+  'further_rules', (
+    SELECT json_agg(r.rule ORDER BY r.rule) FROM (
+      SELECT CASE k.contype WHEN 'f' THEN 'foreign key ' WHEN 'x' THEN 'exclusion ' ELSE 'unique key ' END
+        || k.conname AS rule
+      FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('f', 'x', 'u', 'p')
+      UNION ALL
+      SELECT 'unique index ' || x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+      WHERE i.indrelid = c.oid AND i.indisunique
+        AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.conrelid = c.oid)
+      UNION ALL
+      SELECT 'trigger ' || t.tgname FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal
+    ) r
   )
 )::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -7,10 +7,13 @@ column could refuse, such as a null, a text that is too long or has a zero byte,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.connectors.check_constraints import can_translate, translated
 from tidegate.connectors.postgres import FoundTable, TableColumn
 from tidegate.connectors.postgres.table import MAX_NAME_LENGTH
+from tidegate.connectors.row_rules import DeclaredRules, RowRule, exempting, is_broken
 from tidegate.connectors.valid_texts import holds_invalid_text
 from tidegate.delta.log.schema import render
 from tidegate.records.names import quoted
@@ -20,14 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "checked_columns",
     "column_type",
     "fits",
+    "fits_all",
     "held_as",
     "is_copied",
     "name_problems",
     "not_null_names",
     "refusal_of",
+    "staged_columns",
+    "table_rules",
 ]
 
 NATURAL: Final = "postgres"
@@ -59,6 +64,11 @@ _WIDER: Final = {
     "jsonb": ("json",),
 }
 _DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
+_INTEGERS: Final = {
+    "smallint": (-(2**15), 2**15 - 1),
+    "integer": (-(2**31), 2**31 - 1),
+    "bigint": (-(2**63), 2**63 - 1),
+}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 _LIMITED: Final = re.compile(r"character varying\((\d+)\)")
@@ -99,8 +109,22 @@ def column_type(kind: Any) -> str | None:
     return None
 
 
-def fits(natural: str, column: str) -> bool:
-    """Return whether a column can store all values of the type that the sink would create."""
+def fits(natural: str, column: TableColumn) -> bool:
+    """Return whether a column can store values of the type that the sink would create.
+
+    Staging refuses values that a column of a narrower type cannot store.
+    """
+    if natural == "text" and column.labels is not None:
+        return True
+    numeric = _NUMERIC.fullmatch(column.type)
+    if numeric and int(numeric[2]) <= int(numeric[1]) and (natural in _DIGITS or _NUMERIC.fullmatch(natural)):
+        return True
+    return (natural in _DIGITS and column.type in _INTEGERS) or fits_all(natural, column.type)
+
+
+def fits_all(natural: str, column: str) -> bool:
+    """Return whether a column can store all values of the type that the sink would create. Staging refuses texts that
+    are too long."""
     wider = _WIDER.get(natural, ())
     if column == natural or column in wider:
         return True
@@ -142,74 +166,168 @@ def name_problems(schema: Json) -> list[str]:
     return problems
 
 
-def checked_columns(schema: Json, table: FoundTable | None, keys: tuple[str, ...]) -> dict[str, Column]:
-    """Return the expression that stages each column, which fails for a row that the table would refuse.
+def staged_columns(
+    schema: Json, table: FoundTable | None, keys: Sequence[str], rules: Iterable[RowRule]
+) -> list[Column]:
+    """Return the expression that stages each column. Staging fails for a row that breaks a rule.
 
     The metadata of a column records its types: see `held_as`.
 
-    table: None if the first rows create it.
-    keys: the columns of a unique index, which must not be null.
+    table: None if the first rows create it. keys: columns that must not be null.
     """
-    columns = table.columns if table is not None else {}
-    long_keys = []
-    for field in schema["fields"]:
-        if field["name"] in keys and field["type"] in _VARIABLE_LENGTH:
-            long_keys.append(field["name"])
-    checked = {}
-    for field in schema["fields"]:
-        name = field["name"]
-        refusals = []
-        if name in long_keys[:1]:  # the first one checks all keys together
-            refusals.append(_long_keys_refusal(long_keys))
-        checked[name] = _checked_column(field, columns.get(name), name in keys, refusals)
-    return checked
-
-
-def _long_keys_refusal(names: list[str]) -> tuple[Column, str]:
     from pyspark.sql import functions as F
 
-    size = F.octet_length(quoted(names[0]))
-    for name in names[1:]:
-        size = size + F.octet_length(quoted(name))
-    return size > _MAX_KEY_BYTES, f"has more than {_MAX_KEY_BYTES} bytes with all other keys: too long for an index"
+    columns = table.columns if table is not None else {}
+    staged_columns: list[Column] = []
+    for field in schema["fields"]:
+        name, natural = field["name"], column_type(field["type"])
+        column = columns.get(name)
+        held_as = column.type if column is not None else natural
+        staged = F.col(quoted(name))
+        if natural == "jsonb":
+            staged = F.to_json(staged, _JSON)
+        elif held_as == "uuid":
+            staged = F.lower(staged)  # two spellings of a uuid must not be two keys
+        if not staged_columns:
+            staged = _refusing(staged, rules)
+        metadata = {NATURAL: natural, "held_as": held_as, "not_null": _must_not_be_null(name, column, keys)}
+        staged_columns.append(staged.alias(name, metadata=metadata))
+    return staged_columns
 
 
-def _checked_column(
-    field: Json, column: TableColumn | None, not_null: bool, further_refusals: list[tuple[Column, str]]
-) -> Column:
-    """Return the column, with an error for each row that a refusal applies to: a condition, and what it says."""
+def _refusing(staged: Column, rules: Iterable[RowRule]) -> Column:
+    """Return a staged column, with an error for each row that breaks a rule."""
+    from pyspark.sql import functions as F
+
+    for rule in rules:
+        message = F.raise_error(F.lit(f"{_REFUSED}: {rule.says}."))
+        staged = F.when(is_broken(rule), message).otherwise(staged)
+    return staged
+
+
+def _must_not_be_null(name: str, column: TableColumn | None, keys: Sequence[str]) -> bool:
+    return name in keys or (column is not None and column.not_null)
+
+
+def table_rules(schema: Json, table: FoundTable | None, keys: Sequence[str], delete_when: str | None) -> DeclaredRules:
+    """Return the rules of a table for rows with these columns.
+
+    table: None if the first rows create it. keys: the columns of a unique index, which must not be null. delete_when:
+    the SQL condition of rows that only delete their key, for which NOT NULL and CHECK do not apply.
+    """
+    columns = table.columns if table is not None else {}
+    values: list[RowRule] = []
+    stored: list[RowRule] = []
+    long_keys = [field["name"] for field in schema["fields"] if field["type"] in _VARIABLE_LENGTH]
+    long_keys = [name for name in long_keys if name in keys]
+    for field in schema["fields"]:
+        name, column = field["name"], columns.get(field["name"])
+        if _must_not_be_null(name, column, keys):
+            rule = RowRule(f"{name} not null", f"{quoted(name)} IS NULL", f"column {name!r} is null, and must not be")
+            (values if name in keys else stored).append(rule)
+        values += _value_rules(field, column)
+    if long_keys:
+        values.append(_key_length_rule(long_keys))
+    checks, not_judged = _check_rules(schema, table)
+    further = table.further_rules if table is not None else ()
+    return DeclaredRules((*values, *exempting([*stored, *checks], delete_when)), (*not_judged, *further))
+
+
+def _key_length_rule(names: Sequence[str]) -> RowRule:
+    size = " + ".join(f"octet_length({quoted(name)})" for name in names)
+    says = f"column {names[0]!r} has more than {_MAX_KEY_BYTES} bytes with all other keys: too long for an index"
+    return RowRule("key length", f"{size} > {_MAX_KEY_BYTES}", says)
+
+
+def _value_rules(field: Json, column: TableColumn | None) -> Iterator[RowRule]:
+    """Yield the rules for a column's values that are not null."""
     from pyspark.sql import functions as F
 
     name, kind = field["name"], field["type"]
     natural = column_type(kind)
-    held_as = column.type if column is not None else natural
-    not_null = not_null or (column is not None and column.not_null)
+    held_as = (column.type if column is not None else natural) or ""
     value = F.col(quoted(name))
-    staged = F.to_json(value, _JSON) if natural == "jsonb" else value
-    refusals = [(value.isNull(), "is null, and must not be")] if not_null else []
+
+    def rule(subject: str, broken_if: Column | str, problem: str) -> RowRule:
+        return RowRule(f"{name} {subject}", broken_if, f"column {name!r} {problem}")
+
     if natural == "jsonb":
-        zero = F.instr(staged, "\\u0000") > 0
-        refusals.append((zero & staged.rlike(r"(?<!\\)(\\\\)*\\u0000"), "contains a zero byte"))
+        staged = F.to_json(value, _JSON)
+        has_zero = (F.instr(staged, "\\u0000") > 0) & staged.rlike(r"(?<!\\)(\\\\)*\\u0000")
+        yield rule("zero byte", has_zero, "contains a zero byte")
         invalid = holds_invalid_text(quoted(name), kind)
         if invalid:  # converting it to JSON would silently change the text
-            refusals.append((F.expr(invalid), "contains a text that is not valid UTF-8"))
+            yield rule("encoding", invalid, "contains a text that is not valid UTF-8")
     elif kind == "string":
-        refusals += _text_refusals(value)
-        limited = _LIMITED.fullmatch(held_as or "")
+        yield rule("zero byte", _has_zero_byte(value), "contains a zero byte, which PostgreSQL cannot store in text")
+        yield rule("encoding", ~F.is_valid_utf8(value), "is not valid UTF-8")
+        limited = _LIMITED.fullmatch(held_as)
         if held_as == "uuid":
-            refusals.append((~value.rlike(_UUID), "is not a uuid"))
-            staged = F.lower(value)  # two spellings of a uuid must not be two keys
+            yield rule("type", ~value.rlike(_UUID), "is not a uuid")
         elif limited:
-            refusals.append((F.char_length(value) > int(limited[1]), f"is longer than {limited[1]} characters"))
+            yield rule("length", F.char_length(value) > int(limited[1]), f"is longer than {limited[1]} characters")
+        elif column is not None and column.labels is not None:
+            yield rule("value", ~value.isin(*column.labels), f"is not a value of the type {held_as}")
     elif isinstance(kind, dict) and kind["elementType"] == "string":
-        has_bad_text = F.exists(value, lambda text: F.coalesce(_is_bad_text(text), F.lit(False)))
-        refusals.append((has_bad_text, "contains a text with a zero byte, or one that is not valid UTF-8"))
+        has_bad_text = F.exists(
+            value, lambda text: F.coalesce(_has_zero_byte(text) | ~F.is_valid_utf8(text), F.lit(False))
+        )
+        yield rule("encoding", has_bad_text, "contains a text with a zero byte, or one that is not valid UTF-8")
     else:
-        refusals += _time_refusals(kind, value)
-    for refused, problem in [*refusals, *further_refusals]:
-        message = F.raise_error(F.lit(f"{_REFUSED}: column {name!r} {problem}."))
-        staged = F.when(refused, message).otherwise(staged)
-    return staged.alias(name, metadata={NATURAL: natural, "held_as": held_as, "not_null": not_null})
+        for broken_if, problem in _time_refusals(kind, value):
+            yield rule("range", broken_if, problem)
+        if is_out_of_range := _out_of_range(natural or "", held_as, quoted(name)):
+            yield rule("range", is_out_of_range, f"does not fit {held_as}")
+
+
+def _has_zero_byte(value: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.instr(value, "\0") > 0
+
+
+def _check_rules(schema: Json, table: FoundTable | None) -> tuple[list[RowRule], list[str]]:
+    """Return the rules of a table's CHECK constraints, and those that are not judged, in words."""
+    rules: list[RowRule] = []
+    not_judged: list[str] = []
+    if table is None:
+        return rules, not_judged
+    present = {field["name"] for field in schema["fields"]}
+    types = {name: column.type for name, column in table.columns.items() if name in present and column.exact}
+    for check in table.checks:
+        condition = translated(check.expression, types) if present.issuperset(check.columns) else None
+        if condition is None:
+            remedy = "" if can_translate() else " (without sqlglot: pip install 'tidegate[sql]')"
+            not_judged.append(f"constraint {check.name}: {check.expression}{remedy}")
+        else:
+            says = f"the constraint {check.name!r} does not hold: {check.expression}"
+            rules.append(RowRule(check.name, f"NOT ({condition})", says))
+    return rules, not_judged
+
+
+def _out_of_range(natural: str, column: str, value: str) -> str:
+    """Return the condition that a number does not fit a column of a narrower type. Empty if all numbers fit."""
+    if fits_all(natural, column):
+        return ""
+    if column in _INTEGERS:
+        lowest, highest = _INTEGERS[column]
+        return f"{value} NOT BETWEEN {lowest} AND {highest}"
+    numeric, natural_numeric = _NUMERIC.fullmatch(column), _NUMERIC.fullmatch(natural)
+    if numeric is None:
+        return ""
+    digits, places = _DIGITS.get(natural, 0), 0
+    if natural_numeric is not None:
+        places = int(natural_numeric[2])
+        digits = int(natural_numeric[1]) - places
+    scale = int(numeric[2])
+    room = int(numeric[1]) - scale
+    conditions = []
+    if digits > room:
+        bound = f"CAST('{10**room}' AS DECIMAL({room + 1}, 0))"
+        conditions.append(f"{value} >= {bound} OR {value} <= -{bound}")
+    if places > scale:
+        conditions.append(f"{value} <> round({value}, {scale})")
+    return " OR ".join(conditions)
 
 
 def _time_refusals(kind: Any, value: Column) -> list[tuple[Column, str]]:
@@ -233,23 +351,9 @@ def _time_refusals(kind: Any, value: Column) -> list[tuple[Column, str]]:
     return [(F.exists(value, lambda time: F.coalesce(is_outside(time), F.lit(False))), problem)]
 
 
-def _text_refusals(value: Column) -> list[tuple[Column, str]]:
-    from pyspark.sql import functions as F
-
-    return [
-        (F.instr(value, "\0") > 0, "contains a zero byte, which PostgreSQL cannot store in text"),
-        (~F.is_valid_utf8(value), "is not valid UTF-8"),
-    ]
-
-
-def _is_bad_text(value: Column) -> Column:
-    (has_zero_byte, _), (is_not_utf8, _) = _text_refusals(value)
-    return has_zero_byte | is_not_utf8
-
-
 def refusal_of(error: BaseException) -> str | None:
     """Return what is wrong with a row if Spark failed because the table would refuse it, else None."""
-    match = re.search(rf"{_REFUSED}: (column .*?\.)(\s|$|'|\")", str(error))
+    match = re.search(rf"{_REFUSED}: (.*?\.)(\s|$|'|\")", str(error))
     return match[1] if match else None
 
 

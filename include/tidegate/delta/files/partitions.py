@@ -79,8 +79,7 @@ def _bad_row_error(problem: str, quoted: str = "") -> Invalid:
     return Invalid(
         f"a row cannot be written: {problem}",
         expected="values that every reader of the files reads correctly",
-        help="change such values in a stage before the sink, quarantine the rows with a gate, or declare the sink "
-        "differently",
+        help='declare the sink with refused="quarantine", or change such values in a stage before it',
         reason="BAD_ROWS",
         quoted=quoted,
     )

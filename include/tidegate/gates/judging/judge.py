@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ from tidegate.gates.expectations.library import Compiled, Walk, compiled
 from tidegate.gates.expectations.suite import Rule, Suite
 from tidegate.gates.judging.aggregates import Count, FailedAggregate, Leaf, Repeats, evaluate, guarded
 from tidegate.gates.judging.in_files import InFiles, MarkingFailed, Prestage, note_in_files
-from tidegate.gates.judging.row_marks import MarkedRows, mark
+from tidegate.gates.judging.row_marks import MarkedRows, any_mark, mark, only_marked, unmarked
 from tidegate.gates.judging.samples import SAMPLES, add_samples, display_column, private_of, redact, texts_of, truncate
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -226,20 +226,17 @@ def split(frame: DataFrame, judged: Judged, findings: Sequence[RuleFinding], nam
 
     frame: the rows that were judged, possibly with more columns.
     """
-    from pyspark.sql import functions as f
-
-    plain = [f.col(quoted(name)) for name in _plain_columns(frame, judged)]
+    plain = _plain_columns(frame, judged)
     numbers = [judged.findings.index(finding) for finding in findings]
     before = judged.marked if frame is judged.frame else None
     marked, marks = (
         before if before is not None and list(before.marks) == numbers else _mark_findings(frame, judged, numbers)
     )
-    good = marked.where(~_any_mark(marks.values())).select(*plain)
+    good = unmarked(marked, marks.values(), plain)
     if judged.bad is not None and set(frame.columns) <= set(judged.bad.columns):
         marked, marks = judged.bad, {number: _mark_column(number) for number in marks}
-    names = [f.when(mark, f.lit(judged.findings[number].rule.name)) for number, mark in marks.items()]
-    bad = marked.where(_any_mark(marks.values())).select(*plain, f.array_compact(f.array(*names)).alias(named))
-    return good, bad
+    by_name = {judged.findings[number].rule.name: mark for number, mark in marks.items()}
+    return good, only_marked(marked, by_name, plain, named)
 
 
 def plain(judged: Judged) -> DataFrame | None:
@@ -276,7 +273,7 @@ def _materialize_bad_rows(frame: DataFrame, marked: _Marked) -> DataFrame:
     from pyspark.sql import functions as f
 
     marks = [mark.alias(f"{_BROKEN}{number}") for number, mark in marked.marks.items()]
-    bad = marked.rows.where(_any_mark(marked.marks.values()))
+    bad = marked.rows.where(any_mark(marked.marks.values()))
     return materialize(bad.select(*(f.col(quoted(name)) for name in frame.columns), *marks))
 
 
@@ -284,10 +281,6 @@ def _mark_column(number: int) -> Column:
     from pyspark.sql import functions as f
 
     return f.col(f"{_BROKEN}{number}")
-
-
-def _any_mark(marks: Iterable[Column]) -> Column:
-    return reduce(lambda first, second: first | second, marks)
 
 
 def _mark_findings(frame: DataFrame, judged: Judged, numbers: Sequence[int]) -> _Marked:

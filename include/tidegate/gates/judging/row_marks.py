@@ -14,6 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats, guarded
+from tidegate.records.names import quoted
 from tidegate.spark.materialize import materialize, release
 from tidegate.versions.spark import repartition_by_id
 
@@ -21,7 +22,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BITS", "EVERY_ROW", "WORD", "MarkColumns", "MarkedRows", "Uniqueness", "mark", "mark_columns_for"]
+__all__ = [
+    "BITS",
+    "EVERY_ROW",
+    "WORD",
+    "MarkColumns",
+    "MarkedRows",
+    "Uniqueness",
+    "any_mark",
+    "mark",
+    "mark_columns_for",
+    "only_marked",
+    "unmarked",
+]
 
 Uniqueness = Literal["hash", "judged", "none"]
 
@@ -220,6 +233,28 @@ def mark(
         for rows in noted.persisted if noted is not None else ():
             release(rows)
         return None
+
+
+def unmarked(rows: DataFrame, marks: Iterable[Column], columns: Iterable[str]) -> DataFrame:
+    """Return the rows for which no mark is true, with these columns."""
+    return rows.where(~any_mark(marks)).select(*map(quoted, columns))
+
+
+def only_marked(rows: DataFrame, marks: Mapping[str, Column], columns: Iterable[str], named: str) -> DataFrame:
+    """Return the rows for which a mark is true, with the names of these marks in column `named`.
+
+    marks: by the names of their rules. They are never null.
+    """
+    from pyspark.sql import functions as f
+
+    names = [f.when(mark, f.lit(name)) for name, mark in marks.items()]
+    bad = rows.where(any_mark(marks.values()))
+    return bad.select(*map(quoted, columns), f.array_compact(f.array(*names)).alias(named))
+
+
+def any_mark(marks: Iterable[Column]) -> Column:
+    """Return the condition that one of the marks is true."""
+    return reduce(lambda first, second: first | second, marks)
 
 
 def mark_columns_for(

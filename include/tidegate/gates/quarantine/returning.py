@@ -47,7 +47,7 @@ _UNJUDGED = "_tidegate_unjudged"
 """Why a row cannot be judged again, or null."""
 _RULES_SHOWN, _REASONS_SHOWN = 5, 20
 _OTHER_REASONS = "other reasons; the quarantine has the reason of each row"
-BREAKS_CORRECTED, BREAKS_AGAIN = "corrected, it breaks ", "judged again, it breaks "
+BREAKS, BREAKS_CORRECTED, BREAKS_AGAIN = "it breaks ", "corrected, it breaks ", "judged again, it breaks "
 NO_ROW_RULES = "the gate has no rules about single rows, so it cannot judge this row again"
 
 
@@ -117,14 +117,21 @@ class ReleasedRows:
     def _judged(
         self, rows: DataFrame, fields: Sequence[StructField], row_rules: Callable[[], RowRules | None]
     ) -> DataFrame:
-        """Add the names of the rules that a row breaks which is corrected, or judged again; null for all others."""
+        """Add the names of the rules that a row breaks which is judged; null for all others.
+
+        Rows are judged that are corrected, or to be judged again, and all rows if the rules are binding.
+        """
         from pyspark.sql import functions as f
 
         again = [request.number for request in self.requests if request.action == "rejudge"]
         judged = [request.number for request in self.requests if request.judges]
-        if not judged:
+        if not self._releasing:
             return rows
         rules = row_rules()
+        if rules is not None and rules.binding:
+            judged = self._releasing
+        if not judged:
+            return rows
         self._judges_again = bool(again)
         if rules is None:
             unknown = f.when(f.col(REQUEST).isin(again), f.lit(NO_ROW_RULES))
@@ -164,7 +171,9 @@ class ReleasedRows:
         shown = f.array_join(f.slice(_BROKEN, 1, _RULES_SHOWN), ", ")
         more = f.when(f.size(_BROKEN) > _RULES_SHOWN, f.lit(" and others")).otherwise(f.lit(""))
         again = [request.number for request in self.requests if request.action == "rejudge"]
-        what = f.when(f.col(REQUEST).isin(again), f.lit(BREAKS_AGAIN)).otherwise(f.lit(BREAKS_CORRECTED))
+        corrected = [request.number for request in self.requests if request.corrects]
+        what = f.when(f.col(REQUEST).isin(again), f.lit(BREAKS_AGAIN))
+        what = what.when(f.col(REQUEST).isin(corrected), f.lit(BREAKS_CORRECTED)).otherwise(f.lit(BREAKS))
         broken = f.when(f.size(_BROKEN) > 0, f.concat(what, shown, more))
         return [*flaws, f.col(_UNJUDGED), broken]
 

@@ -120,7 +120,7 @@ class DeltaAppend(DeltaSink):
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
-        written = write_files(frame, schema, location, folder, self.partition_by)
+        written = write_files(self.refusing_rows(frame, snapshot), schema, location, folder, self.partition_by)
         files = sync_and_list(location, folder, schema, self.partition_by, written=written)
         refuse_unreadable((file.partition for file in files), schema)
         return self._prepared(frame, schema, snapshot, files, context, staging)
@@ -137,7 +137,10 @@ class DeltaAppend(DeltaSink):
         location = locate(context.place, self.path)
         if self.partition_by or staging.interval is not None or not can_prestage(frame, location):
             return None
-        schema = self.output_schema(frame, context, self.open(context))
+        snapshot = self.open(context)
+        schema = self.output_schema(frame, context, snapshot)
+        if self.rules_to_enforce(frame, snapshot):
+            return None  # only rows that the gate lets pass may be refused
         seams.fault("S4.stage.before")
         return prestage(frame, mark_columns, location, staging.data_folder(context), schema, draft)
 

@@ -16,7 +16,9 @@ from tidegate.connectors.delta.sink.interval import is_published, publication_of
 from tidegate.connectors.delta.sink.prerewritten import PrerewrittenFiles
 from tidegate.connectors.delta.sink.properties import path_problems, property_problems
 from tidegate.connectors.delta.sink.restore import commit_restore, has_skipped, plan_restore
+from tidegate.connectors.delta.sink.row_rules import declared_by, rules_of
 from tidegate.connectors.delta.sink.shadow import promoted_files, seed_shadow
+from tidegate.connectors.row_rules import DeclaredRules, RowRule, exempting, partition_rules, refusing
 from tidegate.connectors.sink import (
     STAGED_FILES_GONE,
     ExactlyOnceSink,
@@ -95,6 +97,10 @@ class DeltaSink(ExactlyOnceSink):
     can_publish_directly = True
     rewrites: ClassVar[bool]
     """True: publishing replaces rows. False: it only adds rows."""
+    delete_when: str | None = None
+    """The SQL condition of rows that only remove a key."""
+    omit: tuple[str, ...] = ()
+    """Columns of the output that the table does not get."""
 
     def __init__(
         self,
@@ -151,6 +157,30 @@ class DeltaSink(ExactlyOnceSink):
 
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:
         self.output_schema(frame, context, self.open(context))
+
+    def declared_rules(self, place: Place) -> Json | None:
+        snapshot = open_table(locate(place, self.path))
+        return declared_by(snapshot) if snapshot is not None else None
+
+    def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
+        found = self._table_rules(columns, declared, nulls=True)
+        return dataclasses.replace(found, rules=(*found.rules, *partition_rules(columns, self.partition_by)))
+
+    def _table_rules(self, output: Json, declared: Json | None, *, nulls: bool) -> DeclaredRules:
+        fields = [field for field in output["fields"] if field["name"] not in self.omit]
+        found = rules_of({"type": "struct", "fields": fields}, declared, nulls=nulls)
+        return dataclasses.replace(found, rules=tuple(exempting(found.rules, self.delete_when)))
+
+    def rules_to_enforce(self, frame: DataFrame, snapshot: Snapshot | None) -> Sequence[RowRule]:
+        """Return the table's rules that only publishing would find broken. For NOT NULL, see `checked_not_null`."""
+        if snapshot is None:
+            return ()
+        return self._table_rules(msgspec.json.decode(frame.schema.json()), declared_by(snapshot), nulls=False).rules
+
+    def refusing_rows(self, frame: DataFrame, snapshot: Snapshot | None) -> DataFrame:
+        """Return the rows. Writing them fails if the table would not accept one."""
+        written = next(name for name in frame.columns if name not in self.omit)
+        return refusing(frame, self.rules_to_enforce(frame, snapshot), written)
 
     def test_store(self, context: SinkContext) -> None:
         refuse_unsafe_store(self.delta_table(context))

@@ -119,8 +119,9 @@ def _refusals(snapshot: Snapshot) -> Iterator[None]:
         raise Invalid(
             f"{snapshot.location.url} refuses rows of a completed checkpoint: they break {rule}",
             expected="a table without constraints that these rows break",
-            help="drop the constraint, then run again to publish the pending checkpoints. Before you add it again, let "
-            "a gate upstream of the sink quarantine such rows",
+            help="it was added after the rows were staged, or could not be judged then: drop it, then run again to "
+            "publish the pending checkpoints. Before you add it again, let a gate upstream of the sink quarantine such "
+            'rows, or declare the sink with refused="quarantine"',
             reason="COMMIT_REFUSED",
         ) from None
 

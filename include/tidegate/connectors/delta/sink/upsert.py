@@ -206,7 +206,7 @@ class DeltaUpsert(DeltaSink):
         schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
-        batch = self._write_rows(frame, retractions, schema, location, folder)
+        batch = self._write_rows(self.refusing_rows(frame, snapshot), retractions, schema, location, folder)
         table = Table(location, schema, self.partition_by)
         written, batch = batch, self._settle_keys(batch, table, f"{folder}/settled")
         if staging.interval is not None:
