@@ -20,7 +20,7 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.analysis import analyse
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.gates import Anomaly, References, Unique
+from tidegate.gates import Agrees, Anomaly, References, Unique
 from tidegate.sinks import DeltaAppend
 
 pytestmark = in_turn(seconds=220)
@@ -483,3 +483,152 @@ class TestAnomaly:
         played.feed([{"v": 1.0}, {"v": 6.0}])
         _, outcome = played.decide()
         assert (outcome.state, "avg(w) is nan, which is no number" in outcome.detail) == ("aborted", True)
+
+
+def totals(spark: Any, root: Path, **options: Any) -> SmallPipeline:
+    """Orders, and what was paid for them, in one checkpoint."""
+
+    def build(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "country string, amount decimal(12,2)", name="orders")
+        paid = sources(pipeline, "land string, paid decimal(10,2)", name="paid")
+        gate = Agrees("sum(amount)", to=paid, other="sum(paid)", **options)
+        orders.gate(gate, name="balanced").sink("orders", DeltaAppend("tables/orders"))
+        paid.sink("paid", DeltaAppend("tables/paid"))
+
+    return SmallPipeline(root, spark, build)
+
+
+class TestAgrees:
+    def test_totals_of_two_streams_must_agree_and_are_told_with_their_difference(self, spark, tmp_path):
+        played = totals(spark, tmp_path, tolerance=0.05)
+        played.feed([{"country": "DE", "amount": "10.10"}, {"country": "FR", "amount": "5.00"}], "orders")
+        played.feed([{"land": "DE", "paid": "15.05"}], "paid")
+        ack, outcome = played.decide()
+        assert (outcome.state, ack.gates["balanced"].outcome, ack.gates["balanced"].rows) == ("completed", "pass", 2)
+        assert set(played.rows("tables/orders")[0]) == {"country", "amount"}, "the totals do not go on"
+        assert len(played.rows("tables/orders")) == 2
+
+        played.feed([{"country": "DE", "amount": "10.10"}], "orders")
+        played.feed([{"land": "DE", "paid": "10.00"}, {"land": "DE", "paid": "0.04"}], "paid")
+        ack, outcome = played.decide()
+        assert (outcome.state, ack.gates["balanced"].outcome) == ("aborted", "abort")
+        (broken,) = ack.gates["balanced"].broken
+        assert broken.why == ("10.10 is sum(amount), and 10.04 is sum(paid) of paid: the difference is 0.06")
+        assert (len(played.rows("tables/orders")), len(played.rows("tables/paid"))) == (2, 1), "neither is published"
+
+        played.feed([{"land": "FR", "paid": "0.06"}], "paid")
+        played.coordinator().resume("ann")
+        _, outcome = played.decide()
+        assert outcome.state == "completed", "what was missing has come, and the rows with it"
+        assert len(played.rows("tables/orders")) == 3
+
+    def test_a_checkpoint_without_rows_on_either_side_agrees(self, spark, tmp_path):
+        played = totals(spark, tmp_path)
+        played.feed([{"country": "DE", "amount": "1.00"}], "orders")
+        played.feed([{"land": "DE", "paid": "1.00"}], "paid")
+        played.decide()
+        ack, outcome = played.decide()
+        assert (outcome.state, ack.gates["balanced"].rows) == ("completed", 0)
+
+    def test_rows_of_groups_that_do_not_agree_go_to_quarantine(self, spark, tmp_path):
+        played = totals(spark, tmp_path, by="country", key="land", tolerance="1 %", on_failure="quarantine")
+        amounts = {"DE": ["60.00", "40.00"], "FR": ["7.00", "1.00"], "IT": ["3.00"], None: ["2.00"]}
+        played.feed([{"country": name, "amount": each} for name, all in amounts.items() for each in all], "orders")
+        told = {"DE": "100.90", "FR": "9.00", "ES": "4.00", None: "2.00"}
+        played.feed([{"land": land, "paid": paid} for land, paid in told.items()], "paid")
+        ack, outcome = played.decide()
+        verdict = ack.gates["balanced"]
+        assert (outcome.state, verdict.outcome, verdict.rows, verdict.quarantined) == ("completed", "quarantine", 6, 3)
+        broken = {rule.rule: rule for rule in verdict.broken}
+        assert (broken["agrees"].rows, broken["agrees"].policy) == (3, "quarantine")
+        assert broken["agrees"].why == (
+            "3 of 5 groups disagree; of the one that differs most, 0.00 is sum(amount), and 4.00 is sum(paid) of paid: "
+            "the difference is -4.00"
+        )
+        assert (broken["missing"].policy, broken["missing"].why) == ("warn", "1 groups of paid have no rows here")
+        kept = [(row["country"], float(row["amount"])) for row in played.rows("tables/orders")]
+        assert sorted(kept, key=str) == [("DE", 40.0), ("DE", 60.0), (None, 2.0)], "null is a group like others"
+        aside = [(row["country"], row["_tidegate_rules"]) for row in played.rows(f"{QUARANTINE}/balanced")]
+        assert sorted(aside) == [("FR", ["agrees"]), ("FR", ["agrees"]), ("IT", ["agrees"])]
+        groups = played.ledger.unpack(verdict.results)["groups"]
+        assert [each["group"] for each in groups] == [["ES"], ["IT"], ["FR"]]
+
+    def test_a_person_may_quarantine_what_was_held(self, spark, tmp_path):
+        played = totals(spark, tmp_path, on_failure="hold")
+        played.feed([{"country": "DE", "amount": "1.00"}], "orders")
+        played.feed([{"land": "DE", "paid": "2.00"}], "paid")
+        assert played.decide()[1].reason == "HELD"
+        answer(played.coordinator().ledger, 1, None, approve=False, quarantine=True, by="ann")
+        played.coordinator().complete(1)
+        ack, outcome = played.decide()
+        assert (outcome.state, ack.gates["balanced"].quarantined) == ("completed", 1), "no row is to blame, so all are"
+
+    def test_control_totals_in_a_table_are_compared_with_the_groups_that_are_here(self, spark, tmp_path):
+        def build(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "delivery int, v long")
+            gate = Agrees(
+                "count(*)",
+                to="tables/deliveries",
+                other="max(expected)",
+                by="delivery",
+                key="id",
+                on_failure="quarantine",
+            )
+            rows.gate(gate, name="complete").sink("kept", DeltaAppend("tables/kept"))
+
+        played = SmallPipeline(tmp_path, spark, build)
+        control = spark.sql("SELECT * FROM VALUES (1L, 2), (2L, 3), (9L, 5) AS t(id, expected)")
+        control.write.format("delta").save(str(tmp_path / "tables/deliveries"))
+        played.feed([{"delivery": number, "v": v} for number, v in ((1, 1), (1, 2), (2, 3), (2, 4), (3, 5))])
+        ack, _ = played.decide()
+        verdict = ack.gates["complete"]
+        assert (verdict.rows, verdict.quarantined) == (5, 3), "delivery 2 lacks a row, and nobody knows of 3"
+        assert [rule.rule for rule in verdict.broken] == ["agrees"], "9 is not here yet, which is no fault"
+        assert sorted(row["v"] for row in played.rows("tables/kept")) == [1, 2]
+        assert played.coordinator().ledger.plan(1).fixed_inputs.keys() == {"complete"}
+
+    def test_totals_are_compared_within_one_job_and_not_where_rows_replace_others(self):
+        pipeline = Pipeline("p")
+        rows = sources(pipeline, "id long, v long")
+        other = sources(pipeline, "id long, v long", name="other")
+        apart = other.job("elsewhere").deduplicate(by="id", uid="apart")
+        mine = rows.deduplicate(by="id", uid="mine")
+        mine.gate(Agrees("sum(v)", to=apart), name="a").sink("a", DeltaAppend("a"))
+        apart.sink("c", DeltaAppend("c"))
+        latest = other.latest(by="id", order_by="v", uid="latest")
+        rows.gate(Agrees("sum(v)", to=latest), name="b").sink("b", DeltaAppend("b"))
+        with pytest.raises(Invalid) as refused:
+            pipeline.graph()
+        said = "totals 'a-totals' compares mine with apart, but apart is of job 'elsewhere'"
+        assert said in refused.value.what
+        assert "totals 'b-totals' takes latest, which replaces rows" in refused.value.what
+
+    def test_what_is_wrong_with_its_declaration_is_told(self, spark, tmp_path):
+        pipeline = Pipeline("p")
+        rows = sources(pipeline, "id long")
+        gate: Any = Agrees("", to="tables/t", other=" ", key=["a", "b"], tolerance="some", on_failure="quarantine")
+        rows.gate(gate, name="bad").sink("s", DeltaAppend("t"))
+        with pytest.raises(Invalid) as refused:
+            pipeline.graph()
+        for said in (
+            "function is ''",
+            "other is ' '",
+            "by has 0 columns, key has 2",
+            "to is a table: name the columns in by=",
+            "on_failure is 'quarantine', but without by=… no rows are to blame",
+            "tolerance is 'some'",
+        ):
+            assert f"gate 'bad': {said}" in refused.value.what, said
+        played = totals(spark, tmp_path, by="country", key="paid")
+        played.feed([{"country": "DE", "amount": "1.00"}], "orders")
+        played.feed([{"land": "DE", "paid": "1.00"}], "paid")
+        with pytest.raises(Invalid, match=r"country is string, but country of paid is decimal\(10,2\)"):
+            played.decide()
+
+    def test_the_event_time_of_the_other_stream_is_not_that_of_the_rows(self):
+        pipeline = Pipeline("p")
+        rows = sources(pipeline, "id long, v long, at timestamp", event_time="at")
+        control = sources(pipeline, "v long", name="control")
+        balanced = rows.gate(Agrees("sum(v)", to=control), name="balanced")
+        balanced.window(tumbling="1 hour", n="count(*)", uid="hours").sink("s", DeltaAppend("t"))
+        assert {stage.name for stage in pipeline.graph().operators} == {"balanced-totals", "hours"}

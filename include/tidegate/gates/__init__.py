@@ -1,5 +1,6 @@
 """Gates judge rows, and so decide what may become visible."""
 
+from tidegate.gates.agrees import Agrees
 from tidegate.gates.anomaly import Anomaly
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
@@ -10,6 +11,7 @@ from tidegate.gates.unique import Unique
 from tidegate.gates.unseen import Unseen
 
 __all__ = [
+    "Agrees",
     "Anomaly",
     "BrokenRule",
     "Expectations",

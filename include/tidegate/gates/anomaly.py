@@ -13,6 +13,7 @@ import msgspec
 from tidegate.errors import Invalid
 from tidegate.gates.base import GateContext, Judgement, Policy
 from tidegate.gates.builtin import Remembering
+from tidegate.gates.sql_aggregate import need_number
 from tidegate.gates.usual import BUCKETS, SPREADS, Band, Season, Usual, bucket_of
 from tidegate.operators.inputs import key_problems
 from tidegate.records.codec import fingerprint
@@ -137,33 +138,9 @@ class Anomaly(Remembering):
                 help="correct by",
                 reason="BAD_GATE",
             )
-        self._check_function(frame, context)
+        need_number(frame, self.function, context.gate)
         if self.event_time is not None:
             time_micros(frame, self.event_time, f"gate {context.gate!r}")
-
-    def _check_function(self, frame: DataFrame, context: GateContext) -> None:
-        """Raise Invalid unless the function is an aggregate that Spark can compute of these rows, and a number."""
-        from pyspark.errors import AnalysisException, ParseException
-        from pyspark.sql import functions as f
-        from pyspark.sql import types as T
-
-        try:
-            (field,) = frame.groupBy().agg(f.expr(self.function).alias(_VALUE)).schema.fields
-        except (AnalysisException, ParseException) as error:
-            message = str(error).strip().splitlines()[0]
-            raise Invalid(
-                f"gate {context.gate!r}: {self.function!r} cannot be computed: {message}",
-                expected=f"an SQL aggregate of {', '.join(frame.columns)}",
-                help='correct it, such as "avg(amount)" or "count_if(amount < 0) / count(*)"',
-                reason="BAD_GATE",
-            ) from error
-        if not isinstance(field.dataType, T.NumericType):
-            raise Invalid(
-                f"gate {context.gate!r}: {self.function!r} is a {field.dataType.simpleString()}",
-                expected="an aggregate that returns a number",
-                help='compare numbers: of a time, for example, "unix_seconds(max(at))"',
-                reason="BAD_GATE",
-            )
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f

@@ -164,7 +164,7 @@ class Gate(ABC):
     """Whether the gate caches the rows itself, because it adds columns to them (`Judgement.frame`)."""
     against: str | None = None
     """The uid of an operator whose keys the gate looks up (`GateContext.lookup_operator_rows`)."""
-    marks: ClassVar[Sequence[str]] = ()
+    marks: Sequence[str] = ()
     """Columns that `operator_in_front` adds for the gate, and that do not go on."""
     remembers: bool = False
     """Whether the gate compares with earlier checkpoints (`Judgement.memory`), which interval pipelines do not have."""
@@ -184,6 +184,11 @@ class Gate(ABC):
         """An operator that the rows pass before the gate, because only an operator has keyed state. It emits all rows,
         with `marks`."""
         return None
+
+    @property
+    def other_streams(self) -> Sequence[object]:
+        """The further streams of the pipeline that `operator_in_front` takes."""
+        return ()
 
     @property
     def quarantines(self) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["TableAsPlanned"]
+__all__ = ["TableAsPlanned", "refuse_other_types"]
 
 EVERY_FILE = 1_000_000_000
 """More files than any table has, so that a version is read as a whole."""
@@ -60,7 +60,7 @@ class TableAsPlanned:
             raise self._no_table(context.gate, context.place)
         schema = log.layout(head).schema
         self._need_columns(schema, list(pairs.values()), context.gate)
-        self._refuse_other_types(frame, StructType.fromJson(schema), pairs, context.gate)
+        refuse_other_types(frame, StructType.fromJson(schema), pairs, self.path, context.gate)
 
     def read(self, frame: DataFrame, pairs: Mapping[str, str], context: GateContext) -> DataFrame:
         """Return the table's rows in the planned version. Raise Invalid if columns cannot be compared, see above."""
@@ -71,7 +71,7 @@ class TableAsPlanned:
         except Invalid as error:
             raise self._of_gate(error, context.gate) from error
         rows = self.table.read(frame.sparkSession, splits, source_context)
-        self._refuse_other_types(frame, rows.schema, pairs, context.gate)
+        refuse_other_types(frame, rows.schema, pairs, self.path, context.gate)
         return rows
 
     @staticmethod
@@ -92,27 +92,6 @@ class TableAsPlanned:
                 reason="BAD_GATE",
             )
 
-    def _refuse_other_types(self, frame: DataFrame, table: StructType, pairs: Mapping[str, str], gate: str) -> None:
-        types = {field.name: field.dataType for field in frame.schema.fields}
-        table_types = {field.name: field.dataType for field in table.fields}
-        for name, table_name in pairs.items():
-            ours, theirs = types[name], table_types[table_name]
-            if unfit := [kind for kind in (ours, theirs) if _kind(kind) is None]:
-                raise Invalid(
-                    f"gate {gate!r}: {name} is {unfit[0].simpleString()}, whose values have no plain equality",
-                    expected="columns that can be compared: no maps, variants, or nulls without a type",
-                    help="compute a column from it in an upstream stage, such as one of its fields, and name that",
-                    reason="BAD_GATE",
-                )
-            if _kind(ours) != _kind(theirs):
-                raise Invalid(
-                    f"gate {gate!r}: {name} is {ours.simpleString()}, but {table_name} of {self.path} is "
-                    f"{theirs.simpleString()}",
-                    expected="columns of the same type: values of different types are not compared",
-                    help=f"convert it in an upstream stage, such as CAST({name} AS {theirs.simpleString()})",
-                    reason="BAD_GATE",
-                )
-
     def _of_gate(self, error: Invalid, gate: str) -> Invalid:
         """Return the table's error in terms of the gate: its own advice is about sources."""
         what = error.what.replace(f"source {gate!r}: ", "")
@@ -129,6 +108,31 @@ class TableAsPlanned:
             help="create the table first, without rows if it has none yet; or correct the path",
             reason="NO_TABLE",
         )
+
+
+def refuse_other_types(frame: DataFrame, other: StructType, pairs: Mapping[str, str], of: str, gate: str) -> None:
+    """Raise Invalid unless columns of the rows have the types of those to compare them with.
+
+    pairs: columns of the rows, each with the other one. of: where the others are, for the error.
+    """
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    other_types = {field.name: field.dataType for field in other.fields}
+    for name, other_name in pairs.items():
+        ours, theirs = types[name], other_types[other_name]
+        if unfit := [kind for kind in (ours, theirs) if _kind(kind) is None]:
+            raise Invalid(
+                f"gate {gate!r}: {name} is {unfit[0].simpleString()}, whose values have no plain equality",
+                expected="columns that can be compared: no maps, variants, or nulls without a type",
+                help="compute a column from it in an upstream stage, such as one of its fields, and name that",
+                reason="BAD_GATE",
+            )
+        if _kind(ours) != _kind(theirs):
+            raise Invalid(
+                f"gate {gate!r}: {name} is {ours.simpleString()}, but {other_name} of {of} is {theirs.simpleString()}",
+                expected="columns of the same type: values of different types are not compared",
+                help=f"convert it in an upstream stage, such as CAST({name} AS {theirs.simpleString()})",
+                reason="BAD_GATE",
+            )
 
 
 def _kind(data_type: DataType) -> str | None:

@@ -704,7 +704,8 @@ class Stream:
         judged = self
         if operator is not None:
             uid = generated_name([gate_name, operator.kind])
-            node = OperatorNode(uid, operator, (self.name,), job_of([self]), not name, for_gate=True)
+            others = [self.pipeline._stream_name(other) for other in gate.other_streams]  # type: ignore[arg-type]
+            node = OperatorNode(uid, operator, (self.name, *others), job_of([self]), not name, for_gate=True)
             self.pipeline._stages.append(node)
             judged = Stream(self.pipeline, uid, into_job=self.into_job)
         self.pipeline._stages.append(GateNode(gate_name, gate, judged.name, self.into_job, not name))

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS, seconds_in
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, spec_of
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, row_inputs, spec_of
 
 if TYPE_CHECKING:
     from tidegate.operators.spec import OperatorSpec, OutputSpec
@@ -36,7 +36,7 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
     by_stream: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
     for stage in ordered:
         into: Origins = {}
-        for name in stage.inputs:
+        for name in row_inputs(stage):
             for source, lag in by_stream.get(name, {}).items():
                 into[source] = max(lag, into.get(source, 0.0))
         spec = spec_of(stage)
@@ -149,7 +149,7 @@ def _old_times(
         spec = spec_of(stage)
         columns: set[str] = set()
         if spec is None or spec.output.columns is None:
-            for name in stage.inputs:
+            for name in row_inputs(stage):
                 columns |= old.get(name, set())
         if spec is not None and spec.output.inputs_of_any_age:
             timely: set[str] = set()

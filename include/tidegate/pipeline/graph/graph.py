@@ -78,6 +78,23 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
     return problems
 
 
+def compared_stream_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[str]:
+    """List gates that compare rows with those of another stream, if not both are of the gate's job."""
+    makers = {stream: stage.name for stage in ordered for stream in stage.produces}
+    problems = []
+    for stage in ordered:
+        if not isinstance(stage, OperatorNode) or not stage.for_gate or len(stage.inputs) < 2:
+            continue
+        for stream in stage.inputs:
+            if stream in makers and jobs[makers[stream]] != jobs[stage.name]:
+                problems.append(
+                    f"{stage.title} compares {' with '.join(stage.inputs)}, but {stream} is of job "
+                    f"{jobs[makers[stream]]!r}, not {jobs[stage.name]!r}: jobs may be at different checkpoints; "
+                    "put the gate where both streams are made"
+                )
+    return problems
+
+
 class Lineage:
     """Finds the sources, operators and gates upstream of a graph's streams."""
 
@@ -399,6 +416,7 @@ def build_graph(
         problems += job_problems(ordered, sinks)
         problems += option_problems(settings, ordered, sinks)
         problems += against_problems(ordered, jobs_of(ordered, sinks))
+        problems += compared_stream_problems(ordered, jobs_of(ordered, sinks))
         problems += lookup_problems(ordered, sinks, jobs_of(ordered, sinks), updating_streams(ordered))
     if cycle:
         problems.append(f"stages {', '.join(cycle)} feed each other in a circle: a stage cannot wait for itself")

@@ -26,6 +26,7 @@ __all__ = [
     "StageNode",
     "gate_problems",
     "replaced_rows_of",
+    "row_inputs",
     "spec_of",
 ]
 
@@ -169,6 +170,11 @@ class GateNode:
 
 
 Node = StageNode | OperatorNode | GateNode
+
+
+def row_inputs(stage: Node) -> tuple[str, ...]:
+    """Return the streams whose rows a stage emits, or computes rows from. What a gate compares rows with is none."""
+    return stage.inputs[:1] if isinstance(stage, OperatorNode) and stage.for_gate else stage.inputs
 
 
 def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once: bool = False) -> list[str]:
