@@ -1,6 +1,10 @@
-"""A good suite of expectations, and a broken one."""
+"""A good suite of expectations, a broken one, and a project of Great Expectations."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 RANGE = "expect_column_values_to_be_between"
 
@@ -163,3 +167,41 @@ expectations:
     kwargs: {column_list: [order_id, at]}
     id: once
 """
+
+GX_CONFIG = """# Welcome to Great Expectations!
+config_version: 4.0
+config_variables_file_path: uncommitted/config_variables.yml
+plugins_directory: plugins/
+stores:
+  expectations_store:
+    class_name: ExpectationsStore
+    store_backend:
+      class_name: TupleFilesystemStoreBackend
+      base_directory: expectations/
+expectations_store_name: expectations_store
+"""
+"""The part of great_expectations.yml that says where suites are, as Great Expectations 1.24 writes it."""
+GX_ID = "9d5c0bd2-6f2e-4f8e-9a5b-0d3a4f6d6a11"
+
+
+def gx_rule(type: str, id: str = GX_ID, **others: Any) -> dict[str, Any]:
+    """An expectation as Great Expectations writes it."""
+    written = {"id": id, "kwargs": {"column": "amount"}, "meta": {}, "severity": "critical", "type": type}
+    return {**written, **others}
+
+
+def gx_suite(*rules: dict[str, Any], name: str = "orders", version: str = "1.24.1") -> str:
+    """A suite as its file store writes it."""
+    meta = {"great_expectations_version": version}
+    document = {"expectations": list(rules), "id": GX_ID, "meta": meta, "name": name, "notes": None}
+    return json.dumps(document, indent=2, sort_keys=True)
+
+
+def gx_project(folder: Path, text: str, name: str = "orders", config: str = GX_CONFIG) -> None:
+    """Write a file context, gx/, with one suite."""
+    root = folder / "gx"
+    path = root.joinpath("expectations", *name.split("."))
+    path.parent.mkdir(parents=True)
+    (root / "great_expectations.yml").write_text(config)
+    path.with_name(f"{path.name}.json").write_text(text)
+    (root / "expectations" / ".ge_store_backend_id").write_text("store_backend_id = 1")

@@ -14,6 +14,7 @@ import pytest
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.cli.main import main
 from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid
 from tidegate.execution.job.run_job import run_job
@@ -126,6 +127,10 @@ def test_bad_rows_of_ones_own_expectations_go_to_quarantine_and_all_of_them(spar
     assert verdict.broken[1].why == "300 rows break it"
     assert sorted(row["id"] for row in played.rows("tables/kept")) == [2 * n for n in range(300)]
     aside = played.rows("ledger/play/quarantine/checked")
+    code = main(["docs", "gates", "play", "-D", f"root={tmp_path / 'ledger'}", "--into", str(tmp_path / "docs")])
+    assert code == 0, "Data Docs know these expectations, too"
+    [page] = (tmp_path / "docs").rglob("validations/shop/**/*.html")
+    assert "There are few countries" in page.read_text()
     rules = {tuple(row["_tidegate_rules"]) for row in aside}
     assert rules == {("expect_known_country(country)",), ("expect_nothing_dear()",)}
 

@@ -101,6 +101,10 @@ RULES = """
 - {type: expect_column_values_to_not_be_null, kwargs: {column: i, row_condition: "s = 'abc'", condition_parser: spark}}
 - {type: expect_column_values_to_not_be_null, kwargs: {column: m, row_condition: {type: comparison,
    column: {name: i}, operator: ">", parameter: 1}}}
+- {type: expect_column_values_to_not_be_null, kwargs: {column: d, row_condition: {type: or, conditions: [
+   {type: nullity, column: {name: s}, is_null: true}, {type: and, conditions: [
+   {type: comparison, column: {name: i}, operator: IN, parameter: [1, 2]},
+   {type: comparison, column: {name: x}, operator: "==", parameter: 1}]}]}}}
 - {type: expect_column_values_to_not_be_outliers, kwargs: {column: i, method: iqr}}
 - {type: expect_column_values_to_not_be_outliers, kwargs: {column: i, method: std, multiplier: 1}}
 - {type: expect_column_values_to_not_match_like_pattern, kwargs: {column: s, like_pattern: "%b%", mostly: 0.9}}

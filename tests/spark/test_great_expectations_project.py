@@ -14,6 +14,7 @@ import pytest
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.checkpoint.approvals import answer
 from tidegate.cli.main import main
 from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
@@ -165,6 +166,31 @@ def test_every_checkpoint_can_be_had_as_great_expectations_own_results(spark, tm
         assert 'src="http' not in text
         assert "stylesheet" not in text, "a page loads nothing"
     assert docs(tmp_path, "--into", str(into), "--values")["written"] == 0, "and a second time changes nothing"
+
+
+def test_a_held_checkpoint_has_a_result_that_says_so_until_it_is_decided(spark, tmp_path, gx):
+    make_project(gx, tmp_path)
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "id long, country string, v double")
+        gate = Expectations("orders", context="gx", on_failure="hold")
+        rows.gate(gate, name="checked").sink("kept", DeltaAppend("tables/kept"))
+
+    played = SmallPipeline(tmp_path, spark, build)
+    played.feed(BAD)
+    assert checkpoint(played)[1] == "open"
+
+    def state() -> str:
+        docs(tmp_path, "--results-only")
+        [path] = (tmp_path / "ledger/play/gate-docs/uncommitted/validations/orders").rglob("*.json")
+        told = json.loads(path.read_text())["meta"]["batch_parameters"]
+        assert told["verdict"] == "hold"
+        return str(told["checkpoint_state"])
+
+    assert state() == "held"
+    answer(played.coordinator().ledger, 1, None, approve=True, by="mia")
+    assert played.coordinator().complete(1).state == "completed"
+    assert state() == "completed", "it is the same file"
 
 
 def test_values_are_only_told_if_they_are_asked_for(spark, tmp_path, gx):

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.jvm import INTERPRETED, toml
+from tests.kit.suites import RANGE, gx_project, gx_rule, gx_suite
 from tidegate import seams
 from tidegate.cli.main import main
 from tidegate.errors import TidegateError
@@ -49,7 +50,7 @@ def build(version=0, moved=False, dropped=False, by_event=False, name="orders", 
     if not dropped:
         events = events.union(pipeline.source("more", Files("landing/more/*.json", schema=SCHEMA)))
     checked = events.gate(Expectations("signs", on_failure="quarantine", at_most=0.7), name="checked")
-    judged = checked.gate(Expectations("sizes", on_failure="hold"), name="sizes")
+    judged = checked.gate(Expectations("sizes", context="gx", on_failure="hold"), name="sizes")
     judged.sink("sales", DeltaAppend(f"{tables}/sales"))
     added = {"most": "max(v)"} if version % 2 else {}
     totals = judged.aggregate(by="k", n="count(*)", total="sum(v)", **added, uid="totals")
@@ -67,10 +68,11 @@ days = daily.source("days", Files("landing/days/{start:%Y-%m-%d}/*.json", schema
 days.sink("rows", DeltaAppend("daily/rows"))
 """
 
-SUITES = {
-    "signs": "expect_column_values_to_be_between, kwargs: {column: v, min_value: 0}, id: positive",
-    "sizes": "expect_column_values_to_be_between, kwargs: {column: v, max_value: 1000}, id: small",
-}
+SIGNS = """
+name: signs
+expectations:
+  - {type: expect_column_values_to_be_between, kwargs: {column: v, min_value: 0}, id: positive}
+"""
 
 SETTINGS = """
 root = "ledger"
@@ -144,8 +146,8 @@ class Shops:
         self.folder.mkdir(parents=True)
         suites = self.folder / "include" / "expectations"
         suites.mkdir(parents=True)
-        for name, rule in SUITES.items():
-            (suites / f"{name}.yaml").write_text(f"name: {name}\nexpectations:\n  - {{type: {rule}}}\n")
+        (suites / "signs.yaml").write_text(SIGNS)
+        gx_project(self.folder, gx_suite(gx_rule(RANGE, kwargs={"column": "v", "max_value": 1000})), "sizes")
         for source in ("events", "more", "other"):
             (self.folder / "landing" / source).mkdir(parents=True)
         (self.folder / "tidegate.toml").write_text(SETTINGS + toml(INTERPRETED))

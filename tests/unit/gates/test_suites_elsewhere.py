@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit.suites import NULL, RANGE
+from tests.kit.suites import GX_CONFIG, NULL, RANGE, gx_project, gx_rule, gx_suite
 from tidegate.errors import Invalid
 from tidegate.gates import Expectations, GateContext
 from tidegate.gates.expectations.origin import suites_of_context
 from tidegate.gates.expectations.suite import Suite
 from tidegate.records.place import Place
 
-CONFIG = """# Welcome to Great Expectations!
-config_version: 4.0
-config_variables_file_path: uncommitted/config_variables.yml
-plugins_directory: plugins/
-stores:
-  expectations_store:
-    class_name: ExpectationsStore
-    store_backend:
-      class_name: TupleFilesystemStoreBackend
-      base_directory: expectations/
-expectations_store_name: expectations_store
-"""
-"""The part of great_expectations.yml that says where suites are, as Great Expectations 1.24 writes it."""
 
-ID = "9d5c0bd2-6f2e-4f8e-9a5b-0d3a4f6d6a11"
-
-
-def rule(type: str, id: str = ID, **others: Any) -> dict[str, Any]:
-    written = {"id": id, "kwargs": {"column": "amount"}, "meta": {}, "severity": "critical", "type": type}
-    return {**written, **others}
-
-
-def suite_text(*rules: dict[str, Any], version: str = "1.24.1") -> str:
-    """A suite as its file store writes it."""
-    meta = {"great_expectations_version": version}
-    return json.dumps(
-        {"expectations": list(rules), "id": ID, "meta": meta, "name": "orders", "notes": None}, indent=2, sort_keys=True
-    )
-
-
-def project(folder: Path, text: str, name: str = "orders", config: str = CONFIG) -> Place:
-    root = folder / "gx"
-    path = root.joinpath("expectations", *name.split("."))
-    path.parent.mkdir(parents=True)
-    (root / "great_expectations.yml").write_text(config)
-    path.with_name(f"{path.name}.json").write_text(text)
-    (root / "expectations" / ".ge_store_backend_id").write_text("store_backend_id = 1")
+def project(folder: Path, text: str, name: str = "orders", config: str = GX_CONFIG) -> Place:
+    gx_project(folder, text, name, config)
     return Place(str(folder))
 
 
@@ -70,8 +34,8 @@ def refused(place: Place, name: str = "orders", context: str = "gx") -> Invalid:
 def test_a_suite_of_a_context_is_read_as_it_is_written(tmp_path):
     loaded = "great_expectations" in sys.modules
     condition = {"type": "comparison", "column": {"name": "country"}, "operator": "==", "parameter": "DE"}
-    between = rule(RANGE, kwargs={"column": "amount", "min_value": 0, "mostly": 0.9, "row_condition": condition})
-    place = project(tmp_path, suite_text(rule(NULL, severity="warning", notes="never"), between))
+    between = gx_rule(RANGE, kwargs={"column": "amount", "min_value": 0, "mostly": 0.9, "row_condition": condition})
+    place = project(tmp_path, gx_suite(gx_rule(NULL, severity="warning", notes="never"), between))
     suite = load(place)
     assert suite.name == "orders"
     assert [each.name for each in suite.rules] == [f"{NULL}(amount)", f"{RANGE}(amount)"], "an id says nothing"
@@ -84,20 +48,20 @@ def test_a_suite_of_a_context_is_read_as_it_is_written(tmp_path):
 
 
 def test_dots_in_a_name_are_folders_as_in_the_file_store(tmp_path):
-    place = project(tmp_path, suite_text(rule(NULL)), name="shop.orders")
+    place = project(tmp_path, gx_suite(gx_rule(NULL)), name="shop.orders")
     assert len(load(place, "shop.orders").rules) == 1
     assert suites_of_context(place, "gx") == ["shop.orders"]
 
 
 def test_the_contexts_own_file_says_where_suites_are(tmp_path):
-    place = project(tmp_path, suite_text(rule(NULL)), config=CONFIG.replace("expectations/", "rules/"))
+    place = project(tmp_path, gx_suite(gx_rule(NULL)), config=GX_CONFIG.replace("expectations/", "rules/"))
     refused(place)
     (tmp_path / "gx" / "expectations").rename(tmp_path / "gx" / "rules")
     assert len(load(place).rules) == 1
 
 
 def test_mistakes_are_told_with_the_line_of_the_json(tmp_path):
-    text = suite_text(rule(NULL), rule("expect_column_values_to_be_polite"), rule(NULL, severity="fatal"))
+    text = gx_suite(gx_rule(NULL), gx_rule("expect_column_values_to_be_polite"), gx_rule(NULL, severity="fatal"))
     what = refused(project(tmp_path, text)).what
     lines = text.splitlines()
     for word, told in (
@@ -121,18 +85,18 @@ def test_mistakes_are_told_with_the_line_of_the_json(tmp_path):
         ("[" * 100_000, "nested too deeply"),
         ('{"name": "a",\n "name": "b", "expectations": []}', "2: key 'name' is there twice"),
         ('{"name": "a", "expectations": []}', "expectations is empty: the suite would pass everything"),
-        (suite_text(), "expectations is empty: the suite would pass everything"),
+        (gx_suite(), "expectations is empty: the suite would pass everything"),
         (
-            suite_text({"expectation_type": NULL, "kwargs": {}}, version="0.18.21"),
+            gx_suite({"expectation_type": NULL, "kwargs": {}}, version="0.18.21"),
             "Great Expectations 0.18.21 has written it; this reads what 1.x writes: save it again with 1.x",
         ),
-        (suite_text(rule(NULL), version="2.0.0"), "Great Expectations 2.0.0 has written it"),
+        (gx_suite(gx_rule(NULL), version="2.0.0"), "Great Expectations 2.0.0 has written it"),
         (
-            suite_text(rule(RANGE, kwargs={"column": "a", "min_value": {"$PARAMETER": "low"}})),
+            gx_suite(gx_rule(RANGE, kwargs={"column": "a", "min_value": {"$PARAMETER": "low"}})),
             "min_value is a parameter, which is never filled in",
         ),
         (
-            suite_text(rule(NULL, kwargs={"column": "a", "row_condition": "b > 1", "condition_parser": "pandas"})),
+            gx_suite(gx_rule(NULL, kwargs={"column": "a", "row_condition": "b > 1", "condition_parser": "pandas"})),
             "condition_parser is 'pandas', not spark or great_expectations",
         ),
     ],
@@ -144,7 +108,7 @@ def test_what_great_expectations_would_drop_or_pass_over_is_refused(tmp_path, te
 def test_json_is_read_as_json(tmp_path):
     """YAML would take half of a surrogate pair, and 1e5 or a date for something else."""
     values = ["😀", "1e5", "2026-01-31", "NO", "a\\/b\u2028", ""]
-    text = suite_text(rule("expect_column_values_to_be_in_set", kwargs={"column": "a", "value_set": values}))
+    text = gx_suite(gx_rule("expect_column_values_to_be_in_set", kwargs={"column": "a", "value_set": values}))
     assert "\\ud83d" in text
     assert load(project(tmp_path, text)).rules[0].kwargs["value_set"] == values
 
@@ -164,12 +128,12 @@ def test_json_is_read_as_json(tmp_path):
 )
 def test_a_context_that_keeps_suites_elsewhere_is_refused(tmp_path, change, told):
     """No network is asked for a suite."""
-    place = project(tmp_path, suite_text(rule(NULL)), config=CONFIG.replace(*change))
+    place = project(tmp_path, gx_suite(gx_rule(NULL)), config=GX_CONFIG.replace(*change))
     assert told in refused(place).what
 
 
 def test_what_is_not_there_is_told_with_what_is(tmp_path):
-    place = project(tmp_path, suite_text(rule(NULL)))
+    place = project(tmp_path, gx_suite(gx_rule(NULL)))
     missing = refused(place, "order")
     assert "has no suite 'order'" in missing.what
     assert missing.expected == "one of orders"
@@ -180,10 +144,12 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path):
 
 def test_a_suite_that_was_edited_judges_what_is_planned_next(tmp_path):
     """And an attempt at what was planned before still gets the one that its plan has."""
-    place = project(tmp_path, suite_text(rule(NULL)))
+    place = project(tmp_path, gx_suite(gx_rule(NULL)))
     gate = Expectations("orders", context="gx")
     before = gate.origin.read(place)
-    (tmp_path / "gx" / "expectations" / "orders.json").write_text(suite_text(rule(NULL), rule(RANGE, kwargs=KWARGS)))
+    (tmp_path / "gx" / "expectations" / "orders.json").write_text(
+        gx_suite(gx_rule(NULL), gx_rule(RANGE, kwargs=KWARGS))
+    )
     assert len(gate.load(place).rules) == 2
     (tmp_path / "gx" / "great_expectations.yml").unlink()
     assert len(gate.origin.parse(before, place).rules) == 1, "a plan's text needs no context any more"
