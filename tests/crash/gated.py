@@ -26,6 +26,9 @@ expectations:
 """
 
 
+TABLE = {"id": "long", "key": "long", "at": "long", "amount": "decimal(10,2)", "mark": "double"}
+
+
 class AfterTheGate(DeltaAppend):
     """A table that is given rows once they are judged, as most are that are no plain append on this machine."""
 
@@ -55,6 +58,24 @@ class GatedWorld(CrashWorld):
         """An operator takes the rows that pass: they are staged in a folder of their own, judged, and read from it."""
         (self.root / "deduplicates").touch()
 
+    def refuse_by_table(self) -> None:
+        """From the beginning, no gate is declared: the table itself refuses bad rows, by a column that is NOT NULL."""
+        from deltalake import DeltaTable, Field, Schema
+
+        fields = [Field(name, kind) for name, kind in TABLE.items()]
+        DeltaTable.create(str(self.root / "tables" / "log"), Schema([*fields, Field("code", "string", nullable=False)]))
+
+    @property
+    def is_refused_by_table(self) -> bool:
+        return (self.root / "tables" / "log" / "_delta_log" / f"{0:020d}.json").exists() and not (
+            self.root / "include"
+        ).exists()
+
+    @property
+    def gate(self) -> str:
+        """The gate that judges."""
+        return "log-refused" if self.is_refused_by_table else "checked"
+
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME)
         if (self.root / "orders").exists():
@@ -73,10 +94,14 @@ class GatedWorld(CrashWorld):
 
             return events.crossJoin(events.sparkSession.range(1).select(f.rand().alias("mark")))
 
+        kind = AfterTheGate if (self.root / "keeps").exists() else DeltaAppend
+        if self.is_refused_by_table:
+            coded = marked.select("*", "CASE WHEN key <> 2 THEN 'good' END AS code", name="coded")
+            coded.sink("log", kind("tables/log"), refused="quarantine")
+            return pipeline
         warns = (self.root / "warns").exists()
         by_severity: Any = {"critical": "abort", "warning": "quarantine", "info": "hold"}
         gate = Expectations("events", on_failure="warn" if warns else by_severity)
-        kind = AfterTheGate if (self.root / "keeps").exists() else DeltaAppend
         passed = marked.gate(gate, name="checked")
         if (self.root / "deduplicates").exists():
             passed = passed.deduplicate(by=["id"], uid="once")
@@ -86,7 +111,7 @@ class GatedWorld(CrashWorld):
     def quarantine(self) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 
-        path = self.root / "ledger" / NAME / "quarantine" / "checked"
+        path = self.root / "ledger" / NAME / "quarantine" / self.gate
         return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if (path / "_delta_log").exists() else []
 
 
@@ -111,7 +136,8 @@ def check(world: GatedWorld, files: int, released: int = 0, approved: tuple[int,
     settled = sorted(row["id"] for row in aside if row["_tidegate_settled"] is not None)
     assert settled == [row["id"] for row in expected if row["key"] == 2 and row["file"] < released], "marked"
     assert {row["_tidegate_settled"] for row in aside} <= {None, "released"}
-    assert {tuple(row["_tidegate_rules"]) for row in aside} == {("key",)}
+    rule = "code not null" if world.is_refused_by_table else "key"
+    assert {tuple(row["_tidegate_rules"]) for row in aside} == {(rule,)}
     marks = {row["id"]: row["mark"] for row in [*good, *bad]}
     for number in range(files):
         assert len({marks[row["id"]] for row in rows_of(number)}) == 1, "a file's rows come from one attempt"
@@ -121,14 +147,14 @@ def check(world: GatedWorld, files: int, released: int = 0, approved: tuple[int,
         entry = ledger.entry(id)
         assert entry is not None
         for acked in entry.acks.values():
-            verdict = acked.ack.gates["checked"]
+            verdict = acked.ack.gates[world.gate]
             assert verdict.outcome != "abort" or entry.aborted, "a verdict says so"
-            takes = not quarantine_is_empty(entry.plan)
+            takes = not quarantine_is_empty(entry.plan, world.gate)
             staged = bool((verdict.quarantined or takes) and verdict.outcome != "abort")
-            assert (quarantine_name("checked") in acked.ack.sinks) == staged
+            assert (quarantine_name(world.gate) in acked.ack.sinks) == staged
 
 
-def quarantine_is_empty(plan: Plan) -> bool:
+def quarantine_is_empty(plan: Plan, gate: str = "checked") -> bool:
     """Whether the plan takes up no request."""
-    part = plan.sources.get(quarantine_name("checked"))
+    part = plan.sources.get(quarantine_name(gate))
     return part is None or part.empty

@@ -220,3 +220,23 @@ def test_rejected_its_rows_are_in_the_next_one(crew: Crew, world: GatedWorld) ->
     world.coordinator().resume("a person")
     crew.run(world, "four")
     check(world, 3)
+
+
+# -- rows that the table would refuse ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize(("point", "nth"), POINTS)
+def test_killed_with_rows_that_the_table_would_refuse(
+    crew: Crew, tmp_path: Path, point: str, nth: int, keeps: bool
+) -> None:
+    """At any step: all rows that the table takes are in it once, and the others in quarantine, by the table's rule."""
+    world = GatedWorld(tmp_path)
+    world.refuse_by_table()
+    if keeps:
+        world.keep_rows()
+    world.feed(2)
+    crew.run(world, "one")
+    assert crew.start(world, "two", fault=(point, "K", nth)).ended() == -9
+    crew.run(world, "two", "three", impatient=True)
+    check(world, 2)

@@ -35,6 +35,7 @@ _KINDS: Final = {
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
 _PLAIN_NUMBER: Final = re.compile(r"-?\d{1,18}(\.\d{1,18})?")
 _MAX_DIGITS: Final = 38
+_KNOWN_PARTS: Final = frozenset({"this", "expression", "expressions", "to", "is_string"})
 
 
 class _Untranslatable(Exception):
@@ -78,6 +79,7 @@ def translated(expression: str, types: Mapping[str, str]) -> str | None:
 def _translate(node: exp.Expression, types: Mapping[str, str]) -> _Value:
     from sqlglot import exp
 
+    _refuse_options(node)
     if isinstance(node, exp.Paren):
         return _translate(node.this, types)
     if isinstance(node, exp.And | exp.Or):
@@ -87,14 +89,15 @@ def _translate(node: exp.Expression, types: Mapping[str, str]) -> _Value:
     if isinstance(node, exp.Not):
         return _Value(f"(NOT {_flag(node.this, types)})", "flag")
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-        return _Value(f"({_translate(node.this, types).sql} IS NULL)", "flag")
+        word = "IS NOT NULL" if node.args.get("negate") else "IS NULL"
+        return _Value(f"({_translate(node.this, types).sql} {word})", "flag")
     if type(node) in (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE):
         return _comparison(node, types)
-    if isinstance(node, exp.Length) and not node.args.get("binary") and not node.args.get("encoding"):
+    if isinstance(node, exp.Length):
         text = _translate(node.this, types)
         if text.kind == "text":
             return _Value(f"char_length({text.sql})", "number", (10, 0))
-    if isinstance(node, exp.Column) and not node.table:
+    if isinstance(node, exp.Column):
         return _column(node.name, types)
     if isinstance(node, exp.Boolean):
         return _Value("true" if node.this else "false", "flag")
@@ -105,6 +108,15 @@ def _translate(node: exp.Expression, types: Mapping[str, str]) -> _Value:
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
         return _number(f"-{node.this.this}")
     raise _Untranslatable
+
+
+def _refuse_options(node: exp.Expression) -> None:
+    """Raise if a part of the expression has an option that this module does not know."""
+    from sqlglot import exp
+
+    known = _KNOWN_PARTS | ({"negate"} if isinstance(node, exp.Is) else set())
+    if any(value for name, value in node.args.items() if name not in known):
+        raise _Untranslatable
 
 
 def _flag(node: exp.Expression, types: Mapping[str, str]) -> str:
@@ -135,7 +147,7 @@ def _number(text: str) -> _Value:
 
 
 def _cast(node: exp.Cast, types: Mapping[str, str]) -> _Value:
-    """Translate a cast that changes no value: of a constant, or of a text to another type of text."""
+    """Translate a cast that changes no value: of a constant, or to a type that has the same values and more."""
     from sqlglot import exp
 
     target = node.to.sql(dialect="postgres").lower()
@@ -155,6 +167,11 @@ def _cast(node: exp.Cast, types: Mapping[str, str]) -> _Value:
         return _Value(f"CAST('{constant}' AS DOUBLE)", "float")
     elif is_constant and target == "date" and re.fullmatch(r"[12]\d{3}-\d\d-\d\d", constant):
         return _Value(f"DATE'{constant}'", "date")
+    elif target in ("numeric", "decimal", "bigint", "int8"):
+        value = _translate(inner, types)
+        is_integer = 0 < value.digits[0] <= _INTEGER_DIGITS["bigint"] and not value.digits[1]
+        if value.kind == "number" and (is_integer or target in ("numeric", "decimal")):
+            return value
     raise _Untranslatable
 
 
@@ -170,31 +187,42 @@ def _comparison(node: Any, types: Mapping[str, str]) -> _Value:
     from sqlglot import exp
 
     left = _translate(node.this, types)
-    if isinstance(node.expression, exp.Any | exp.All):
-        return _membership(node, left, types)
+    listed = _listed(node.expression)
+    if listed is not None:
+        return _membership(node, left, listed, types)
     right = _translate(node.expression, types)
     _refuse_other_meaning(left, right, equality=isinstance(node, exp.EQ | exp.NEQ))
     return _Value(f"({left.sql} {_sign(node)} {right.sql})", "flag")
 
 
-def _membership(node: Any, left: _Value, types: Mapping[str, str]) -> _Value:
+def _listed(node: Any) -> tuple[bool, Any] | None:
+    """Return whether a row must equal any of some values, or each of them, and the values. None: it is another part."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Any | exp.All):
+        return isinstance(node, exp.Any), node.this
+    if isinstance(node, exp.Anonymous) and str(node.this).upper() == "ALL" and len(node.expressions) == 1:
+        return False, node.expressions[0]
+    return None
+
+
+def _membership(node: Any, left: _Value, listed: tuple[bool, Any], types: Mapping[str, str]) -> _Value:
     """Translate `= ANY (ARRAY[…])`, which is how the server writes IN, and `<> ALL (ARRAY[…])`."""
     from sqlglot import exp
 
-    is_in = isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any)
-    is_not_in = isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All)
-    values = node.expression.this
+    is_any, values = listed
+    is_in, is_not_in = isinstance(node, exp.EQ) and is_any, isinstance(node, exp.NEQ) and not is_any
     while isinstance(values, exp.Paren | exp.Cast):
         if isinstance(values, exp.Cast) and values.to.sql(dialect="postgres").lower() not in ("text[]", "varchar[]"):
             raise _Untranslatable
         values = values.this
     if not (is_in or is_not_in) or not isinstance(values, exp.Array) or not values.expressions:
         raise _Untranslatable
-    listed = [_translate(value, types) for value in values.expressions]
-    for value in listed:
+    translated_values = [_translate(value, types) for value in values.expressions]
+    for value in translated_values:
         _refuse_other_meaning(left, value, equality=True)
     word = "IN" if is_in else "NOT IN"
-    return _Value(f"({left.sql} {word} ({', '.join(value.sql for value in listed)}))", "flag")
+    return _Value(f"({left.sql} {word} ({', '.join(value.sql for value in translated_values)}))", "flag")
 
 
 def _refuse_other_meaning(left: _Value, right: _Value, *, equality: bool) -> None:
