@@ -149,7 +149,12 @@ def run_corner(corner: Corner, wheel: Path) -> Result:
         before = time.monotonic()
         try:
             for command in commands or install_commands(corner, wheel, home):
-                run(command, cwd=project if project.is_dir() else PLACE, env=with_lineage, log=home / f"{step}.log")
+                run(
+                    command,
+                    cwd=project if project.is_dir() else PLACE,
+                    env=with_lineage if step == "up with all" else env,
+                    log=home / f"{step}.log",
+                )
         except StepFailed as error:
             result.failed = f"{step}: {error}"
             break

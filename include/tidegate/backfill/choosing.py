@@ -46,17 +46,17 @@ def existing_line(ledger: Ledger, name: str | None) -> BackfillRecord | None:
     """Return the backfill with this name, or the only one."""
     if name:
         return ledger.line(name) if ledger.line_discarded(name) is None else None
-    return next(iter(ledger.lines()), None)
+    return next(iter(ledger.backfills()), None)
 
 
-def free_name(ledger: Ledger) -> str:
-    """Return a name that no backfill has had."""
+def free_name(ledger: Ledger, kind: str = "backfill") -> str:
+    """Return a name that no backfill or proposal has had."""
     used_names = set(ledger.store.names("lines"))
     used_names |= {pin.owner.removeprefix("line-") for pin in ledger.pins()}
     number = 1
-    while f"backfill-{number}" in used_names:
+    while f"{kind}-{number}" in used_names:
         number += 1
-    return f"backfill-{number}"
+    return f"{kind}-{number}"
 
 
 def no_backfill(ledger: Ledger, name: str | None) -> Invalid:

@@ -17,7 +17,7 @@ from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import BackfillCompared, ComparedTable, Json
 
-__all__ = ["compare", "difference_of", "differing_rows", "tables_of"]
+__all__ = ["Sides", "ask", "compare", "difference_of", "differing_rows", "sides_of", "tables_of"]
 
 
 def tables_of(line: OpenBackfill) -> list[str]:
@@ -53,18 +53,16 @@ def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
     A backfill that stops at a checkpoint of the pipeline is compared with the table as of that checkpoint, otherwise
     with its present content.
     """
-    sides = _sides(line, table)
-    rows_now = sum(dataset(part).count_rows() for part in sides.now)
-    rows_after = sum(dataset(part).count_rows() for part in sides.after_swap)
-    counts = _ask(
+    sides = sides_of(line, table)
+    counts = ask(
         sides,
         "SELECT sum(CASE WHEN more < 0 THEN -more END) AS removed, sum(CASE WHEN more > 0 THEN more END) "
         "AS added FROM changed",
     )
     row = counts[0] if counts else {"removed": 0, "added": 0}
     return ComparedTable(
-        rows_now=rows_now,
-        rows_after=rows_after,
+        rows_now=sides.rows_now(),
+        rows_after=sides.rows_after_swap(),
         rows_removed=int(row["removed"] or 0),
         rows_added=int(row["added"] or 0),
     )
@@ -73,23 +71,32 @@ def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
 def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:
     """Return some of the rows that differ, as for `difference_of`, with the side that has them. Rows of one key are
     adjacent."""
-    sides = _sides(line, table)
+    sides = sides_of(line, table)
     keys = list(map(sql_name, line.backfill.graph.sinks[table].sink.upserts or sides.columns))
     chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
-    rows = _ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
+    rows = ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
     return [{name: value for name, value in row.items() if name != "more"} for row in rows]
 
 
 @dataclass(frozen=True)
-class _SwapSides:
+class Sides:
+    """The snapshots of a table before and after a swap."""
+
     now: list[Snapshot]
     after_swap: list[Snapshot]
     """Together they have the rows after the swap: those as of the backfill's origin, and the shadow's."""
     columns: list[str]
     """The columns that all of these have."""
 
+    def rows_now(self) -> int:
+        return sum(dataset(part).count_rows() for part in self.now)
 
-def _sides(line: OpenBackfill, table: str) -> _SwapSides:
+    def rows_after_swap(self) -> int:
+        return sum(dataset(part).count_rows() for part in self.after_swap)
+
+
+def sides_of(line: OpenBackfill, table: str) -> Sides:
+    """Return both sides of a table."""
     sink = line.live.graph.sinks[table].sink
     shadow_sink = line.backfill.graph.sinks[table].sink
     assert isinstance(sink, DeltaSink)
@@ -105,7 +112,7 @@ def _sides(line: OpenBackfill, table: str) -> _SwapSides:
     until = line.backfill.until
     present = real if until is None else _as_of(line, table, real, until.id)
     now = [present] if present is not None else []
-    return _SwapSides(now, after_swap, _common_columns([*now, *after_swap]))
+    return Sides(now, after_swap, _common_columns([*now, *after_swap]))
 
 
 def _common_columns(snapshots: list[Snapshot]) -> list[str]:
@@ -132,7 +139,7 @@ def _as_of(line: OpenBackfill, table: str, real: Snapshot | None, id: int) -> Sn
     return version_of(real, way.target_version.version)
 
 
-def _ask(sides: _SwapSides, sql: str) -> list[dict[str, Any]]:
+def ask(sides: Sides, sql: str) -> list[dict[str, Any]]:
     """Query the view `changed`: each row with different numbers of copies, and how many more it has after the swap."""
     columns = ", ".join(map(sql_name, sides.columns))
     if not columns:

@@ -135,23 +135,26 @@ def begin(
     note: str = "",
     cuts: Cuts | None = None,
     drops_by_hand: bool = False,
+    purpose: Literal["backfill", "proposal"] = "backfill",
 ) -> OpenBackfill:
     """Begin a backfill from checkpoint `origin` of the pipeline (0: from the beginning), or continue an existing one
     with this name and origin. L1: pin, then check, then fork.
 
-    cuts: how it cuts its input; None: as before, or "own". drops_by_hand: later changes by hand may be lost.
+    cuts: how it cuts its input; None: as before, or "own". drops_by_hand: later changes by hand may be lost. purpose:
+    there may be any number of proposals, and they are in nobody's way.
     """
     refuse_kind(live)
     check_name("backfill", name)
     ledger = live.ledger
     live_record = ledger.start()
     suspension.refuse_after_final_cancel(ledger, ledger.view())
-    refuse_second_backfill(ledger, name)
+    if purpose == "backfill":
+        refuse_second_backfill(ledger, name)
     record = ledger.line(name)
     if record is None:
         refuse_origin(ledger, origin)
         _refuse_unless_repeatable(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
-        record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own"))
+        record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own", purpose))
     if record.origin != origin:
         raise Rejected(
             f"backfill {name!r} of pipeline {ledger.pipeline!r} begins at checkpoint {record.origin}, not at {origin}",
@@ -547,7 +550,15 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
         )
 
 
-def _pinned(live: PipelineContext, name: str, origin: int, by: str, note: str, cuts: Cuts) -> BackfillRecord:
+def _pinned(
+    live: PipelineContext,
+    name: str,
+    origin: int,
+    by: str,
+    note: str,
+    cuts: Cuts,
+    purpose: Literal["backfill", "proposal"],
+) -> BackfillRecord:
     """Pin the checkpoint that the backfill begins with, check that it is retained, and return the backfill's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
@@ -582,7 +593,8 @@ def _pinned(live: PipelineContext, name: str, origin: int, by: str, note: str, c
         origin=origin,
         manifest=decision.manifest if origin and decision is not None else None,
         cuts=cuts,
-        in_place=_in_place(live) if cuts == "recorded" else {},
+        in_place=_in_place(live) if cuts == "recorded" and purpose == "backfill" else {},
+        purpose=purpose,
         by=by,
         note=note,
     )
@@ -789,7 +801,7 @@ def refuse_second_backfill(ledger: Ledger, name: str | None) -> None:
     name: its name, if it has one already.
     """
     has_begun = name is not None and ledger.line(name) is not None
-    existing = [line.name for line in ledger.lines() if line.name != name]
+    existing = [line.name for line in ledger.backfills() if line.name != name]
     if existing and not has_begun:
         raise Rejected(
             f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(existing)}",

@@ -7,7 +7,10 @@ not. Such bytes are converted by `readable_text`, and times outside of the years
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+import base64
+import math
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidegate.records.readable import readable_text
@@ -15,7 +18,7 @@ from tidegate.records.readable import readable_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["python_rows", "python_value", "python_values"]
+__all__ = ["json_value", "python_rows", "python_value", "python_values"]
 
 _DAY_ZERO = date(1970, 1, 1)
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
@@ -97,3 +100,20 @@ def _day_text(days: int) -> str:
     elif year < 0:
         sign = "-"
     return f"{sign}{abs(year):04d}-{day.month:02d}-{day.day:02d}"
+
+
+def json_value(value: Any) -> Any:
+    """Return a cell as JSON. Types that JSON lacks become text: decimals and times exactly, bytes as base64."""
+    if isinstance(value, dict):
+        return {str(name): json_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

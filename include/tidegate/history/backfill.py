@@ -84,12 +84,12 @@ class BackfillStatus:
 
 
 def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:
-    """Return the status of all backfills that are not discarded. An unreadable one is reported as blocked.
+    """Return the status of all backfills that are not discarded, without proposals. An unreadable one is blocked.
 
     with_values: the user may read rows, and so also the texts of older versions, which may quote some.
     """
     statuses = []
-    for record in ledger.lines():
+    for record in ledger.backfills():
         try:
             statuses.append(backfill_status(ledger, record, options, with_values=with_values))
         except TidegateError as error:
@@ -149,7 +149,7 @@ def open_backfill_ledger(live: Ledger, name: str, options: Mapping[str, str]) ->
     if record is None or live.line_discarded(name) is not None:
         raise Invalid(
             f"pipeline {live.pipeline!r} has no backfill {name!r}",
-            expected=" or ".join(line.name for line in live.lines()) or "a backfill: the pipeline has none",
+            expected=" or ".join(line.name for line in live.backfills()) or "a backfill: the pipeline has none",
             help="name one of these",
             reason="NO_SUCH_BACKFILL",
         )

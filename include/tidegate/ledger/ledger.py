@@ -304,13 +304,17 @@ class Ledger(EntryLog):
     # -- backfills (lines) -----------------------------------------------------------------------------
 
     def lines(self) -> list[BackfillRecord]:
-        """Return all backfills that are not discarded."""
+        """Return all backfills and proposals that are not discarded."""
         lines = []
         for name in self.store.names("lines"):
             line = self.line(name) if self.line_discarded(name) is None else None
             if line is not None:
                 lines.append(line)
         return lines
+
+    def backfills(self) -> list[BackfillRecord]:
+        """Return the lines that are to be swapped in. Proposals never are."""
+        return [line for line in self.lines() if line.purpose == "backfill"]
 
     def line(self, name: str) -> BackfillRecord | None:
         """Return the backfill with this name, discarded or not, while its record exists."""

@@ -268,6 +268,8 @@ class BackfillRecord(Record, frozen=True, kw_only=True):
     allow."""
     in_place: dict[str, list[int]] = {}
     """By gate, the requests whose rows it releases in the checkpoints that quarantined them."""
+    purpose: Literal["backfill", "proposal"] = "backfill"
+    """proposal: it only shows what other code would make of the same input, and is never swapped in."""
     by: str
     note: str = ""
 

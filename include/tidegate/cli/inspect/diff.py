@@ -9,12 +9,12 @@ import msgspec
 
 from tidegate import offline
 from tidegate.cli.inspect.documents import measure_text
-from tidegate.cli.inspect.read import as_of, count_rows, format_value, open_as_of, plain, row_limit
+from tidegate.cli.inspect.read import as_of, count_rows, format_value, open_as_of, row_limit
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.delta import query, sql_name
-from tidegate.delta.as_python import python_rows
+from tidegate.delta.as_python import json_value, python_rows
 from tidegate.history.query import view_of
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -177,7 +177,7 @@ def _keys(
         raise no_such_state(target.name, args.operator, "at either checkpoint", names, help=lists)
     counted = _state(target, *pair)
     rows = _ask(target, *pair, f"SELECT * FROM changes LIMIT {args.limit}")
-    plain_rows = [{name: plain(value) for name, value in row.items()} for row in rows]
+    plain_rows = [{name: json_value(value) for name, value in row.items()} for row in rows]
     out.document(
         {"pipeline": target.name, "operator": args.operator, "before": args.before, "after": args.after}
         | counted

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import itertools
-import math
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 from tidegate import offline
@@ -16,7 +12,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot
-from tidegate.delta.as_python import python_rows
+from tidegate.delta.as_python import json_value, python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_sink, without_versions
@@ -29,7 +25,6 @@ __all__ = [
     "count_rows",
     "format_value",
     "open_as_of",
-    "plain",
     "print_sinks",
     "row_limit",
     "run",
@@ -75,7 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "version": table.version,
             "total": sample.total,
             "columns": sample.columns,
-            "rows": [{name: plain(value) for name, value in row.items()} for row in sample.rows],
+            "rows": [{name: json_value(value) for name, value in row.items()} for row in sample.rows],
         }
     )
     out.table(sample.columns, [[format_value(row[name]) for name in sample.columns] for row in sample.rows])
@@ -179,24 +174,7 @@ def count_rows(snapshot: Snapshot) -> int:
     return int(dataset(snapshot).count_rows())
 
 
-def plain(value: Any) -> Any:
-    """Return a cell as JSON. Types that JSON lacks become text: decimals and times exactly, bytes as base64."""
-    if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, Decimal | timedelta):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
 def format_value(value: Any) -> str:
     """Return a cell as text, at most 256 characters."""
-    text = "" if value is None else str(plain(value))
+    text = "" if value is None else str(json_value(value))
     return text if len(text) <= 256 else f"{text[:255]}…"

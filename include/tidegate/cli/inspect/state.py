@@ -7,12 +7,12 @@ from typing import Any
 
 from tidegate import offline
 from tidegate.cli.inspect.documents import size_text
-from tidegate.cli.inspect.read import as_of, format_value, open_as_of, plain, row_limit
+from tidegate.cli.inspect.read import as_of, format_value, open_as_of, row_limit
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot, query
-from tidegate.delta.as_python import python_rows
+from tidegate.delta.as_python import json_value, python_rows
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_state
 from tidegate.offline import State
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "keys": state.record.keys,
             "total": total,
             "columns": columns,
-            "rows": [{name: plain(row[name]) for name in columns} for row in rows],
+            "rows": [{name: json_value(row[name]) for name in columns} for row in rows],
         }
     )
     out.table(columns, [[format_value(row[name]) for name in columns] for row in rows])

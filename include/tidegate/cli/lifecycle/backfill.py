@@ -23,7 +23,7 @@ from tidegate.backfill.open_backfill import Cuts, OpenBackfill, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import CompletedSwap, examine_swap, pause_pipeline, released_on_failure, swap
 from tidegate.checkpoint.publishing.publish import refuse_damaged
-from tidegate.cli.inspect.read import format_value, plain, row_limit
+from tidegate.cli.inspect.read import format_value, row_limit
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
@@ -33,6 +33,7 @@ from tidegate.cli.running.run import count as whole_number
 from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
+from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.lifecycle.rollback_proposal import How
@@ -309,7 +310,7 @@ def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
         )
     rows = differing_rows(line, table, limit)
     out.document(
-        {"backfill": line.name, "table": table, "rows": [{n: plain(v) for n, v in row.items()} for row in rows]}
+        {"backfill": line.name, "table": table, "rows": [{n: json_value(v) for n, v in row.items()} for row in rows]}
     )
     if rows:
         out.table(list(rows[0]), [[format_value(value) for value in row.values()] for row in rows])

@@ -14,7 +14,7 @@ from tidegate.checkpoint.quarantine_requests import (
     pending_requests,
     requests_in_place,
 )
-from tidegate.cli.inspect.read import format_value, plain
+from tidegate.cli.inspect.read import format_value
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
@@ -26,6 +26,7 @@ from tidegate.cli.quality.corrections import (
     told,
 )
 from tidegate.cli.targets import Target, open_target
+from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
@@ -186,7 +187,7 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
             "pipeline": target.name,
             "gate": quarantine.gate,
             "total": total,
-            "rows": [{name: plain(value) for name, value in row.items()} for row in rows],
+            "rows": [{name: json_value(value) for name, value in row.items()} for row in rows],
             "requests": [_describe(each) for each in requests.values()],
         }
     )
@@ -330,7 +331,7 @@ def _ask_in_place(
     out.line(f"{number}: {found.rows:,} rows are released in place, as if they had passed the gate.")
     if found.unreachable:
         out.line(f"- {found.unreachable:,} rows stay: their checkpoints are not retained", "yellow")
-    for line in target.ledger.lines():
+    for line in target.ledger.backfills():
         out.line(f"- not by backfill {line.name}, which had already begun: swap it in or discard it first", "yellow")
     out.line(f"This backfill does it, once swapped in:  {_backfill_command(target, found)}", "dim")
     return 0

@@ -1,0 +1,182 @@
+"""`tidegate propose`: what changed code would make of recorded input, compared with the tables, before it is merged."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegate.backfill.discard import discard_named
+from tidegate.cli.inspect.read import row_limit
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.output import Output
+from tidegate.cli.prompt import user_and_host
+from tidegate.cli.running.interrupts import Interrupts
+from tidegate.cli.running.progress import progress_for
+from tidegate.cli.running.run import count as whole_number
+from tidegate.cli.running.run import refuse_submit
+from tidegate.cli.targets import Target, open_target
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid, Rejected
+from tidegate.execution.loop import Schedule
+from tidegate.proposal.markdown import to_markdown
+from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
+from tidegate.proposal.replay import Range, choose_range, impossible, opened
+from tidegate.proposal.replay import run as replay
+from tidegate.proposal.report import Report, make_report, refused_report
+from tidegate.records import typed
+from tidegate.spark.session import reused_session
+
+__all__ = ["add_parser", "run"]
+
+NO = 1
+OVER = 5
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "propose",
+        help="what changed code would do to the tables: a report for its review",
+        description="Replay the input of the last checkpoints with today's code, from their recorded state, into "
+        "hidden tables, and compare the result with what the pipeline has made: code, schemas, rows by key and "
+        "column, gates, quarantine, late rows, state and cost, and what the pipeline does if the code is merged. The "
+        "pipeline is not touched, and everything hidden is removed at the end.",
+        epilog="examples:\n  tidegate propose jobs.orders:pipeline\n"
+        "  tidegate propose jobs.orders:pipeline --over 24 --into report.md --fail-on 'rows > 0.1 %' --fail-on gate\n"
+        "  tidegate propose jobs.orders:pipeline --from 2026-03-01 --examples 20 --json",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's changed code")
+    parser.add_argument(
+        "--over", type=whole_number, metavar="N", help=f"replay the last N checkpoints that are retained ({OVER})"
+    )
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        metavar="WHEN",
+        help="or those after this checkpoint: a number, a savepoint's name, a time (UTC), or 'beginning'",
+    )
+    parser.add_argument("--to", metavar="WHEN", help="and up to this checkpoint (the last one)")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="write the report to this file, as Markdown")
+    parser.add_argument(
+        "--examples",
+        type=row_limit,
+        default=0,
+        metavar="K",
+        help="show at most K rows of each table that differ (0: no row's values are in the report)",
+    )
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help=f"exit with 1 if this is exceeded: {FORMS.replace('%', '%%')}; as often as needed. Code with which the "
+        "pipeline does not continue always exits with 1",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the hidden tables, to look into them")
+    parser.add_argument("--discard", metavar="NAME", help="remove a proposal that was kept, or left by a crash")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    target = open_target(args.pipeline, args.settings)
+    coordinator = coordinator_of(target)
+    if args.discard is not None:
+        return _discard(target, coordinator, args.discard, out)
+    limits = [parse_limit(text) for text in args.fail_on]
+    _refuse_into(args.into)
+    refuse_submit(target.settings)
+    over = args.over or (None if args.origin is not None else OVER)
+    chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
+    _print_left_over(target, out)
+    report = _report(args, target, coordinator, chosen, out)
+    report = msgspec.structs.replace(report, broken_limits=broken_limits(report, limits))
+    text = to_markdown(report)
+    if args.into is not None:
+        _write(args.into, text)
+        out.line(f"The report is in {args.into}.", "dim")
+    out.document(typed.document_of(report))
+    if not out.json and args.into is None:
+        out.line(text)
+    is_refused = report.merge.action == "refused" or bool(report.stopped)
+    return NO if is_refused or report.broken_limits else 0
+
+
+def _report(args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: Range, out: Output) -> Report:
+    problems = impossible(coordinator, chosen)
+    if problems:
+        return refused_report(coordinator, chosen, problems, command=target.text)
+    progress, sessions = progress_for(out), reused_session(target.settings)
+    notice = None if out.terminal else out.err_fd
+    schedule = Schedule(tolerable_failures=0)
+    with opened(coordinator, chosen, by=user_and_host(), note="tidegate propose", keep=args.keep) as line:
+        with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
+            sessions.opened = interrupts.install
+            schedule.stop = interrupts
+            made = replay(line, sessions, schedule, progress)
+            if interrupts():
+                raise Rejected(
+                    "stopped before the report: nothing was changed",
+                    expected="all checkpoints to be replayed",
+                    help="run it again, with a smaller --over if it takes too long",
+                    reason="STOPPED_BY_HAND",
+                )
+        if args.keep:
+            out.line(f"Kept as {line.name}: tidegate propose {target.text} --discard {line.name}  # removes it", "dim")
+        return make_report(
+            line,
+            chosen,
+            made,
+            command=target.text,
+            examples=args.examples,
+            hidden=_hidden(target, coordinator),
+        )
+
+
+def _hidden(target: Target, coordinator: Coordinator) -> list[str]:
+    """Return the columns whose values are not shown: those of `sample_hidden`, and those that gates keep private."""
+    hidden = target.settings.sample_hidden.split(",")
+    for gated in coordinator.graph.gates:
+        hidden += list(getattr(gated.gate, "private", ()))
+    return hidden
+
+
+def _print_left_over(target: Target, out: Output) -> None:
+    for line in target.ledger.lines():
+        if line.purpose == "proposal":
+            out.line(
+                f"Proposal {line.name} of {line.created} by {line.by} is open. If nothing works on it any more: "
+                f"tidegate propose {target.text} --discard {line.name}",
+                "dim",
+            )
+
+
+def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
+    record = target.ledger.line(name)
+    if record is not None and record.purpose != "proposal":
+        raise Rejected(
+            f"{name!r} of pipeline {target.name!r} is a backfill, not a proposal",
+            expected="the name of a proposal",
+            help=f"to end the backfill: tidegate backfill {target.text} --discard {name}",
+            reason="NOT_A_PROPOSAL",
+        )
+    discard_named(coordinator, name, user_and_host())
+    out.document({"pipeline": target.name, "proposal": name, "discarded": True})
+    out.line(f"Proposal {name} is discarded.")
+    return 0
+
+
+def _refuse_into(path: Path | None) -> None:
+    """Raise Invalid now, not after the replay, if the report cannot be written."""
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise Invalid(
+            f"--into {path}: no file can be written there",
+            expected="a file in a folder that exists and is writable",
+            help="name another file",
+            reason="BAD_FILE",
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

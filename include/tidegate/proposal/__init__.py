@@ -1,0 +1,8 @@
+"""A proposal: what changed code would make of the input that a pipeline has read, and where that differs.
+
+replay.py    replays recorded checkpoints by today's code, on a line that is never swapped in
+tables.py    the rows of a table that differ, by key and column
+report.py    everything that differs, and what a merge would do
+policy.py    when a report fails
+markdown.py  the report for people
+"""

@@ -1,0 +1,233 @@
+"""The report as Markdown, as GitHub and GitLab render it in a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tidegate.history.row import MEASURES
+from tidegate.proposal.report import GateChange, GateFindings, Report
+from tidegate.proposal.tables import ColumnChange, TableChange
+from tidegate.records.records import Json
+
+__all__ = ["to_markdown"]
+
+_VERDICTS = {
+    "same": "The code is the same, and so are all rows.",
+    "continues": "**Nothing differs**: the pipeline continues, and every replayed row is the same.",
+    "differs": "The pipeline continues with this code. Rows that it has made stay as they are until a backfill.",
+    "refused": "**The pipeline does not continue with this code.**",
+}
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as Markdown."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"## What this change does to `{report.pipeline}`"
+    yield ""
+    yield _headline(report)
+    yield ""
+    for text in report.broken_limits:
+        yield f"- ❌ {_text(text)}"
+    if report.broken_limits:
+        yield ""
+    yield from _merge(report)
+    if report.stopped:
+        yield "### Not replayed to the end"
+        yield ""
+        yield _text(report.stopped)
+        yield ""
+    if report.tables:
+        yield from _tables(report)
+    yield from _code(report)
+    yield from _gates(report.gates)
+    yield from _figures(report)
+    start = f"after checkpoint {report.begins_after}" if report.begins_after else "from the beginning"
+    if report.replayed:
+        count = len(report.replayed)
+        ids = f"{report.replayed[0]} to {report.replayed[-1]}" if count > 1 else str(report.replayed[0])
+        yield (
+            f"<sub>Replayed the input of {_count(count, 'checkpoint')} ({ids}), {start}, with the state as of then. "
+            f"Code {report.code.before[:12]} → {report.code.after[:12]}. Production was not touched.</sub>"
+        )
+
+
+def _headline(report: Report) -> str:
+    if report.merge.action == "refused" or report.stopped:
+        return _VERDICTS["refused"] if report.merge.action == "refused" else "**The replay stopped.**"
+    if not report.differs:
+        return _VERDICTS[report.merge.action]
+    differing = {name: table for name, table in report.tables.items() if table.differing}
+    if not differing:
+        return "No row differs; columns do."
+    texts = [f"{table.differing:,} of {table.rows_before:,} rows of `{name}`" for name, table in differing.items()]
+    return f"**Differs**: {', '.join(texts)}."
+
+
+def _merge(report: Report) -> Iterator[str]:
+    yield "### If it is merged"
+    yield ""
+    yield _VERDICTS[report.merge.action]
+    for reason in report.merge.reasons:
+        yield f"- {_text(reason)}"
+    if report.merge.backfill:
+        yield ""
+        yield f"To recompute what is there: `{report.merge.backfill}`"
+    yield ""
+
+
+def _tables(report: Report) -> Iterator[str]:
+    yield "### Tables"
+    yield ""
+    yield "| table | rows before | after | added | removed | changed | columns that change |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    for name, table in report.tables.items():
+        columns = ", ".join(f"`{column}` ({change.rows:,})" for column, change in table.columns.items())
+        cells = [table.rows_before, table.rows_after, table.added, table.removed, table.changed]
+        yield f"| `{name}` | {' | '.join(f'{cell:,}' for cell in cells)} | {columns or '–'} |"
+    for name in report.unchanged_sinks:
+        yield f"| `{name}` | – | – | – | – | – | not compared: a replay writes nothing there |"
+    yield ""
+    for name, table in report.tables.items():
+        yield from _schema(name, table)
+        yield from _distributions(name, table.columns)
+        yield from _examples(name, table.examples)
+
+
+def _schema(name: str, table: TableChange) -> Iterator[str]:
+    schema = table.schema
+    if not schema.changed:
+        return
+    yield f"Columns of `{name}`:"
+    yield from (f"- `{column}` {type} is new" for column, type in schema.added.items())
+    yield from (f"- `{column}` {type} is gone" for column, type in schema.removed.items())
+    yield from (f"- `{column}` was {before}, and is {after}" for column, (before, after) in schema.retyped.items())
+    yield ""
+
+
+def _distributions(name: str, columns: Mapping[str, ColumnChange]) -> Iterator[str]:
+    numbers = {column: change for column, change in columns.items() if change.before and change.after}
+    if not numbers:
+        return
+    yield f"Numbers of `{name}`, all rows:"
+    yield ""
+    yield "| column | mean | least | greatest | nulls | changes by, on average | at most |"
+    yield "| --- | --- | --- | --- | --- | ---: | ---: |"
+    for column, change in numbers.items():
+        before, after = change.before, change.after
+        assert before is not None
+        assert after is not None
+        cells = [
+            _pair(before.mean, after.mean),
+            _pair(before.least, after.least),
+            _pair(before.greatest, after.greatest),
+            _pair(before.nulls, after.nulls),
+            _number(change.mean_change),
+            _number(change.greatest_change),
+        ]
+        yield f"| `{column}` | {' | '.join(cells)} |"
+    yield ""
+
+
+def _examples(name: str, examples: Sequence[Json]) -> Iterator[str]:
+    if not examples:
+        return
+    yield f"<details><summary>Some rows of {name}</summary>"
+    yield ""
+    yield "| | key | before | after |"
+    yield "| --- | --- | --- | --- |"
+    for example in examples:
+        cells = [_values(example.get(side)) for side in ("key", "before", "after")]
+        yield f"| {example['change']} | {' | '.join(cells)} |"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _code(report: Report) -> Iterator[str]:
+    code = report.code
+    if not (code.parts or code.operators or code.results):
+        return
+    yield "### Code"
+    yield ""
+    yield from (f"- {_text(part)}" for part in code.parts)
+    for operator, parts in code.operators.items():
+        yield f"- operator `{operator}` is declared differently: {', '.join(parts)}"
+    yield from (f"- {_text(result)}" for result in code.results)
+    yield ""
+
+
+def _gates(gates: Sequence[GateChange]) -> Iterator[str]:
+    changed = [gate for gate in gates if gate.before != gate.after]
+    if not gates:
+        return
+    yield "### Gates"
+    yield ""
+    if not changed:
+        yield "The same verdicts."
+        yield ""
+        return
+    yield "| gate | before | after |"
+    yield "| --- | --- | --- |"
+    for gate in changed:
+        worse = " ⚠️" if gate.is_worse else ""
+        yield f"| `{gate.gate}`{worse} | {_found(gate.before)} | {_found(gate.after)} |"
+    yield ""
+
+
+def _found(findings: GateFindings | None) -> str:
+    if findings is None:
+        return "none"
+    texts = [f"{count} × {outcome}" for outcome, count in sorted(findings.outcomes.items())]
+    texts += [f"`{_text(rule)}` {count:,}" for rule, count in sorted(findings.broken.items())]
+    if findings.quarantined:
+        texts.append(f"{findings.quarantined:,} rows in quarantine")
+    return ", ".join(texts)
+
+
+def _figures(report: Report) -> Iterator[str]:
+    if not report.figures:
+        return
+    yield "### Cost"
+    yield ""
+    yield "| | before | after | |"
+    yield "| --- | ---: | ---: | ---: |"
+    for name, (before, after) in report.figures.items():
+        change = f"{(after - before) / before * 100:+,.0f} %" if before and after is not None else ""
+        yield f"| {MEASURES[name].label} | {_measured(name, before)} | {_measured(name, after)} | {change} |"
+    yield ""
+    yield "<sub>Before: as recorded in production. Seconds depend on the machine.</sub>"
+    yield ""
+
+
+def _measured(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    unit = MEASURES[name].unit
+    return f"{value:,.2f} s" if unit == "s" else f"{value:,.0f}" + (" B" if unit == "bytes" else "")
+
+
+def _pair(before: float | None, after: float | None) -> str:
+    return _number(before) if before == after else f"{_number(before)} → {_number(after)}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.6g}"
+
+
+def _values(values: Json | None) -> str:
+    if values is None:
+        return ""
+    return ", ".join(f"{name} = {_text(str(value))}" for name, value in values.items())
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _text(text: str) -> str:
+    """Return a text that is one cell and one line, and starts no HTML."""
+    flat = " ".join(text.split())
+    return flat.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,252 @@
+"""The report of a proposal: everything that differs, and what a merge of the code would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tidegate.backfill.compare import tables_of
+from tidegate.backfill.open_backfill import OpenBackfill
+from tidegate.backfill.results import changed_results
+from tidegate.checkpoint.compatibility import additions, check
+from tidegate.checkpoint.references import acks_of, memory_of
+from tidegate.history.query import view_of
+from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.proposal.replay import Made, Range
+from tidegate.proposal.tables import TableChange, compare_table
+from tidegate.protocol.moved_sources import source_changes
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+    from tidegate.history.view import CheckpointView
+    from tidegate.protocol.view import Entry
+
+__all__ = ["FIGURES", "CodeChange", "GateChange", "GateFindings", "Merge", "Report", "make_report", "refused_report"]
+
+FIGURES: Mapping[str, str] = {
+    "rows_in": "sum",
+    "rows_out": "sum",
+    "bytes_out": "sum",
+    "late": "sum",
+    "quarantined": "sum",
+    "state_rows": "last",
+    "state_bytes": "last",
+    "sync_seconds": "sum",
+    "task_seconds": "sum",
+    "queries": "sum",
+}
+"""The measures to compare: the sum over all replayed checkpoints, or the value of the last one."""
+
+
+class CodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline's code."""
+
+    before: str
+    """The fingerprint of the code that made the last checkpoint."""
+    after: str
+    parts: list[str]
+    """Sources, sinks, states and hooks that are new or gone."""
+    operators: dict[str, list[str]]
+    """By operator that is declared differently, the parts of its declaration."""
+    results: list[str]
+    """Columns that are computed differently, with their types in the tables."""
+
+
+class GateFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts of a gate over all replayed checkpoints."""
+
+    judged: int
+    quarantined: int
+    outcomes: dict[str, int]
+    """By outcome, the number of checkpoints."""
+    broken: dict[str, int]
+    """By rule, the number of rows that broke it, or of checkpoints if the rule is not about rows."""
+
+
+class GateChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate before and after. None: the code does not have it."""
+
+    gate: str
+    before: GateFindings | None
+    after: GateFindings | None
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the proposed code breaks a rule that held, or breaks one with more rows."""
+        before = self.before.broken if self.before is not None else {}
+        after = self.after.broken if self.after is not None else {}
+        return any(count > before.get(rule, 0) for rule, count in after.items())
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens if the pipeline gets this code."""
+
+    action: Literal["same", "continues", "differs", "refused"]
+    """same: the same rows and states, nothing to do; continues: only new rows are made by the new code, and none of the
+    replayed ones differs; differs: new rows are made by the new code, older ones stay as they are until a backfill;
+    refused: the pipeline does not continue with it."""
+    reasons: list[str]
+    backfill: str
+    """The command that corrects what is there, or empty."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposal's report."""
+
+    pipeline: str
+    begins_after: int
+    """The checkpoint after which the replay began; 0: from the beginning."""
+    replayed: list[int]
+    """The pipeline's checkpoints whose input was replayed."""
+    stopped: str
+    """Why the replay did not reach the last of them, or empty. Tables are then not compared."""
+    code: CodeChange
+    merge: Merge
+    tables: dict[str, TableChange]
+    unchanged_sinks: list[str]
+    """Sinks that are not compared: a replay writes nothing there."""
+    gates: list[GateChange]
+    figures: dict[str, list[float | None]]
+    """By measure, the value before and after."""
+    broken_limits: list[str] = []
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        before, after = self.figures.get("sync_seconds", [None, None])
+        return before or 0.0, after or 0.0
+
+    @property
+    def differs(self) -> bool:
+        return any(table.differing or table.schema.changed for table in self.tables.values())
+
+
+def make_report(
+    line: OpenBackfill,
+    chosen: Range,
+    made: Made,
+    *,
+    command: str,
+    examples: int = 0,
+    hidden: Iterable[str] = (),
+) -> Report:
+    """Compare what the line has made with what the pipeline has made of the same input."""
+    live = line.live
+    columns = frozenset(name.strip().lower() for name in hidden if name.strip())
+    tables = {}
+    if made.stopped is None:
+        tables = {name: compare_table(line, name, examples, columns) for name in tables_of(line)}
+    before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
+    views = [view_of(live.ledger, entry) for entry in before]
+    code = _code_change(live)
+    differs = any(table.differing or table.schema.changed for table in tables.values())
+    return Report(
+        pipeline=live.graph.name,
+        begins_after=chosen.origin,
+        replayed=list(chosen.ids),
+        stopped=made.stopped.what if made.stopped is not None else "",
+        code=code,
+        merge=_merge(live, code, differs=differs or made.stopped is not None, command=command, origin=chosen.origin),
+        tables=tables,
+        unchanged_sinks=line.sinks_without_shadow(),
+        gates=_gate_changes(before, [entry for entry, _ in made.checkpoints]),
+        figures=_figures(views, [view for _, view in made.checkpoints]),
+    )
+
+
+def refused_report(live: Coordinator, chosen: Range, problems: Sequence[str], *, command: str) -> Report:
+    """Return the report about code that cannot replay these checkpoints."""
+    merge = _merge(live, code := _code_change(live), differs=True, command=command, origin=0)
+    return Report(
+        pipeline=live.graph.name,
+        begins_after=chosen.origin,
+        replayed=[],
+        stopped="; ".join(problems),
+        code=code,
+        merge=merge,
+        tables={},
+        unchanged_sinks=[],
+        gates=[],
+        figures={},
+    )
+
+
+def _code_change(live: Coordinator) -> CodeChange:
+    last = live.ledger.view().last_completed
+    assert last is not None
+    changes = source_changes(live.ledger.view(), last)
+    return CodeChange(
+        before=last.plan.code_fingerprint,
+        after=live.graph.code_fingerprint(),
+        parts=additions(live.graph, last, changes),
+        operators=_changed_operators(live, last),
+        results=list(changed_results(live)),
+    )
+
+
+def _changed_operators(live: Coordinator, last: Entry) -> dict[str, list[str]]:
+    """Return the operators whose state has another meaning than in the last checkpoint, and the parts that differ."""
+    recorded, changed = memory_of(acks_of(live.ledger, last)), {}
+    for name, declared in meaning_of(live.graph).items():
+        before = recorded.get(name)
+        if before is None or before == declared:
+            continue
+        parts = [part for part in sorted({*before, *declared}) if before.get(part) != declared.get(part)]
+        changed[name.rpartition(".")[0]] = parts
+    return changed
+
+
+def _merge(live: Coordinator, code: CodeChange, *, differs: bool, command: str, origin: int) -> Merge:
+    last = live.ledger.view().last_completed
+    assert last is not None
+    errors = check(live, last, source_changes(live.ledger.view(), last))
+    start = str(origin) if origin else "beginning"
+    backfill = f"tidegate backfill {command} --from {start}"
+    if errors:
+        reasons = ["; ".join(filter(None, (error.what, error.help))) for error in errors]
+        return Merge(action="refused", reasons=reasons, backfill=backfill)
+    if not differs:
+        action: Literal["same", "continues"] = "same" if code.before == code.after else "continues"
+        return Merge(action=action, reasons=[], backfill="")
+    return Merge(action="differs", reasons=[], backfill=backfill)
+
+
+def _gate_changes(before: Sequence[Entry], after: Sequence[Entry]) -> list[GateChange]:
+    old, new = _findings(before), _findings(after)
+    return [GateChange(gate=name, before=old.get(name), after=new.get(name)) for name in sorted({*old, *new})]
+
+
+def _findings(entries: Sequence[Entry]) -> dict[str, GateFindings]:
+    found: dict[str, GateFindings] = {}
+    for entry in entries:
+        for acked in entry.acks.values():
+            for gate, verdict in acked.ack.gates.items():
+                earlier = found.get(gate) or GateFindings(judged=0, quarantined=0, outcomes={}, broken={})
+                broken = dict(earlier.broken)
+                for rule in verdict.broken:
+                    count = rule.rows if rule.rows is not None else 1
+                    broken[rule.rule] = broken.get(rule.rule, 0) + count
+                found[gate] = GateFindings(
+                    judged=earlier.judged + verdict.rows,
+                    quarantined=earlier.quarantined + verdict.quarantined,
+                    outcomes=earlier.outcomes | {verdict.outcome: earlier.outcomes.get(verdict.outcome, 0) + 1},
+                    broken=broken,
+                )
+    return found
+
+
+def _figures(before: Sequence[CheckpointView], after: Sequence[CheckpointView]) -> dict[str, list[float | None]]:
+    figures = {}
+    for name, how in FIGURES.items():
+        pair = [_figure(views, name, how) for views in (before, after)]
+        if any(value for value in pair):
+            figures[name] = pair
+    return figures
+
+
+def _figure(views: Sequence[CheckpointView], name: str, how: str) -> float | None:
+    values = [value for view in views if (value := getattr(view, name)) is not None]
+    if not values:
+        return None
+    return float(sum(values) if how == "sum" else values[-1])
