@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.history.row import MEASURES
-from tidegate.proposal.report import GateChange, GateFindings, Report
-from tidegate.proposal.tables import ColumnChange, TableChange
+from tidegate.proposal.report import GateChange, GateFindings, ProposalReport
+from tidegate.proposal.tables import ColumnChange, TableDifference
 from tidegate.records.records import Json
 
 __all__ = ["to_markdown"]
 
-_VERDICTS = {
-    "same": "The code is the same, and so are all rows.",
-    "continues": "**Nothing differs**: the pipeline continues, and every replayed row is the same.",
+_OUTCOMES = {
+    "same": "The code is the same: the pipeline continues, and nothing has to be computed again.",
+    "continues": "The pipeline continues, and nothing has to be computed again.",
     "differs": "The pipeline continues with this code. Rows that it has made stay as they are until a backfill.",
-    "refused": "**The pipeline does not continue with this code.**",
+    "refused": "The pipeline does not continue with this code:",
 }
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: ProposalReport) -> str:
     """Return the report as Markdown."""
     return "\n".join(_lines(report)) + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ProposalReport) -> Iterator[str]:
     yield f"## What this change does to `{report.pipeline}`"
     yield ""
     yield _headline(report)
@@ -54,11 +54,11 @@ def _lines(report: Report) -> Iterator[str]:
         )
 
 
-def _headline(report: Report) -> str:
-    if report.merge.action == "refused" or report.stopped:
-        return _VERDICTS["refused"] if report.merge.action == "refused" else "**The replay stopped.**"
+def _headline(report: ProposalReport) -> str:
+    if report.stopped:
+        return "**The replay did not reach its end**, so tables are not compared."
     if not report.differs:
-        return _VERDICTS[report.merge.action]
+        return "**Nothing differs**: every replayed row is the same."
     differing = {name: table for name, table in report.tables.items() if table.differing}
     if not differing:
         return "No row differs; columns do."
@@ -66,10 +66,12 @@ def _headline(report: Report) -> str:
     return f"**Differs**: {', '.join(texts)}."
 
 
-def _merge(report: Report) -> Iterator[str]:
+def _merge(report: ProposalReport) -> Iterator[str]:
     yield "### If it is merged"
     yield ""
-    yield _VERDICTS[report.merge.action]
+    yield _OUTCOMES[report.merge.action]
+    if report.merge.reasons:
+        yield ""
     for reason in report.merge.reasons:
         yield f"- {_text(reason)}"
     if report.merge.backfill:
@@ -78,7 +80,7 @@ def _merge(report: Report) -> Iterator[str]:
     yield ""
 
 
-def _tables(report: Report) -> Iterator[str]:
+def _tables(report: ProposalReport) -> Iterator[str]:
     yield "### Tables"
     yield ""
     yield "| table | rows before | after | added | removed | changed | columns that change |"
@@ -96,7 +98,7 @@ def _tables(report: Report) -> Iterator[str]:
         yield from _examples(name, table.examples)
 
 
-def _schema(name: str, table: TableChange) -> Iterator[str]:
+def _schema(name: str, table: TableDifference) -> Iterator[str]:
     schema = table.schema
     if not schema.changed:
         return
@@ -146,7 +148,7 @@ def _examples(name: str, examples: Sequence[Json]) -> Iterator[str]:
     yield ""
 
 
-def _code(report: Report) -> Iterator[str]:
+def _code(report: ProposalReport) -> Iterator[str]:
     code = report.code
     if not (code.parts or code.operators or code.results):
         return
@@ -187,7 +189,7 @@ def _found(findings: GateFindings | None) -> str:
     return ", ".join(texts)
 
 
-def _figures(report: Report) -> Iterator[str]:
+def _figures(report: ProposalReport) -> Iterator[str]:
     if not report.figures:
         return
     yield "### Cost"

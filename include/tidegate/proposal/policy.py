@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tidegate.errors import Invalid
-from tidegate.proposal.report import Report
+from tidegate.proposal.report import ProposalReport
 
 __all__ = ["FORMS", "Limit", "broken_limits", "parse_limit"]
 
@@ -42,7 +42,7 @@ def parse_limit(text: str) -> Limit:
     )
 
 
-def broken_limits(report: Report, limits: Sequence[Limit]) -> list[str]:
+def broken_limits(report: ProposalReport, limits: Sequence[Limit]) -> list[str]:
     """Return one line for each limit that the report breaks."""
     broken = []
     for limit in limits:
@@ -50,7 +50,7 @@ def broken_limits(report: Report, limits: Sequence[Limit]) -> list[str]:
     return broken
 
 
-def _broken(report: Report, limit: Limit) -> Iterator[str]:
+def _broken(report: ProposalReport, limit: Limit) -> Iterator[str]:
     if limit.what == "gate":
         for gate in report.gates:
             if gate.is_worse:

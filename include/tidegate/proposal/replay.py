@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
     from tidegate.records.records import Ack, Plan
 
-__all__ = ["Made", "Range", "choose_range", "opened", "run"]
+__all__ = ["Made", "ReplayRange", "choose_range", "impossible", "opened", "run", "whole_history"]
 
 KIND = "proposal"
 ANSWERS_AS = "proposal"
+MANY = 50
+"""From the beginning so many checkpoints are replayed without being asked to."""
 
 
 @dataclass(frozen=True)
-class Range:
+class ReplayRange:
     """The recorded checkpoints to replay."""
 
     origin: int
@@ -51,7 +53,7 @@ class Made:
     """Why it did not reach the end."""
 
 
-def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: str | None) -> Range:
+def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: str | None) -> ReplayRange:
     """Choose the checkpoints to replay: the last `over` ones up to `end`, or those after `origin`."""
     plans = RecordedPlans(ledger, 0)
     counting = [plan.id for plan in plans.counting()]
@@ -80,16 +82,23 @@ def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: s
             help=f"`tidegate list {ledger.pipeline}` shows those that are retained",
             reason="NOTHING_TO_PROPOSE_ON",
         )
-    return Range(start, ids)
+    return ReplayRange(start, ids)
 
 
-def impossible(live: Coordinator, chosen: Range) -> list[str]:
+def whole_history(ledger: Ledger) -> ReplayRange | None:
+    """Return all of the pipeline's checkpoints, or None if they are not retained from the first one on, or are many."""
+    plans = RecordedPlans(ledger, 0)
+    ids = tuple(plan.id for plan in plans.counting())
+    return ReplayRange(0, ids) if plans.missing() is None and len(ids) <= MANY else None
+
+
+def impossible(live: Coordinator, chosen: ReplayRange) -> list[str]:
     """Return why today's code cannot replay these checkpoints. Writes nothing."""
     return problems_of(live, chosen.origin, "recorded", drops_by_hand=True)
 
 
 @contextmanager
-def opened(live: Coordinator, chosen: Range, *, by: str, note: str, keep: bool) -> Iterator[OpenBackfill]:
+def opened(live: Coordinator, chosen: ReplayRange, *, by: str, note: str, keep: bool) -> Iterator[OpenBackfill]:
     """Open a line for these checkpoints, and discard it at the end, whatever happens, unless it is to be kept."""
     refuse_kind(live)
     name = free_name(live.ledger, KIND)

@@ -14,8 +14,8 @@ from tidegate.checkpoint.compatibility import additions, check
 from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.history.query import view_of
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.proposal.replay import Made, Range
-from tidegate.proposal.tables import TableChange, compare_table
+from tidegate.proposal.replay import Made, ReplayRange
+from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.moved_sources import source_changes
 
 if TYPE_CHECKING:
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from tidegate.history.view import CheckpointView
     from tidegate.protocol.view import Entry
 
-__all__ = ["FIGURES", "CodeChange", "GateChange", "GateFindings", "Merge", "Report", "make_report", "refused_report"]
+__all__ = [
+    "FIGURES",
+    "CodeChange",
+    "GateChange",
+    "GateFindings",
+    "Merge",
+    "ProposalReport",
+    "make_report",
+    "refused_report",
+]
 
 FIGURES: Mapping[str, str] = {
     "rows_in": "sum",
@@ -92,7 +101,7 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """The command that corrects what is there, or empty."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal's report."""
 
     pipeline: str
@@ -104,7 +113,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Why the replay did not reach the last of them, or empty. Tables are then not compared."""
     code: CodeChange
     merge: Merge
-    tables: dict[str, TableChange]
+    tables: dict[str, TableDifference]
     unchanged_sinks: list[str]
     """Sinks that are not compared: a replay writes nothing there."""
     gates: list[GateChange]
@@ -124,13 +133,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_report(
     line: OpenBackfill,
-    chosen: Range,
+    chosen: ReplayRange,
     made: Made,
     *,
     command: str,
     examples: int = 0,
     hidden: Iterable[str] = (),
-) -> Report:
+) -> ProposalReport:
     """Compare what the line has made with what the pipeline has made of the same input."""
     live = line.live
     columns = frozenset(name.strip().lower() for name in hidden if name.strip())
@@ -141,7 +150,7 @@ def make_report(
     views = [view_of(live.ledger, entry) for entry in before]
     code = _code_change(live)
     differs = any(table.differing or table.schema.changed for table in tables.values())
-    return Report(
+    return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
         replayed=list(chosen.ids),
@@ -155,10 +164,10 @@ def make_report(
     )
 
 
-def refused_report(live: Coordinator, chosen: Range, problems: Sequence[str], *, command: str) -> Report:
+def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
     """Return the report about code that cannot replay these checkpoints."""
     merge = _merge(live, code := _code_change(live), differs=True, command=command, origin=0)
-    return Report(
+    return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
         replayed=[],

@@ -14,7 +14,7 @@ from tidegate.delta.as_python import json_value
 from tidegate.delta.log.schema import render
 from tidegate.records.records import Json
 
-__all__ = ["ColumnChange", "Distribution", "SchemaChange", "TableChange", "compare_table"]
+__all__ = ["ColumnChange", "Distribution", "SchemaChange", "TableDifference", "compare_table"]
 
 _NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double"})
 
@@ -53,7 +53,7 @@ class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
     after: Distribution | None = None
 
 
-class TableChange(msgspec.Struct, frozen=True, kw_only=True):
+class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One table, by the code of now and by the proposed code."""
 
     schema: SchemaChange
@@ -76,7 +76,7 @@ class TableChange(msgspec.Struct, frozen=True, kw_only=True):
         return self.added + self.removed + self.changed
 
 
-def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Collection[str] = ()) -> TableChange:
+def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Collection[str] = ()) -> TableDifference:
     """Compare a table as of the checkpoint up to which the line has read. This reads all rows of both sides.
 
     examples: at most so many rows, without values of the `hidden` columns.
@@ -85,7 +85,7 @@ def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Col
     keys = [key for key in line.backfill.graph.sinks[table].sink.upserts or () if key in sides.columns]
     compared = _Compared(sides, keys)
     counts = compared.counts()
-    return TableChange(
+    return TableDifference(
         schema=_schema_change(sides),
         keys=keys,
         rows_before=sides.rows_now(),

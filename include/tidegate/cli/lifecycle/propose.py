@@ -24,9 +24,9 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
-from tidegate.proposal.replay import Range, choose_range, impossible, opened
+from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
 from tidegate.proposal.replay import run as replay
-from tidegate.proposal.report import Report, make_report, refused_report
+from tidegate.proposal.report import ProposalReport, make_report, refused_report
 from tidegate.records import typed
 from tidegate.spark.session import reused_session
 
@@ -103,8 +103,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return NO if is_refused or report.broken_limits else 0
 
 
-def _report(args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: Range, out: Output) -> Report:
+def _report(
+    args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: ReplayRange, out: Output
+) -> ProposalReport:
     problems = impossible(coordinator, chosen)
+    everything = whole_history(target.ledger) if problems and args.origin is None and args.to is None else None
+    if everything is not None and not impossible(coordinator, everything):
+        # State that this code cannot continue is computed again, too.
+        out.line("The recorded state does not fit this code: everything is replayed, from the beginning.", "dim")
+        chosen, problems = everything, []
     if problems:
         return refused_report(coordinator, chosen, problems, command=target.text)
     progress, sessions = progress_for(out), reused_session(target.settings)
@@ -123,7 +130,7 @@ def _report(args: argparse.Namespace, target: Target, coordinator: Coordinator, 
                     reason="STOPPED_BY_HAND",
                 )
         if args.keep:
-            out.line(f"Kept as {line.name}: tidegate propose {target.text} --discard {line.name}  # removes it", "dim")
+            out.line(f"Kept as {line.name}. To remove it: tidegate propose {target.text} --discard {line.name}", "dim")
         return make_report(
             line,
             chosen,

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoint.quarantine_requests import late_limits, verdict_of_gate
-from tidegate.cli.inspect.read import format_value, plain
+from tidegate.cli.inspect.read import format_value
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target
 from tidegate.connectors.source import SourceContext
+from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import Expectations
 from tidegate.gates.base import Gate, GateContext
@@ -92,8 +93,8 @@ class Outlook:
             {
                 "id": sample.id,
                 "rules": list(sample.rules),
-                "before": {name: plain(value) for name, value in sample.before.items()},
-                "after": {name: plain(value) for name, value in sample.after.items()},
+                "before": {name: json_value(value) for name, value in sample.before.items()},
+                "after": {name: json_value(value) for name, value in sample.after.items()},
                 "stays": sample.stays,
             }
             for sample in found.samples

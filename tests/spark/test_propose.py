@@ -1,0 +1,211 @@
+"""A change of code is proposed: what it would do to the tables is seen before it is merged."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.kit.sampling import in_turn
+from tests.views.shops import Said, Shops
+
+pytestmark = in_turn(seconds=60)
+
+CODE = """
+from tidegate import Pipeline
+from tidegate.gates import Expectations
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+pipeline = Pipeline("sales")
+orders = pipeline.source("orders", Files("landing/sales/*.json", schema="id long, country string, amount double"))
+priced = orders.select("id", "country", "amount * {factor} AS amount"{more}, where="id <> {without}")
+good = priced.gate(Expectations("signs", on_failure="{policy}", private=["country"]), name="good")
+good.sink("orders", DeltaUpsert("tables/orders", keys=["id"], schema_evolution="add"))
+totals = good.aggregate(by="{by}", n="count(*)", total="sum(amount)", uid="totals")
+totals.sink("totals", DeltaUpsert("tables/totals", keys=["{by}"], schema_evolution="add"))
+"""
+FIRST: dict[str, Any] = {"factor": "1", "more": "", "without": -1, "policy": "quarantine", "by": "country"}
+SUITE = """
+name: signs
+expectations:
+  - {type: expect_column_values_to_be_between, kwargs: {column: amount, min_value: 0}, id: positive}
+"""
+DAYS = (
+    [(1, "AT", 10.0), (2, "DE", 20.0), (3, "AT", 30.0)],
+    [(4, "DE", 40.0), (5, "FR", -50.0), (6, "FR", 60.0)],
+    [(7, "AT", 70.0), (2, "DE", 80.0)],
+)
+HIDDEN = ("/line-", "lines/", "proposal")
+
+
+class Sales(Shops):
+    """A project whose pipeline has its code in a file, which is changed as on a branch."""
+
+    def write_code(self, **changes: Any) -> None:
+        self.code |= changes
+        (self.folder / "landing" / "sales").mkdir(parents=True, exist_ok=True)
+        (self.folder / "include" / "expectations" / "signs.yaml").write_text(SUITE)
+        (self.folder / "shop.py").write_text(CODE.format(**FIRST | self.code))
+        sys.modules.pop("shop", None)
+        importlib.invalidate_caches()
+
+    def sell(self, rows: list[tuple[int, str, float]]) -> None:
+        self.files += 1
+        lines = [json.dumps({"id": id, "country": country, "amount": amount}) for id, country, amount in rows]
+        (self.folder / "landing" / "sales" / f"{self.files:04d}.json").write_text("\n".join(lines) + "\n")
+
+    def makes_checkpoint(self) -> None:
+        said = self.run("run shop:pipeline --until-idle")
+        assert said.code == 0, said.text
+
+    def proposes(self, options: str = "") -> dict[str, Any]:
+        said = self.run(f"propose shop:pipeline --json {options}")
+        report: dict[str, Any] = said.json
+        return report | {"exit": said.code}
+
+    def table(self, name: str) -> dict[Any, dict[str, Any]]:
+        rows = DeltaTable(str(self.folder / "tables" / name)).to_pyarrow_table().to_pylist()
+        key = "id" if name == "orders" else FIRST["by"]
+        return {row[key]: row for row in rows}
+
+    def traces(self) -> list[str]:
+        """Whatever a proposal has left, without its tombstone."""
+        paths = [str(path) for path in self.folder.rglob("*") if path.is_file()]
+        return [p for p in paths if any(each in p for each in HIDDEN) and not p.endswith("discarded.json")]
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Iterator[Sales]:
+    made = Sales(tmp_path / "project")
+    with made.entered():
+        for day in DAYS:
+            made.sell(day)
+            made.makes_checkpoint()
+        yield made
+
+
+def test_a_refactoring_changes_nothing_and_leaves_nothing_behind(sales: Sales) -> None:
+    versions = {name: DeltaTable(str(sales.folder / "tables" / name)).version() for name in ("orders", "totals")}
+    sales.write_code(factor="(2 - 1)")
+    report = sales.proposes("--fail-on rows --fail-on gate --fail-on schema")
+    assert report["exit"] == 0
+    assert report["merge"]["action"] == "continues"
+    assert report["replayed"] == [1, 2, 3]
+    assert report["code"]["before"] != report["code"]["after"]
+    for table in report["tables"].values():
+        assert (table["added"], table["removed"], table["changed"]) == (0, 0, 0)
+    assert sales.traces() == []
+    for name, version in versions.items():
+        assert DeltaTable(str(sales.folder / "tables" / name)).version() == version
+
+
+def test_a_bug_fix_is_told_by_key_column_and_amount(sales: Sales) -> None:
+    sales.write_code(factor="CASE WHEN country = 'AT' THEN 2 ELSE 1 END")
+    report = sales.proposes("--over 3 --examples 10 --fail-on 'rows > 50 %'")
+    orders, totals = report["tables"]["orders"], report["tables"]["totals"]
+    assert (orders["rows_before"], orders["added"], orders["removed"], orders["changed"]) == (6, 0, 0, 3)
+    assert orders["columns"]["amount"]["rows"] == 3
+    assert orders["columns"]["amount"]["greatest_change"] == 70.0
+    assert (totals["keys"], totals["changed"]) == (["country"], 1)
+    assert totals["columns"]["total"]["mean_change"] == 110.0
+    assert [each["key"] for each in orders["examples"]] == [{"id": 1}, {"id": 3}, {"id": 7}]
+    assert orders["examples"][0]["before"] == {"amount": 10.0}
+    assert orders["examples"][0]["after"] == {"amount": 20.0}
+    assert "AT" not in json.dumps(report["tables"]), "the gate keeps countries private"
+    assert report["merge"]["action"] == "differs"
+    assert report["merge"]["backfill"] == "tidegate backfill shop:pipeline --from beginning"
+    assert report["exit"] == 0, "half of the rows may differ"
+    assert sales.proposes("--fail-on 'rows > 2'")["exit"] == 1
+
+
+def test_a_new_column_and_a_gate_that_finds_more_are_told(sales: Sales) -> None:
+    sales.write_code(more=', "upper(country) AS code"', factor="CASE WHEN id = 7 THEN -1 ELSE 1 END")
+    report = sales.proposes("--over 1 --fail-on gate --fail-on schema")
+    assert report["replayed"] == [3]
+    assert report["tables"]["orders"]["schema"]["added"] == {"code": "string"}
+    (gate,) = report["gates"]
+    assert gate["before"]["broken"] == {}
+    assert gate["after"]["broken"] == {"positive": 1}
+    assert gate["after"]["quarantined"] == 1
+    assert report["exit"] == 1
+    assert [text.partition(":")[0] for text in report["broken_limits"]] == ["gate", "schema"]
+
+
+def test_state_that_does_not_fit_is_computed_again_from_the_beginning(sales: Sales) -> None:
+    sales.write_code(by="id")
+    report = sales.proposes("--over 1")
+    assert report["exit"] == 1, "the pipeline does not continue with it"
+    assert report["merge"]["action"] == "refused"
+    assert "aggregate 'totals': by is id, and was country" in report["merge"]["reasons"][0]
+    assert report["code"]["operators"] == {"totals": ["by"]}
+    assert (report["begins_after"], report["replayed"]) == (0, [1, 2, 3])
+    assert report["tables"]["orders"]["changed"] == 0
+    assert report["tables"]["totals"]["rows_after"] == 6
+
+
+def test_gates_hold_nobody_up_and_an_abort_is_told(sales: Sales) -> None:
+    sales.write_code(policy="hold")
+    report = sales.proposes("--fail-on gate")
+    assert report["exit"] == 0
+    assert report["gates"][0]["after"]["outcomes"] == {"pass": 2, "hold": 1}
+    assert report["tables"]["orders"]["added"] == 1, "the held row counts, as if a person had approved it"
+    sales.write_code(policy="abort")
+    report = sales.proposes()
+    assert report["exit"] == 1
+    assert "GATE_FAILED" in report["stopped"]
+    assert report["tables"] == {}
+    assert sales.traces() == []
+
+
+def test_the_pipeline_goes_on_beside_an_open_proposal(sales: Sales) -> None:
+    sales.write_code(factor="3")
+    assert sales.run("propose shop:pipeline --keep --into report.md").code == 0
+    assert "6 of 6 rows of `orders`" in (sales.folder / "report.md").read_text()
+    assert sales.traces() != []
+    sales.write_code(factor="1")
+    sales.sell([(8, "IT", 5.0)])
+    sales.makes_checkpoint()
+    assert sales.table("orders")[8]["amount"] == 5.0
+    listed = sales.run("propose shop:pipeline --over 1")
+    assert "Proposal proposal-1" in listed.text
+    assert "never swapped in" in sales.run("backfill shop:pipeline --name proposal-1 --swap --yes").text
+    assert sales.run("propose shop:pipeline --discard proposal-1").code == 0
+    assert sales.traces() == []
+
+
+def test_what_cannot_be_proposed_is_refused_with_a_way_out(sales: Sales) -> None:
+    assert "expected: rows" in sales.run("propose shop:pipeline --fail-on 'rows < 3'").text.lower()
+    assert "no file can be written there" in sales.run("propose shop:pipeline --into nowhere/report.md").text
+    assert "has no checkpoint after 3" in sales.run("propose shop:pipeline --from 3").text
+    refused: Said = sales.run("propose shop:pipeline --discard nothing")
+    assert refused.code == 2
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_differs_in_the_report_is_exactly_what_differs_after_the_merge(sales: Sales, seed: int) -> None:
+    dice = random.Random(seed)
+    before = {name: sales.table(name) for name in ("orders", "totals")}
+    sales.write_code(
+        factor=dice.choice(["1", "2", "round(amount / 50) ", "CASE WHEN id % 2 = 0 THEN 1.5 ELSE 1 END"]),
+        without=dice.choice([-1, 1, 4, 7]),
+    )
+    report = sales.proposes("--from beginning")
+    swapped = sales.run("backfill shop:pipeline --from beginning --cuts recorded --swap --yes")
+    assert swapped.code == 0, swapped.text
+    for name, old in before.items():
+        new = sales.table(name)
+        told = report["tables"][name]
+        assert told["added"] == len(new.keys() - old.keys())
+        assert told["removed"] == len(old.keys() - new.keys())
+        changed = [key for key in old.keys() & new.keys() if old[key] != new[key]]
+        assert told["changed"] == len(changed)
+        by_column = {column: sum(old[key][column] != new[key][column] for key in changed) for column in told["columns"]}
+        assert {column: change["rows"] for column, change in told["columns"].items()} == by_column
