@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,6 +57,9 @@ fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to 
 
 soak: setup ## many checkpoints, and what they leave on disk against the retention formula. CHECKPOINTS=1000
 	$(BIN)/python -m tests.soak --checkpoints $(or $(CHECKPOINTS),1000)
+
+corrections: setup ## half a million quarantined rows are corrected by one SQL, and killed 20 times meanwhile. ORDERS=500000, KILLS=20
+	$(BIN)/python -m tests.crash.corrected_orders --orders $(or $(ORDERS),500000) --kills $(or $(KILLS),20)
 
 cuts: setup ## operators on real Spark: random graphs, events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one, GRAPH=keys for one graph
 	$(BIN)/python -m tests.spark.random_cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED)) $(if $(GRAPH),--graph $(GRAPH))

@@ -30,6 +30,7 @@ class OrdersWorld(GatedWorld):
     """One file of so many orders, without amounts."""
 
     def feed_orders(self, orders: int) -> None:
+        self.root.mkdir(exist_ok=True)
         (self.root / "orders").touch()
         folder = self.root / "include" / "expectations"
         folder.mkdir(parents=True)

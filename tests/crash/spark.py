@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.kit.jvm import INTERPRETED
+from tests.kit.jvm import INTERPRETED, QUICK
 from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.server.client import loopback, open_session
 from tidegate.spark.server.server import acquire, stop
@@ -16,8 +16,13 @@ from tidegate.spark.server.server import acquire, stop
 _open: list[Any] = []
 
 
+COMPILED = "TIDEGATE_TESTS_COMPILED"
+"""A variable for the environment: Spark compiles, as users' does, because there are many rows."""
+
+
 def settings(home: Path) -> SparkSettings:
-    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=INTERPRETED)
+    conf = QUICK if os.environ.get(COMPILED) else INTERPRETED
+    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=conf)
 
 
 @contextlib.contextmanager
@@ -25,7 +30,7 @@ def server(home: Path) -> Iterator[dict[str, Any]]:
     """A server that stays for the length of the block; what a child needs to know to reach it."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with acquire(settings(home)) as info:
-        yield {"port": info.port, "token": info.token, "home": str(home)}
+        yield {"port": info.port, "token": info.token, "home": str(home), "pid": info.pid}
     stop(home, force=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
+from tidegate.gates import BrokenRule, Gate, GateContext, Judgement, RowRules
 from tidegate.gates.base import Policy
 from tidegate.gates.quarantine.columns import RULES
 from tidegate.records.records import Json
@@ -33,6 +33,11 @@ class SetsFifthsAside(_GateWithoutSettings):
 
     def judge(self, frame: Any, context: GateContext) -> Judgement:
         return _divided(frame, "v % 5 = 0", "fifth", {})
+
+    def row_rules(self, frame: Any, context: GateContext) -> RowRules:
+        from pyspark.sql import functions as F
+
+        return RowRules(F.array_compact(F.array(F.when(F.expr("v % 5 = 0"), F.lit("fifth")))))
 
 
 class AboveTrend(_GateWithoutSettings):

@@ -67,6 +67,7 @@ class Life:
     def __init__(self, seed: int, root: Path, spark: Any, drawn: Drawn | None = None) -> None:
         self.root, self.spark, self.told, self.clock = root, spark, Told(), Clock(seed)
         self.dice = random.Random(f"life {seed}")
+        self.sql = random.Random(f"sql {seed}")
         self.play = Clocked(root / "live", spark, drawn or Drawn(seed), in_jobs=self.dice.random() < 0.3)
         if self.dice.random() < 0.2:
             self.play.limit(num_retained=self.dice.choice([2, 4]))
@@ -130,12 +131,21 @@ class Life:
             how["ids"] = [self.dice.choice(sorted(row[q.ID] for row in waiting[gate]))]
         if how["action"] == "release" and self.dice.random() < 0.5:
             how["correct"] = {"v": self.dice.choice(["8", "9", None])}
+        how |= self._by_sql(how["action"])
         number = self._ask(self.play, gate, **how)
         self.told.note(f"request {number} of {gate}: {how}")
         if self.dice.random() < 0.15:
             self._ask(self.play, gate, action="withdraw", withdraws=number)
             self.told.note("it is withdrawn")
         self.checkpoints()
+
+    def _by_sql(self, action: str) -> dict[str, Any]:
+        """Now and then rows are corrected by SQL instead, which fails for some, or judged again."""
+        if action != "release" or self.sql.random() < 0.6:
+            return {}
+        expression = self.sql.choice(["v + 1", "v * 2", "if(v % 2 = 0, v + 1, cast(k AS long))"])
+        how: dict[str, Any] = {"correct_sql": {"v": expression}}
+        return {"correct": {}} | self.sql.choice([how, how, {"action": "rejudge"}])
 
     def goes_back(self) -> None:
         if ids := self.play.origins():

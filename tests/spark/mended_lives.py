@@ -4,6 +4,7 @@ made is computed again beside the pipeline, swapped in and taken back; each of t
 A gate in front of all sets rows below zero aside. Beside the acts of `random_histories`:
 
 release     all that waits is to be let out by the next checkpoint, corrected or as it is; or some of it
+rejudge     what waits is judged again, by the same rule
 in_place    it is to be let out where it was held back, by the next backfill
 discard     it is to be kept out for good
 backfill    from any checkpoint that counts, or from the beginning, with recorded cuts; again: it goes on
@@ -23,6 +24,7 @@ keyed       tables by keys that are not their stream's, and one that removes row
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +42,7 @@ from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
 from tidegate.execution.editing import edit_state
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
+from tidegate.gates import BrokenRule, Gate, GateContext, Judgement, RowRules
 from tidegate.gates.quarantine.columns import RULES
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Json, Request
@@ -52,6 +54,7 @@ MENDING = (
     *ACTS,
     "release",
     "release",
+    "rejudge",
     "in_place",
     "discard",
     "backfill",
@@ -81,6 +84,11 @@ class NothingBelowZero(Gate):
         count = bad.count()
         broken = (BrokenRule("zero", "quarantine", rows=count),) if count else ()
         return Judgement(frame.count(), broken, split=(frame.where("v >= 0"), bad) if count else None)
+
+    def row_rules(self, frame: Any, context: GateContext) -> RowRules:
+        from pyspark.sql import functions as F
+
+        return RowRules(F.array_compact(F.array(F.when(F.col("v") < 0, F.lit("zero")))))
 
 
 @dataclass
@@ -123,6 +131,9 @@ class MendedLife(Life):
         super().__post_init__()
         self.play.limit(num_retained=self.dice.choice([4, 100, 100]))
         self.correct: dict[str, str | None] = self.dice.choice([{}, {"v": "3.0"}])
+        self.correct_sql: dict[str, str] = {}
+        if random.Random(f"sql {self.seed}").random() < 0.5:
+            self.correct, self.correct_sql = {}, {"v": "abs(v)"}
 
     def _code(self) -> Any:
         def declare(pipeline: Pipeline, version: int = self.version) -> None:
@@ -178,6 +189,8 @@ class MendedLife(Life):
         return {row["id"] for row in self.counting}
 
     def _corrected(self, row: Row) -> Row:
+        if self.correct_sql:
+            return row | {"v": abs(row["v"])}
         return row | {name: float(text or 0) for name, text in self.correct.items()}
 
     def _aside(self) -> list[Row]:
@@ -208,6 +221,8 @@ class MendedLife(Life):
         newest = max((row["id"] for made in self.history for row in (*made.rows, *made.aside)), default=0)
         for row in aside:
             reason = row.get("_tidegate_stays")
+            if reason == "judged again, it breaks zero" and row["v"] < 0:
+                continue
             if reason and self.kind in NOTHING_IS_LATE:
                 self.complaints.append(f"after {when}, row {row['id']} stays, though nobody would lose it: {reason}")
             if reason and row["id"] > newest - 6 and self.kind in EACH_BY_ITSELF:
@@ -220,7 +235,8 @@ class MendedLife(Life):
         seen = self.play.ledger.view().last_id
         request = Request(
             **stamp(f"ask {len(self.story)}"), number=1, gate="checked", action=action, seen=seen, ids=ids,
-            by="mia", correct=self.correct if action == "release" else {}, **more,
+            by="mia", correct=self.correct if action == "release" else {},
+            correct_sql=self.correct_sql if action == "release" else {}, **more,
         )  # fmt: skip
         ask(self.play.ledger, request)
 
@@ -239,6 +255,13 @@ class MendedLife(Life):
         if rows := self._waiting_aside():
             self._ask("discard", self.dice.sample(rows, 1))
             self._note("discard")
+
+    def _rejudge(self) -> None:
+        """All that waits still breaks the rule: it stays, whatever is asked for afterwards."""
+        if rows := self._waiting_aside():
+            self._ask("rejudge", rows)
+            self._note("rejudge")
+            self._checkpoint("")
 
     def _in_place(self) -> None:
         if rows := self._waiting_aside():

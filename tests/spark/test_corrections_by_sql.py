@@ -152,6 +152,8 @@ def test_one_sql_corrects_all_rows_of_a_rule_and_those_it_cannot_correct_wait(sh
     assert f"Request 1 by {request['requested_by']}, at {request['requested_at']}, set amount = {NUMBER}." in text(
         "quarantine", "show", "play", "checked", "--settled"
     )
+    (asked,) = [event for event in cli("explain", "play", str(last))[1]["events"] if "asked, by request 1" in event]
+    assert asked.endswith(f"to release rows that broke amount_known, with amount = {NUMBER} (the feed has a currency).")
     assert "in place" not in text("quarantine", "show", "play", "checked"), "that would not help here"
 
 

@@ -20,6 +20,7 @@ ACTS = {
     "resume": {"edit"},
     "rollback": {"trigger", "edit"},
     "release": {"edit"},
+    "rejudge": {"edit"},
     "backfill": {"trigger", "backfill"},
     "swap": {"trigger", "backfill", "edit"},
     "discard-backfill": {"trigger", "backfill", "edit"},

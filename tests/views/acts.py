@@ -148,6 +148,16 @@ def corrects(do: Doer) -> Iterator[str]:
     yield RUN
 
 
+def corrects_by_sql(do: Doer) -> Iterator[str]:
+    yield "quarantine release orders checked --all --set 'v = abs(v)' --yes"
+    yield RUN
+
+
+def judges_again(do: Doer) -> Iterator[str]:
+    yield "quarantine rejudge orders checked --yes"
+    yield RUN
+
+
 def discards_rows(do: Doer) -> Iterator[str]:
     yield "quarantine discard orders checked --all --yes"
     yield RUN
@@ -355,6 +365,7 @@ ACTS: dict[str, Act] = {
     for each in (
         passes, watches_for_input, goes_by_the_clock, sets_aside, fails_a_gate, a_record_is_malformed, is_held,
         approves, rejects, quarantines_what_is_held, releases, corrects,
+        corrects_by_sql, judges_again,
         discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, backfills, backfills_everything, swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,

@@ -991,6 +991,12 @@ class Request(Record, frozen=True, kw_only=True):
         return self.action == "release" and bool(self.correct or self.correct_sql)
 
     @property
+    def corrections(self) -> list[str]:
+        """Its corrections, for people."""
+        constants = [f"{name} to {'null' if value is None else repr(value)}" for name, value in self.correct.items()]
+        return constants + [f"{name} = {sql}" for name, sql in self.correct_sql.items()]
+
+    @property
     def judges(self) -> bool:
         """Whether the gate's rules about single rows judge its rows before they continue."""
         return self.corrects or self.action == "rejudge"

@@ -16,10 +16,12 @@ __all__ = [
     "AnswerRequest",
     "BackfillRequest",
     "DiscardRequest",
+    "RejudgeRequest",
     "ReleaseRequest",
     "ResumeRequest",
     "RollbackRequest",
     "RunRequest",
+    "SampleRow",
     "SavepointRequest",
     "SwapRequest",
 ]
@@ -27,6 +29,7 @@ __all__ = [
 Note = Annotated[str, Field(max_length=1000, description="The reason, for the record")]
 Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 Text = Annotated[str, Field(max_length=1000)]
+Sql = Annotated[str, Field(min_length=1, max_length=10_000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
 RestartFinished = Annotated[bool, Field(description="Resume although event time has ended: new rows are late")]
 DropManualEdits = Annotated[bool, Field(description="Discard manual changes of state since then")]
@@ -107,7 +110,8 @@ class RollbackRequest(ActionRequest):
 
 class ReleaseRequest(ActionRequest):
     """Rows that wait in a gate's quarantine: all of them, or those with these ids, or those that broke one of these
-    rules. `correct`: new values of columns, as texts, or null. `expected_rows`: the number of rows that the user was
+    rules. `correct`: new values of columns, as texts, or null. `correct_sql`: Spark SQL over each row as it was
+    quarantined, by column, for users who may read rows. `expected_rows`: the number of rows that the user was
     shown. If it has changed, nothing is done."""
 
     renamed = RENAMED_PARAMETERS["release"]
@@ -117,7 +121,20 @@ class ReleaseRequest(ActionRequest):
     ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=MAX_LENGTH)] = []
     rules: list[Annotated[str, Field(max_length=200)]] = []
     correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
+    correct_sql: Annotated[
+        dict[Text, Annotated[str, Field(min_length=1, max_length=10_000)]], Field(max_length=100)
+    ] = {}
     discard: bool = False
+
+
+class RejudgeRequest(ActionRequest):
+    """Rows that wait in a gate's quarantine, to be judged by today's suite: all of them, or those with these ids, or
+    those that broke one of these rules. Those that pass continue. `expected_rows`: as for a release."""
+
+    gate: Name
+    expected_rows: Annotated[int, Field(ge=0)] | None = None
+    ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=MAX_LENGTH)] = []
+    rules: list[Annotated[str, Field(max_length=200)]] = []
 
 
 class BackfillRequest(ActionRequest):
@@ -162,6 +179,15 @@ class DiscardRequest(ActionRequest):
     name: Name
 
 
+class SampleRow(BaseModel):
+    """A quarantined row, and what a correction would make of it. Values are texts, cut if they are long."""
+
+    id: str
+    before: Annotated[dict[str, str | None], Field(description="Private columns are left out")]
+    after: Annotated[dict[str, str | None], Field(description="By corrected column")]
+    stays_because: Annotated[str | None, Field(description="Why it would stay in quarantine; null: it continues")]
+
+
 class ActionAnswer(BaseModel):
     """The result of an action, or of its preview."""
 
@@ -169,3 +195,4 @@ class ActionAnswer(BaseModel):
     message: Annotated[str, Field(description="The result in a sentence; empty: it was a preview")]
     run_id: Annotated[str | None, Field(description="The DAG run that does it")] = None
     effects: Annotated[list[str], Field(description="A preview's sentences on what would be done")] = []
+    samples: Annotated[list[SampleRow], Field(description="A preview's rows before and after, if it corrects any")] = []

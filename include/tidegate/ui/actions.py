@@ -26,7 +26,7 @@ from tidegate.lifecycle import control, savepoint
 from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import previews, views
-from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER
+from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER, find_visible_pipeline
 from tidegate.ui.action_requests import (
     ActionAnswer,
     ActionRequest,
@@ -34,6 +34,7 @@ from tidegate.ui.action_requests import (
     BackfillRequest,
     DiscardRequest,
     RejectRequest,
+    RejudgeRequest,
     ReleaseRequest,
     ResumeRequest,
     RollbackRequest,
@@ -49,6 +50,8 @@ __all__ = ["router"]
 
 router = APIRouter()
 Of = Annotated[PipelineRef, Depends(find_pipeline)]
+Visible = Annotated[PipelineRef, Depends(find_visible_pipeline)]
+"""The pipeline, as the user may see it: with values of rows, or without."""
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
@@ -155,18 +158,32 @@ def rollback(pipeline: Of, body: RollbackRequest, user: GetUserDep) -> ActionAns
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
-def release(pipeline: Of, body: ReleaseRequest, user: GetUserDep) -> ActionAnswer:
+def release(pipeline: Visible, body: ReleaseRequest, user: GetUserDep) -> ActionAnswer:
     """Release rows from quarantine: they continue after their gate with the next checkpoint. Or discard them."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
-        words |= {"correct": body.correct, "expected_rows": body.expected_rows}
+        words = previews.words_of_release(pipeline, body)
         created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
         verb = "discarded" if body.discard else "released"
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        if created.correct_sql:
+            verb = "corrected, judged and released"
         return ActionAnswer(message=f"Request {created.number}: {rows} {verb} with the next checkpoint.")
 
     return _audited(pipeline, "release", body, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/rejudge", dependencies=EDIT)
+def rejudge(pipeline: Visible, body: RejudgeRequest, user: GetUserDep) -> ActionAnswer:
+    """Judge rows in quarantine by today's suite: those that pass continue after their gate with the next checkpoint."""
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        words = previews.words_of_rejudging(body)
+        created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
+        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        return ActionAnswer(message=f"Request {created.number}: {rows} judged again with the next checkpoint.")
+
+    return _audited(pipeline, "rejudge", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/backfill", dependencies=BACKFILL)
@@ -232,7 +249,9 @@ def _audited(
     """
     ledger = pipeline.ledger()
     if body.preview:
-        return ActionAnswer(succeeded=False, message="", effects=previews.preview(action, pipeline, ledger, body))
+        effects = previews.preview(action, pipeline, ledger, body)
+        samples = previews.samples(pipeline, ledger, body)
+        return ActionAnswer(succeeded=False, message="", effects=effects, samples=samples)
     ledger.start()  # records in a folder without pipeline.json count as damage
     words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())

@@ -630,10 +630,23 @@ class TableChanges(msgspec.Struct):
     rows: list[RowChangeAnswer]
 
 
+class Settlement(msgspec.Struct):
+    """Who settled a quarantined row, how and when."""
+
+    checkpoint: Annotated[int, example(9, "The checkpoint that released or discarded it")]
+    settled_by: Annotated[str, example("mia in Airflow")]
+    request: Annotated[int | None, example(2, "Null: it was settled before tidegate 0.3")]
+    requested_at: Annotated[str, example("2026-03-01T10:11:12.345+00:00")]
+    note: Annotated[str, example("a typing error")]
+    sql: Annotated[dict[str, str], example({"amount": "abs(amount)"}, "The SQL that corrected it, by column")]
+    corrected: Annotated[dict[str, str | None], example({"amount": "2"}, "The values with which it continued")]
+
+
 class QuarantinedRowStatus(QuarantinedRow):
-    """A quarantined row, and what has become of it."""
+    """A quarantined row, and what has become of it. Its values are those with which it was quarantined."""
 
     status: Annotated[str, example("waiting", "waiting, released or discarded")]
+    settled: Annotated[Settlement | None, example(None, "Null while it waits")]
 
 
 class QuarantinedRowsAt(msgspec.Struct):

@@ -325,10 +325,11 @@ def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) ->
         succeeded, sentence = _AFTER_RUN.get(run_state, (acted.succeeded, ""))
         message = f"{acted.message} {sentence}".strip()
     request = act.parameters
-    corrected = request.get("correct")
-    if isinstance(corrected, Mapping) and not with_values:
-        request = request | {"correct": dict.fromkeys(corrected, MASK)}
-        message = "" if acted is None or acted.succeeded else MASK
+    for name in ("correct", "correct_sql"):
+        corrected = request.get(name)
+        if isinstance(corrected, Mapping) and not with_values:
+            request = request | {name: dict.fromkeys(corrected, MASK)}
+            message = "" if acted is None or acted.succeeded else MASK
     return ActedAnswer(
         requested_at=act.created,
         requested_by=act.by,

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fastapi import HTTPException
+
 from tidegate.backfill.by_airflow import begin_after, refuse_impossible_start
 from tidegate.backfill.way_back import next_name
 from tidegate.checkpoint import approvals, suspension
@@ -23,6 +25,7 @@ from tidegate.lifecycle import control, savepoint
 from tidegate.protocol.verdicts import Holding, unanswered
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import backfill_dag
+from tidegate.records.records import Request
 from tidegate.ui import views
 from tidegate.ui.action_requests import (
     ActionRequest,
@@ -30,17 +33,28 @@ from tidegate.ui.action_requests import (
     BackfillRequest,
     DiscardRequest,
     RejectRequest,
+    RejudgeRequest,
     ReleaseRequest,
     ResumeRequest,
     RollbackRequest,
     RunRequest,
+    SampleRow,
     SavepointRequest,
     SwapRequest,
 )
 from tidegate.ui.pipelines import PipelineRef, find_known_pipeline, has_dag, is_paused
-from tidegate.ui.rows import quarantined
+from tidegate.ui.rows import outlooks, quarantined
 
-__all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_airflows_backfill", "refuse_unknown"]
+__all__ = [
+    "PREVIEWS",
+    "no_such_dag",
+    "preview",
+    "refuse_airflows_backfill",
+    "refuse_unknown",
+    "samples",
+    "words_of_rejudging",
+    "words_of_release",
+]
 
 log = logging.getLogger(__name__)
 
@@ -241,21 +255,75 @@ def _rollback(pipeline: PipelineRef, ledger: Ledger, body: RollbackRequest) -> E
     return effects
 
 
+def words_of_release(pipeline: PipelineRef, body: ReleaseRequest) -> dict[str, Any]:
+    """Return what a release asks for. Refuse SQL of a user who may not read rows: it could tell their values."""
+    if body.correct_sql and not pipeline.may_read_rows:
+        raise HTTPException(403, "you may not read rows of this pipeline, so you cannot correct them by SQL")
+    if body.correct_sql and body.discard:
+        raise Invalid(
+            "rows that are discarded are not corrected",
+            expected="correct_sql, or discard",
+            help="leave out one of them",
+            reason="BAD_VALUE",
+        )
+    return {
+        "action": "discard" if body.discard else "release",
+        "ids": body.ids,
+        "rules": body.rules,
+        "correct": body.correct,
+        "correct_sql": body.correct_sql,
+        "expected_rows": body.expected_rows,
+    }
+
+
+def words_of_rejudging(body: RejudgeRequest) -> dict[str, Any]:
+    """Return what a request to judge rows again asks for."""
+    return {"action": "rejudge", "ids": body.ids, "rules": body.rules, "expected_rows": body.expected_rows}
+
+
 def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Effects:
-    words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
-    words |= {"correct": body.correct, "expected_rows": body.expected_rows}
-    request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
+    request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words_of_release(pipeline, body))
     refuse_unknown_gate(ledger, request)
     if body.discard:
         return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps a copy."]
-    effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, not judged again."]
+    judged = "if they keep its rules about single rows" if request.corrects else "not judged again"
+    effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, {judged}."]
     for name, value in body.correct.items():
         effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
-    effects += quarantined.expected(pipeline, ledger, request)
-    view = ledger.view()
-    if suspension.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
-        effects.append("The pipeline is suspended: no checkpoint is made until it is resumed.")
-    return effects
+    effects += [f"{name} = {sql}" for name, sql in body.correct_sql.items()]
+    if outlooks.needs_look(request):
+        effects += _looked(pipeline, ledger, request)
+    else:
+        effects += quarantined.expected(pipeline, ledger, request)
+    return effects + _while_suspended(pipeline, ledger)
+
+
+def _rejudge(pipeline: PipelineRef, ledger: Ledger, body: RejudgeRequest) -> Effects:
+    request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words_of_rejudging(body))
+    refuse_unknown_gate(ledger, request)
+    effects = [f"Judged again with the next checkpoint: {_count(count)} of gate {body.gate}."]
+    return effects + _looked(pipeline, ledger, request) + _while_suspended(pipeline, ledger)
+
+
+def _looked(pipeline: PipelineRef, ledger: Ledger, request: Request) -> Effects:
+    answer = outlooks.look_ahead(pipeline, ledger, request, again=True)
+    with_values = pipeline.may_read_rows and not outlooks.hides(pipeline, ledger, request)
+    return outlooks.effects(request, answer, with_values=with_values)
+
+
+def _while_suspended(pipeline: PipelineRef, ledger: Ledger) -> Effects:
+    if suspension.suspended(ledger.view(), pipeline.tolerable_failed_checkpoints) is None:
+        return []
+    return ["The pipeline is suspended: no checkpoint is made until it is resumed."]
+
+
+def samples(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> list[SampleRow]:
+    """Return a few rows before and after a correction by SQL. Other actions have none."""
+    if not isinstance(body, ReleaseRequest) or not body.correct_sql:
+        return []
+    words = words_of_release(pipeline, body)
+    request, _ = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
+    return outlooks.samples(pipeline, ledger, request, outlooks.look_ahead(pipeline, ledger, request))
 
 
 def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> Effects:
@@ -386,6 +454,7 @@ PREVIEWS: dict[str, Callable[[PipelineRef, Ledger, Any], Effects]] = {
     "resume": _resume,
     "rollback": _rollback,
     "release": _release,
+    "rejudge": _rejudge,
     "backfill": _backfill,
     "swap": _swap,
     "discard backfill": _discard,

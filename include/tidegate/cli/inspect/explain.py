@@ -36,8 +36,9 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol.rules import BAD_DECLARATION, ENVIRONMENT_FAILED
 from tidegate.protocol.view import Entry, View
+from tidegate.records import typed
 from tidegate.records.names import entry_name
-from tidegate.records.records import Control, Plan, Rollback
+from tidegate.records.records import Control, Plan, Request, Rollback
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
@@ -126,6 +127,7 @@ def explain(target: Target, id: int) -> Story:
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
     events += _forked(target.ledger, view) if view.kind == "fork" else _planned(view)
+    events += _taken_up(target.ledger, entry) if entry is not None else []
     events += _acked(view, find_examples(target.ledger, entry))
     events += _measured(view)
     events += _losers(target, entry) if entry is not None else []
@@ -295,6 +297,23 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
             else:
                 text = f"{'approved' if answer.approve else 'rejected'} it at gate {name}{note}"
             yield f"At {clock(answer.answered_at)} UTC {answer.answered_by} {text}."
+
+
+def _taken_up(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """Explain the requests about quarantined rows that the checkpoint has taken up."""
+    for name, part in entry.plan.sources.items():
+        if not name.startswith(QUARANTINE) or part.empty:
+            continue
+        for recorded in ledger.unpack(part.splits)["requests"]:
+            request = typed.convert(recorded, Request)
+            verb = "judge again" if request.action == "rejudge" else request.action
+            broke = f" that broke {' or '.join(request.rules)}" if request.rules else ""
+            corrected = f", with {', '.join(request.corrections)}" if request.corrects else ""
+            note = f" ({request.note})" if request.note else ""
+            yield (
+                f"Gate {name.removeprefix(QUARANTINE)}: at {clock(request.created)} UTC {request.by} asked, by request "
+                f"{request.number}, to {verb} rows{broke}{corrected}{note}."
+            )
 
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from tidegate.spark.session import control_settings, session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Correction", "Outlook", "correction", "look_ahead", "refuse_failing_sql", "refuse_without_rules", "told"]
+__all__ = ["Correction", "Outlook", "correction", "look_ahead", "refuse_failing_sql", "refuse_without_rules"]
 
 SAMPLES = 5
 """Rows to show that would continue, and that would stay."""
@@ -68,12 +68,6 @@ def correction(text: str) -> Correction:
         f"{text!r} could mean two things. For a constant, write no space on either side of the equals sign: "
         f'--set {name}={constant or "VALUE"}. For SQL, write one on both sides: --set "{name} = {constant or "SQL"}"'
     )
-
-
-def told(request: Request) -> list[str]:
-    """Return the corrections of a request as they are written."""
-    constants = [f"{name} to {'null' if value is None else repr(value)}" for name, value in request.correct.items()]
-    return constants + [f"{name} = {sql}" for name, sql in request.correct_sql.items()]
 
 
 @dataclass(frozen=True)
@@ -151,7 +145,7 @@ def refuse_failing_sql(request: Request, outlook: Outlook) -> None:
     found = outlook.preview
     if found.failed and found.failed == found.rows:
         raise Invalid(
-            f"{', '.join(told(request))} fails for all {found.rows:,} rows, for one of them with: {found.error}",
+            f"{', '.join(request.corrections)} fails for all {found.rows:,} rows, for one of them with: {found.error}",
             expected="SQL that corrects at least one of the rows",
             help="correct the SQL; `--dry-run` shows what it makes of a few rows",
             reason="BAD_SQL",

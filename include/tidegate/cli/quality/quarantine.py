@@ -23,7 +23,6 @@ from tidegate.cli.quality.corrections import (
     look_ahead,
     refuse_failing_sql,
     refuse_without_rules,
-    told,
 )
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta.as_python import json_value
@@ -207,7 +206,9 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
     )
     for request in requests.values():
         if request.corrects:
-            out.line(f"Request {request.number} by {request.by}, at {request.created}, set {', '.join(told(request))}.")
+            out.line(
+                f"Request {request.number} by {request.by}, at {request.created}, set {', '.join(request.corrections)}."
+            )
     out.line(f"{len(rows):,} of {total:,} rows in {quarantine.url}", "dim")
     stays = next((row[q.ID] for row in rows if is_late(row.get(q.STAYS)) and not row[q.SETTLED]), None)
     if stays is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tidegate import seams
 from tidegate.backfill.in_place import in_place
@@ -22,9 +23,11 @@ from tidegate.ui.answers import (
     QuarantinedRowStatus,
     Requested,
     RowsAnswer,
+    Settlement,
     Waiting,
 )
 from tidegate.ui.pipelines import PipelineRef
+from tidegate.ui.rows import outlooks
 
 __all__ = ["alone", "chosen", "cut", "expected", "of_checkpoint", "request", "rows", "waiting"]
 
@@ -87,10 +90,31 @@ def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Quar
         with alone():
             quarantined = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
+    requests = {each.number: each for each in pipeline.ledger().requests(gate)} if quarantined else {}
     rows = [
-        QuarantinedRowStatus(**_describe_row(row, columns), status=row[q.SETTLED] or "waiting") for row in quarantined
+        QuarantinedRowStatus(
+            **_describe_row(row, columns), status=row[q.SETTLED] or "waiting", settled=_settled(row, requests)
+        )
+        for row in quarantined
     ]
     return QuarantinedRowsAt(gate=gate, checkpoint=id, columns=columns, rows=rows)
+
+
+def _settled(row: Json, requests: Mapping[int, Request]) -> Settlement | None:
+    if not row[q.SETTLED]:
+        return None
+    number = row.get(q.SETTLED_REQUEST)
+    request = requests.get(number) if number is not None else None
+    corrected = json.loads(row[q.CORRECTED], parse_float=str, parse_int=str) if row.get(q.CORRECTED) else {}
+    return Settlement(
+        checkpoint=row[q.SETTLED_IN],
+        settled_by=row[q.SETTLED_BY] or "",
+        request=number,
+        requested_at=request.created if request is not None else "",
+        note=request.note if request is not None else "",
+        sql=request.correct_sql if request is not None else {},
+        corrected={name: cut(value) for name, value in corrected.items()},
+    )
 
 
 def _describe_row(row: Json, columns: Sequence[str]) -> Json:
@@ -120,8 +144,10 @@ def alone() -> Iterator[None]:
 
 
 def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
-    """Record a request to release or discard rows. Return it, and the number of rows that it selects."""
+    """Record a request about rows. Return it, and the number of rows that it selects."""
     created, count = chosen(pipeline, ledger, gate, **words)
+    if outlooks.needs_look(created):
+        outlooks.look_ahead(pipeline, ledger, created)  # refuses what the command would refuse
     return ask(ledger, created), count
 
 
@@ -178,22 +204,25 @@ def _request(
     reader: QuarantinedRows,
     *,
     by: str,
-    discard: bool = False,
+    action: Literal["release", "rejudge", "discard"] = "release",
     ids: Sequence[str] = (),
     rules: Sequence[str] = (),
     correct: Mapping[str, str | None] | None = None,
+    correct_sql: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Request:
     reader.refuse_corrections(correct or {})
+    reader.refuse_unknown_columns(correct_sql or {})
     return Request(
         **stamp(seams.new_id()),
         number=1,
         gate=reader.gate,
-        action="discard" if discard else "release",
+        action=action,
         seen=reader.last_checkpoint,
         ids=reader.whole_ids(ids),
         rules=list(rules),
         correct=dict(correct or {}),
+        correct_sql=dict(correct_sql or {}),
         by=by,
         note=note,
     )

@@ -13,8 +13,9 @@ export function toast(text) {
   setTimeout(() => message.remove(), 6000);
 }
 
-// fields: [{name, label, kind, required, pattern}]. make: returns the request's body for the fields' values.
-export function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make }) {
+// fields: [{name, label, kind, required, pattern}]. make: returns the request's body for the fields' values. slow: says
+// what to tell while the preview of a body takes seconds, or null.
+export function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make, slow = () => null }) {
   if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "said", role: "alert" });
@@ -41,7 +42,12 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
     if (![...inputs.values()].every((element) => element.checkValidity())) return;
     let error = null;
     const answer = await Promise.resolve()
-      .then(() => post(path, { ...make(values()), preview: true }))
+      .then(() => {
+        const asking = make(values());
+        const waiting = slow(asking);
+        if (waiting) replace(effects, [h("p", { class: "quiet" }, waiting)]);
+        return post(path, { ...asking, preview: true });
+      })
       .catch((caught) => {
         error = caught;
       });
@@ -59,6 +65,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
           {},
           answer.effects.map((effect) => h("li", {}, effect)),
         ),
+        answer.samples?.length > 0 && beforeAndAfter(answer.samples),
       ],
     );
   };
@@ -255,7 +262,8 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
       : `all ${rows(page.total)}`;
   const correction = [
     { name: "column", label: "Correct a column (optional)", options: ["", ...page.columns] },
-    { name: "value", label: "New value" },
+    { name: "value", label: "New value, or SQL over the row" },
+    { name: "sql", label: "It is SQL, such as upper(trim(country))", kind: "checkbox" },
     { name: "null", label: "Set it to null", kind: "checkbox" },
   ];
   confirmAndPost({
@@ -268,11 +276,15 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
       {},
       discard
         ? "The next checkpoint marks them as discarded. They stay in the table."
-        : "They continue after their gate with the next checkpoint, once, and are not judged again.",
+        : "They continue after their gate with the next checkpoint, once. Corrected rows must keep its rules about single rows; rows as they are, are not judged again.",
     ),
     fields: [...(discard ? [] : correction), NOTE],
-    make: ({ column, value, note, null: isNull }) => {
+    slow: (asking) =>
+      asking.correct_sql ? "Computing what the SQL makes of the rows; the first time takes longer …" : null,
+    make: ({ column, value, note, sql, null: isNull }) => {
       if (!column && (value || isNull)) throw new Error("Choose the column that gets the new value.");
+      if (sql && isNull) throw new Error("Either SQL, or null.");
+      const bySql = column && sql && value.trim();
       return {
         gate: page.gate,
         ids,
@@ -280,9 +292,59 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
         discard,
         note,
         expected_rows: ids.length ? ids.length : page.complete ? page.total : null,
-        correct: column ? { [column]: isNull ? null : value } : {},
+        correct: column && !sql ? { [column]: isNull ? null : value } : {},
+        ...(bySql ? { correct_sql: { [column]: value.trim() } } : {}),
       };
     },
+  });
+}
+
+// A few rows with their corrected values.
+function beforeAndAfter(samples) {
+  const corrected = [...new Set(samples.flatMap((row) => Object.keys(row.after)))];
+  const value = (cell) => (cell === null || cell === undefined ? h("span", { class: "quiet" }, "null") : cell);
+  return table(
+    [
+      { head: "Row", cell: (row) => h("code", { title: row.id, class: "nowrap" }, row.id.slice(0, 8)) },
+      ...Object.keys(samples[0].before)
+        .filter((name) => !corrected.includes(name))
+        .map((name) => ({ head: name, cell: (row) => value(row.before[name]) })),
+      ...corrected.flatMap((name) => [
+        { head: name, cell: (row) => value(row.before[name]) },
+        { head: `${name} becomes`, cell: (row) => (row.stays_because ? "" : h("b", {}, value(row.after[name]))) },
+      ]),
+      { head: "Result", cell: (row) => row.stays_because ?? "continues" },
+    ],
+    samples,
+    { label: "Rows before and after", stack: true, key: (row) => `before and after ${row.id}` },
+  );
+}
+
+// Without ids and rules: all waiting rows.
+export function rejudgeRows(dag, page, { ids, rules }) {
+  const choice = ids.length
+    ? rows(ids.length)
+    : rules.length
+      ? `all rows that broke ${rules.join(", ")}`
+      : `all ${rows(page.total)}`;
+  confirmAndPost({
+    title: `Judge ${choice} again?`,
+    verb: "Judge again",
+    path: path(dag, "rejudge"),
+    body: h(
+      "p",
+      {},
+      "The next checkpoint judges them by today's suite, each by itself. Those that pass continue after their gate, once; the others stay, with the rules that they break now.",
+    ),
+    fields: [NOTE],
+    slow: () => "Judging the rows, to show how many would pass; the first time takes longer …",
+    make: ({ note }) => ({
+      gate: page.gate,
+      ids,
+      rules,
+      note,
+      expected_rows: ids.length ? ids.length : page.complete ? page.total : null,
+    }),
   });
 }
 

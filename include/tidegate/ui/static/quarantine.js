@@ -1,6 +1,6 @@
-// Quarantined rows, to release or discard: all, those of a rule, or the ticked ones.
+// Quarantined rows, to release, judge again or discard: all, those of a rule, or the ticked ones.
 import { get, dagPath } from "./api.js";
-import { releaseRows } from "./actions.js";
+import { rejudgeRows, releaseRows } from "./actions.js";
 import { breakable, card, h, table } from "./dom.js";
 import { count, rows } from "./format.js";
 
@@ -47,6 +47,8 @@ function drawn(dag, about, gates, page, filters, change) {
     releaseRows(dag, page, { ids: [...chosen], rules: filters.rule ? [filters.rule] : [], discard });
   const choice = () => (chosen.size ? rows(chosen.size) : filters.rule ? `all that broke ${filters.rule}` : "all");
   const release = h("button", { id: "act-release-rows", class: "main", onclick: act(false) }, `Release ${choice()}`);
+  const rejudge = () => rejudgeRows(dag, page, { ids: [...chosen], rules: filters.rule ? [filters.rule] : [] });
+  const rejudgeButton = h("button", { id: "act-rejudge-rows", onclick: rejudge }, "Judge again");
   const discardButton = h(
     "button",
     { id: "act-discard-rows", class: "danger", onclick: act(true) },
@@ -89,7 +91,7 @@ function drawn(dag, about, gates, page, filters, change) {
       ),
       Object.entries(settled).map(([status, many]) => h("span", { class: "quiet" }, `${count(many)} ${status}`)),
       h("span", { class: "grow" }),
-      about.permissions.edit && page.total > 0 && [release, discardButton],
+      about.permissions.edit && page.total > 0 && [release, rejudgeButton, discardButton],
     ),
     requests.length > 0 &&
       h(
@@ -97,7 +99,7 @@ function drawn(dag, about, gates, page, filters, change) {
         { class: "banner wait" },
         "The next checkpoint processes: ",
         requests
-          .map((request) => `request ${request.number}, to ${request.action}, by ${request.requested_by}`)
+          .map(({ number, action, requested_by }) => `request ${number}, to ${action}, by ${requested_by}`)
           .join("; "),
         ".",
       ),
