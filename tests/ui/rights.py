@@ -28,6 +28,7 @@ ACTS = {
 QUOTES_ROWS = (
     "/quarantine/{gate}",
     "/{id}/gates/{gate}",
+    "/gates/{gate}/measured",
     "/tables/{sink}",
     "/tables/{sink}/changes",
     "/quarantined/{gate}",

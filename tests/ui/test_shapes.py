@@ -28,6 +28,7 @@ PATHS = {
     "quarantine": "/dags/orders/quarantine",
     "quarantine_rows": "/dags/orders/quarantine/enough",
     "gate_trend": "/dags/orders/gates/enough",
+    "measured": "/dags/orders/gates/enough/measured",
     "rollback": "/dags/orders/rollback?to={first}",
     "audit": "/dags/orders/audit",
 }

@@ -594,6 +594,27 @@ class GateTrend(msgspec.Struct):
     checkpoints: list[JudgedCheckpoint]
 
 
+class MeasuredGroup(msgspec.Struct):
+    """A number that a gate has measured, checkpoint by checkpoint, and in which band it was expected."""
+
+    group: Annotated[str, example("DE", "The group's values; empty: there is one group")]
+    values: Annotated[list[float | None], example([12.3], "Null: it had no value")]
+    low: Annotated[list[float | None], example([40.1], "Null: it was not judged")]
+    expected: Annotated[list[float | None], example([50.2])]
+    high: Annotated[list[float | None], example([60.2])]
+    unusual: Annotated[list[bool], example([True])]
+
+
+class MeasuredByGate(msgspec.Struct):
+    """What a gate has measured in the last retained checkpoints, oldest first."""
+
+    gate: Annotated[str, example("usual")]
+    function: Annotated[str, example("avg(amount)", "The SQL aggregate; empty: the gate measures nothing")]
+    checkpoints: Annotated[list[int], example([7])]
+    outcomes: Annotated[list[str], example(["hold"])]
+    groups: list[MeasuredGroup]
+
+
 class TableRows(msgspec.Struct):
     """Some rows of a table as of a checkpoint. Values are texts, cut if they are long."""
 

@@ -39,6 +39,7 @@ from tidegate.ui.answers import (
     JudgedCheckpoint,
     ManifestAnswer,
     Me,
+    MeasuredByGate,
     NoticeAnswer,
     Overview,
     PartSamples,
@@ -197,6 +198,13 @@ def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX
     """Return a gate's last checkpoints, oldest first: rows judged, and rows that broke each rule."""
     verdicts = pipeline.past().rules(gate, limit)
     return GateTrend(gate=gate, checkpoints=[JudgedCheckpoint(**each) for each in verdicts])
+
+
+@router.get("/dags/{dag_id}/gates/{gate}/measured", dependencies=VALUES)
+def measured(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=MAX_LENGTH)] = 100) -> MeasuredByGate:
+    """Return what a gate has measured in the last retained checkpoints, oldest first, and in which bands it was
+    expected, as the gate Anomaly does."""
+    return views.measured(pipeline, gate, limit)
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES)

@@ -54,6 +54,8 @@ from tidegate.ui.answers import (
     InFlightAnswer,
     LastCompleted,
     LatestAnswer,
+    MeasuredByGate,
+    MeasuredGroup,
     Overview,
     Pair,
     PartAnswer,
@@ -293,6 +295,49 @@ def samples(pipeline: PipelineRef, id: int, gate: str) -> Findings:
     for _, source_names in files.values():
         names += source_names
     return Findings(checkpoint=id, gate=gate, rules=rules, files=names[:SAMPLES], file_count=len(names))
+
+
+def measured(pipeline: PipelineRef, gate: str, limit: int) -> MeasuredByGate:
+    """Return what a gate has measured in the last retained checkpoints. Other gates' findings have no such numbers."""
+    ledger = pipeline.ledger()
+    answer = MeasuredByGate(gate=gate, function="", checkpoints=[], outcomes=[], groups=[])
+    groups: dict[str, MeasuredGroup] = {}
+    for id in sorted(ledger.ids())[-limit:]:
+        entry = ledger.entry(id)
+        for acked in entry.acks.values() if entry is not None else ():
+            verdict = acked.ack.gates.get(gate)
+            results = ledger.unpack(verdict.results) if verdict is not None else None
+            if verdict is None or not isinstance(results, dict) or "function" not in results:
+                continue
+            answer.function = str(results["function"])
+            for found in results.get("groups", []):
+                name = ", ".join("null" if part is None else str(part)[:LETTERS] for part in found["group"])
+                group = groups.setdefault(name, MeasuredGroup(name, [], [], [], [], []))
+                _fill_up(group, len(answer.checkpoints))
+                group.values.append(_number(found.get("value")))
+                group.low.append(_number(found.get("low")))
+                group.expected.append(_number(found.get("expected")))
+                group.high.append(_number(found.get("high")))
+                group.unusual.append(bool(found.get("unusual")))
+            answer.checkpoints.append(id)
+            answer.outcomes.append(verdict.outcome)
+    for group in groups.values():
+        _fill_up(group, len(answer.checkpoints))
+    answer.groups = sorted(groups.values(), key=lambda group: (not any(group.unusual), group.group))
+    return answer
+
+
+def _number(value: object) -> float | None:
+    """Return a number of a gate's findings; NaN and infinity are texts there, and have no place in a plot."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _fill_up(group: MeasuredGroup, count: int) -> None:
+    """Add nothing for each checkpoint in which the group was unknown."""
+    missing: list[None] = [None] * (count - len(group.values))
+    for column in (group.values, group.low, group.expected, group.high):
+        column += missing
+    group.unusual += [False] * len(missing)
 
 
 def _rule(finding: Mapping[str, Any]) -> FindingAnswer:

@@ -7,6 +7,7 @@ import { jobsOf, jobsTable, rowsIn, sum } from "./jobs.js";
 import { lanes } from "./lanes.js";
 import { NO_SAMPLES, later, partSamples, quarantinedRows, tableChanges, tableRows } from "./rows.js";
 import { banner, examples, findings, origin } from "./overview.js";
+import { bands } from "./bands.js";
 
 export async function checkpoint({ dag, at }) {
   const row = await get(`${dagPath(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
@@ -489,6 +490,10 @@ function gate(dag, row, [name, verdict], log) {
         { label: `Rules that gate ${name} found broken`, stack: true },
       ),
     later(`trend ${row.id} ${name}`, "Show each rule over the last checkpoints", () => trend(dag, name)),
+    verdict.policy.sensitivity &&
+      later(`bands ${row.id} ${name}`, "Plot the values and their bands over the last checkpoints", () =>
+        bands(dag, name),
+      ),
     later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
     verdict.quarantined > 0 && row.outcome === "completed" && quarantinedRows(dag, row.id, name),
   );
