@@ -165,6 +165,7 @@ def test_every_checkpoint_can_be_had_as_great_expectations_own_results(spark, tm
         assert "<script" not in text
         assert 'src="http' not in text
         assert "stylesheet" not in text, "a page loads nothing"
+        assert "default-src 'none'" in text, "and could not"
     assert docs(tmp_path, "--into", str(into), "--values")["written"] == 0, "and a second time changes nothing"
 
 

@@ -45,7 +45,7 @@ RANGES: Final = (
     VersionRange("pyspark", (4, 0), (4, 3), "spark"),
     VersionRange("delta-spark", (4, 4), (4, 4, 1), "spark"),
     VersionRange("pandas", (2, 2), (3,), "spark"),
-    VersionRange("great-expectations", (1, 5), (2,), "gates"),
+    VersionRange("great-expectations", (1, 6), (2,), "gates"),
     VersionRange("deltalake", (1, 6), (2,)),
     VersionRange("pyarrow", (20,), (27,)),
     VersionRange("obstore", (0, 11), (0, 13)),

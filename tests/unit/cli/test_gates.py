@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from tests.kit.suites import BROKEN, GOOD
+from tests.kit.suites import BROKEN, GOOD, gx_project, gx_rule, gx_suite
 from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
@@ -47,6 +47,17 @@ def test_suites_are_checked_by_name_by_path_or_all_and_against_a_sample(suites, 
         True,
     )
     assert tidegate("suite", "check", "order", "--quick").code == 2
+
+
+def test_suites_of_a_context_are_checked_with_expectations_of_ones_own(folder, tidegate):
+    gx_project(folder, gx_suite(gx_rule("expect_known_country", kwargs={"column": "country"})), "shop.orders")
+    (folder / "own_rules.py").write_text("class ExpectKnownCountry(gxe.ExpectColumnValuesToNotBeNull): pass\n")
+    said = tidegate("suite", "check", "--context", "gx", "--quick", "--json")
+    assert (said.code, "'expect_known_country' is not known" in said.json["error"]["message"]) == (2, True)
+    said = tidegate("suite", "check", "--context", "gx", "--quick", "--modules", "own_rules", "--json")
+    assert said.json["suites"] == {"shop.orders": {"rules": 1, "problems": []}}
+    said = tidegate("suite", "check", "orders", "--context", "gx", "--quick", "--json")
+    assert "has no suite 'orders'" in said.json["error"]["message"]
 
 
 def test_what_is_available_is_listed_where_the_error_says(folder, tidegate):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all suites)")
     check.add_argument(
         "--context", metavar="FOLDER", help="suites of this file context of Great Expectations, such as gx"
+    )
+    check.add_argument(
+        "--modules", metavar="MODULE", nargs="+", default=[], help="modules that define expectations of your own"
     )
     check.add_argument("--sample", metavar="PATH", help="also check that the columns exist")
     check.add_argument("--quick", action="store_true", help="skip the check by Great Expectations, which takes seconds")
@@ -104,13 +108,15 @@ def _list(out: Output) -> int:
 
 
 def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
+    if args.modules:
+        sys.path.insert(0, str(Path.cwd()))  # where those of a project are
     names = args.suites or _names(place, args.context)
     columns = read_sample(place, args.sample, 1).column_names if args.sample else None
     results: dict[str, Any] = {}
     wrong: list[str] = []
     for name in names:
         try:
-            suite = _check_suite(origin_of(name, args.context), place, columns, quick=args.quick)
+            suite = _check_suite(origin_of(name, args.context, args.modules), place, columns, quick=args.quick)
             results[name] = {"rules": len(suite.rules), "problems": []}
         except Invalid as error:
             results[name] = {"rules": 0, "problems": error.what.splitlines()}

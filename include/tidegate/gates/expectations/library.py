@@ -30,7 +30,7 @@ from tidegate.gates.judging.aggregates import Count, Distinct, GuardedAggregate,
 from tidegate.gates.judging.row_marks import MarkColumns, Uniqueness
 from tidegate.gates.judging.samples import SAMPLES
 from tidegate.records.records import Json
-from tidegate.versions.ranges import RANGES_BY_PACKAGE
+from tidegate.versions.ranges import RANGES_BY_PACKAGE, installed_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,11 +93,17 @@ def import_modules(modules: Iterable[str]) -> None:
 def expectation_of(rule: Rule, problems: Problems) -> Any:
     """Return one rule as Great Expectations' object. None: it is not accepted, which is added to `problems`."""
     from great_expectations.compatibility.pydantic import ValidationError
+    from great_expectations.exceptions.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.registry import get_expectation_impl
 
     try:
+        kind = get_expectation_impl(rule.type)
         kwargs: dict[str, Any] = {**copy.deepcopy(dict(rule.kwargs)), "severity": rule.severity}
-        expectation = get_expectation_impl(rule.type)(**kwargs)
+        expectation = kind(**kwargs)
+    except ExpectationNotFoundError:
+        installed = f"Great Expectations {installed_version('great-expectations')}, which is installed"
+        problems.add(rule.line, f"{rule.type}: {installed}, has no such expectation")
+        return None
     except ValidationError as error:
         for detail in error.errors():
             location = ".".join(str(part) for part in detail["loc"] if part != "__root__")
@@ -382,7 +388,8 @@ class Walk:
     def _is_for_most_common(self, metric: Any) -> bool:
         """Return whether the counts of all values serve only to find the most common ones, which we find ourselves."""
         users = {edge.left.metric_name for edge in self.graph.edges if edge.right and edge.right.id == metric.id}
-        return users == {"column.most_common_value"}
+        of_results = (each.id for by_name in self.result_metrics.values() for each in by_name.values())
+        return users == {"column.most_common_value"} and metric.id not in of_results
 
     def _make_row_leaf(self, metric: Any) -> Leaf:
         partial = metric.metric_dependencies.get("metric_partial_fn")

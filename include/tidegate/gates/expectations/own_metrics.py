@@ -25,17 +25,20 @@ def register() -> None:
     from great_expectations.expectations.metrics.map_metric_provider.column_map_metric_provider import (
         ColumnMapMetricProvider,
     )
+    from great_expectations.expectations.registry import get_metric_kwargs
 
-    def on_spark(name: str, keys: tuple[str, ...], condition: Any) -> None:
+    def on_spark(name: str, condition: Any) -> None:
+        metric = f"column_values.{name}"
+        keys = get_metric_kwargs(f"{metric}.condition")["metric_value_keys"]  # as this version has them
         for_spark = column_condition_partial(engine=SparkDFExecutionEngine)(condition)
-        members = {"condition_metric_name": f"column_values.{name}", "condition_value_keys": keys, "_spark": for_spark}
+        members = {"condition_metric_name": metric, "condition_value_keys": tuple(keys), "_spark": for_spark}
         type(f"Tidegate_{name}", (ColumnMapMetricProvider,), members)
 
-    on_spark("match_like_pattern", ("like_pattern", "escape"), _like)
-    on_spark("not_match_like_pattern", ("like_pattern", "escape"), _not_like)
-    on_spark("match_like_pattern_list", ("like_pattern_list", "match_on", "escape"), _like_any_or_all)
-    on_spark("not_match_like_pattern_list", ("like_pattern_list", "escape"), _like_none)
-    on_spark("dateutil_parseable", (), _dateutil_parseable)
+    on_spark("match_like_pattern", _like)
+    on_spark("not_match_like_pattern", _not_like)
+    on_spark("match_like_pattern_list", _like_any_or_all)
+    on_spark("not_match_like_pattern_list", _like_none)
+    on_spark("dateutil_parseable", _dateutil_parseable)
 
 
 def _is_like(column: Any, pattern: str, escape: str | None) -> Any:
