@@ -28,7 +28,7 @@ from tidegate.pipeline import Stream
 from tidegate.records.place import Place
 from tidegate.records.records import Plan
 
-BACKFILL = "backfill"
+BACKFILL, PROPOSER = "backfill", "proposer"
 """How the processes' names begin."""
 
 
@@ -50,6 +50,8 @@ class LineClimate(LongClimate):
     """How often somebody suspends the pipeline for a while, whatever others are doing."""
     recorded: float
     """How often somebody lets a backfill cut its input as it was recorded."""
+    proposals: int
+    """How many proposals are made, whatever others are doing."""
 
 
 class LineWorld(LongWorld):
@@ -78,6 +80,7 @@ class LineWorld(LongWorld):
             bold=dice.one_of([0.0, 0.7]),
             suspensions=dice.one_of([2, 0, 6]),
             recorded=dice.one_of([0.5, 0.0, 1.0]),
+            proposals=dice.one_of([0, 1, 3]),
         )
         self.graph = self._pipeline().graph()
         self._forked = self._fork().graph()
@@ -110,6 +113,8 @@ class LineWorld(LongWorld):
         for _ in range(self.climate.backfills):  # some at the same time
             delay = delay + self.dice.below(40) if self.dice.chance(0.4) else 300 + self.dice.below(4_500)
             self.spawn(BACKFILL, BACKFILL, lambda: _backfiller(self), delay)
+        for number in range(self.climate.proposals):
+            self.spawn(PROPOSER, PROPOSER, lambda number=number: _proposer(self, number), self.dice.below(4_000))  # type: ignore[misc]
         if self.climate.suspensions:
             self.spawn("suspender", "", lambda: _suspender(self), self.dice.below(2_000))
 
@@ -160,6 +165,31 @@ def _suspender(world: LineWorld) -> None:
             coordinator.resume("suspender")
         except (Unavailable, Rejected) as error:
             world.log(f"looks at nothing: {error.what}")
+
+
+def _proposer(world: LineWorld, number: int) -> None:
+    """Somebody who only wants to see what the new code would make of the last checkpoints."""
+    live = world.mended()
+    for turn in range(3):
+        world.sleep(world.dice.below(300))
+        ids = actors.completed(world)
+        if len(ids) < 2:
+            continue
+        name, origin, last = f"proposal-{number}-{turn}", world.dice.one_of(ids[-4:-1]), ids[-1]
+        try:
+            line = begin(live, name, origin, by="bea", cuts="recorded", drops_by_hand=True, purpose="proposal")
+            line.backfill.until = live.real_entry(last)
+            _replays(world, line)
+            discard(line, "bea")
+            world.log(f"has seen {name} over {origin} to {last}")
+        except REFUSALS as error:
+            world.log(f"proposes in vain: {error}")
+        except Corrupt as error:
+            if error.reason != "LINE_MOVED":
+                raise
+        if world.dice.chance(0.5):
+            with contextlib.suppress(*REFUSALS):
+                _ends(world, only=name)
 
 
 def _discarder(world: LineWorld) -> None:
@@ -239,7 +269,7 @@ def _works(world: LineWorld, *, hasty: bool) -> bool:
 def _opened(world: LineWorld) -> OpenBackfill | None:
     """The line that there is, or a new one; None: nothing is there to begin with."""
     live = world.mended()
-    there = live.ledger.lines()
+    there = live.ledger.backfills()
     if there:
         return begin(live, there[0].name, there[0].origin, by="ann")
     ids = actors.completed(world)
@@ -293,10 +323,12 @@ def _waits(world: LineWorld, why: str) -> None:
         raise TooLong(f"has no patience: {why}")
 
 
-def _ends(world: LineWorld) -> list[str]:
-    """Discard all lines that there are, swapped in or not. Return their names."""
+def _ends(world: LineWorld, only: str = "") -> list[str]:
+    """Discard all lines that there are, swapped in or not, or only this one. Return their names."""
     live, names = world.mended(), []
     for name in live.ledger.store.names("lines"):
+        if only not in ("", name):
+            continue
         record = live.ledger.line(name)
         if record is not None:
             swapped = discard(open_line(live, record), "ann")
@@ -304,7 +336,7 @@ def _ends(world: LineWorld) -> list[str]:
             names.append(name)
     for pin in live.ledger.pins():
         name = pin.owner.removeprefix("line-")
-        if pin.kind == "line" and live.ledger.line(name) is None:
+        if only in ("", name) and pin.kind == "line" and live.ledger.line(name) is None:
             release_name(live.ledger, name, "ann")
             world.log(f"lets go of {name}")
     return names

@@ -36,6 +36,7 @@ def test_all_of_it_happens() -> None:
         ("has forked", 1),
         ("has removed", 2),
         ("backfill is killed", 8),
+        ("has seen proposal", 4),
         ("suspended by suspender", 100),
         ("S12.retire.after", 250),
     ]:

@@ -198,6 +198,14 @@ def backfills_everything(do: Doer) -> Iterator[str]:
     yield "backfill shop:orders --from beginning --name fix --yes"
 
 
+def proposes(do: Doer) -> Iterator[str]:
+    """Somebody has other code on a branch, and looks what it would do."""
+    version = do.shops.code.get("version", 0)
+    do.shops.write_code(version=version + 1)
+    yield "propose shop:orders --over 2 --examples 3"
+    do.shops.write_code(version=version)
+
+
 def swaps(do: Doer) -> Iterator[str]:
     yield "backfill shop:orders --name fix --swap --yes"
 
@@ -366,7 +374,8 @@ ACTS: dict[str, Act] = {
         passes, watches_for_input, goes_by_the_clock, sets_aside, fails_a_gate, a_record_is_malformed, is_held,
         approves, rejects, quarantines_what_is_held, releases, corrects,
         corrects_by_sql, judges_again,
-        discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, backfills, backfills_everything, swaps,
+        discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, proposes, backfills, backfills_everything,
+        swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,
         leaves_a_table, loses_a_record, edits_a_state, bootstraps_a_state, makes_a_day, makes_a_day_again,

@@ -212,13 +212,17 @@ def _merge(live: Coordinator, code: CodeChange, *, differs: bool, command: str, 
     errors = check(live, last, source_changes(live.ledger.view(), last))
     start = str(origin) if origin else "beginning"
     backfill = f"tidegate backfill {command} --from {start}"
+    reasons = []
+    for line in live.ledger.backfills():
+        reasons.append(f"backfill {line.name} is open: only when it is swapped in or discarded can another one begin")
+        backfill = ""
     if errors:
-        reasons = ["; ".join(filter(None, (error.what, error.help))) for error in errors]
+        reasons += ["; ".join(filter(None, (error.what, error.help))) for error in errors]
         return Merge(action="refused", reasons=reasons, backfill=backfill)
     if not differs:
         action: Literal["same", "continues"] = "same" if code.before == code.after else "continues"
         return Merge(action=action, reasons=[], backfill="")
-    return Merge(action="differs", reasons=[], backfill=backfill)
+    return Merge(action="differs", reasons=reasons, backfill=backfill)
 
 
 def _gate_changes(before: Sequence[Entry], after: Sequence[Entry]) -> list[GateChange]:
