@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from tidegate.errors import Invalid, Unavailable
-from tidegate.sinks import Place, SinkContext, StagedRows, TransactionalSink
+from tidegate.sinks import DeclaredRules, Place, RowRule, SinkContext, StagedRows, TransactionalSink
 from tidegate.sources import Amount, Lag, Planned, Source, SourceContext
 
 
@@ -77,6 +77,20 @@ class DuckTable(TransactionalSink):
 
     def __init__(self, path: str, table: str, keys: Sequence[str] = ()) -> None:
         self.path, self.table, self.upserts = path, table, tuple(keys)
+
+    def declared_rules(self, place: Place) -> dict[str, Any]:
+        with opened(place, self.path) as database:
+            query = (
+                "SELECT constraint_column_names FROM duckdb_constraints() WHERE table_name = ? AND constraint_type = ?"
+            )
+            found = database.execute(query, (self.table, "NOT NULL")).fetchall()
+        return {"not_null": sorted(name for (names,) in found for name in names)}
+
+    def row_rules(self, columns: Any, declared: Any) -> DeclaredRules:
+        present = {field["name"] for field in columns["fields"]}
+        names = [name for name in declared["not_null"] if name in present]
+        rules = [RowRule(f"{name} not null", f"`{name}` IS NULL", f"column {name!r} is null") for name in names]
+        return DeclaredRules(tuple(rules))
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "path": self.path, "table": self.table, "keys": list(self.upserts)}

@@ -47,3 +47,8 @@ class DuckTableContract(SinkContract):
 
     def unfit(self, rows: Any) -> Any:
         return rows.drop("v")
+
+    def refused(self, rows: Any) -> Any:
+        with closing(duckdb.connect(str(self.folder / "out.db"))) as database:
+            database.execute(f"ALTER TABLE {self.unique_name} ALTER COLUMN p SET NOT NULL")
+        return rows.selectExpr("k", "v", "CAST(NULL AS string) AS p")

@@ -52,6 +52,9 @@ class TestLog(OnBroker):
     def unfit(self, rows: DataFrame) -> DataFrame | None:
         return rows.drop("k")
 
+    def refused(self, rows: DataFrame) -> DataFrame | None:
+        return rows.selectExpr("k", "repeat(v, 2000000) AS v", "p")
+
 
 @only_with_all
 class TestTable(OnBroker):

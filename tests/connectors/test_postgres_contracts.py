@@ -43,6 +43,10 @@ class PostgresSinkContract(OnPostgres, SinkContract):
     def unfit(self, rows):
         return rows.selectExpr("cast(k AS string) AS k", "v", "p", "1 AS extra")
 
+    def refused(self, rows):
+        self.postgres.run("ALTER TABLE t ADD CHECK (v <> 'refused')")
+        return rows.selectExpr("k", "'refused' AS v", "p")
+
 
 class TestAppend(PostgresSinkContract):
     def sink(self):

@@ -27,6 +27,10 @@ class DeltaContract(SinkContract):
     def unfit(self, rows: Any) -> Any:
         return rows.selectExpr("cast(k AS string) AS k", "v", "p", "1 AS extra")
 
+    def refused(self, rows: Any) -> Any:
+        self.spark.sql(f"ALTER TABLE delta.`{self.target}` ADD CONSTRAINT plain CHECK (v <> 'refused')")
+        return rows.selectExpr("k", "'refused' AS v", "p")
+
     @property
     def target(self) -> str:
         return self.sink().target(self.place())

@@ -79,7 +79,7 @@ def refusing(frame: DataFrame, rules: Iterable[RowRule], name: str) -> DataFrame
         return frame
     column = F.col(quoted(name))
     for rule in reversed(rules):
-        column = refuse_rows(column, is_broken(rule), f"the table would not accept it: {rule.says}")
+        column = refuse_rows(column, is_broken(rule), f"the target would not accept it: {rule.says}")
     return empty_if(frame, frame.withColumn(name, column))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
+from tidegate.connectors.row_rules import refusing
 from tidegate.connectors.sink import (
     STAGED_FILES_GONE,
     ExactlyOnceSink,
@@ -164,8 +165,10 @@ class TransactionalSink(ExactlyOnceSink):
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
         """Return the rows in the form in which to stage them. Override it to let Spark do conversions that the target
-        needs. By default, rows are staged as the user's code returns them."""
-        return frame
+        needs. By default, rows are staged as the user's code returns them, and staging fails for a row that breaks one
+        of the `row_rules`. An override has to refuse such rows itself."""
+        rules = self.row_rules(msgspec.json.decode(frame.schema.json()), self.declared_rules(context.place)).rules
+        return refusing(frame, rules, frame.columns[0])
 
     def staged_partitions(self) -> Sequence[str]:
         """Return the columns by which staged files are partitioned into folders."""

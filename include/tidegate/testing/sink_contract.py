@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import threading
@@ -17,6 +18,7 @@ import pytest
 from tidegate import seams
 from tidegate.connectors import sink as sink_contract
 from tidegate.connectors import transactional
+from tidegate.connectors.row_rules import is_broken
 from tidegate.connectors.sink import Head, Prepared, Publication, Sink, SinkContext, Staging
 from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.pipeline import Pipeline
@@ -90,6 +92,13 @@ class SinkContract:
 
     def unfit(self, rows: DataFrame) -> DataFrame | None:
         """Return these rows in a form that does not fit into the existing target. None if every form fits."""
+        return None
+
+    def refused(self, rows: DataFrame) -> DataFrame | None:
+        """Return these rows with values that the existing target refuses, after giving it such a rule if necessary.
+
+        None if it refuses no single row, or the sink does not know which ones.
+        """
         return None
 
     # -- helpers -----------------------------------------------------------------------------------------
@@ -417,6 +426,23 @@ class SinkContract:
         with pytest.raises(Invalid):
             self.sink().prepare(unfit, self.context, Staging(2, "a"))
         assert self.sink().attempts(2, self.context) == []
+        self.shows((1, "x"))
+
+    def test_a_row_that_the_target_would_refuse_breaks_a_rule_and_is_not_staged(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        refused = self.refused(self.frame(2, 3))
+        if refused is None:
+            pytest.skip("this target refuses no single row, as far as the sink knows")
+        sink = self.sink()
+        declared = sink.declared_rules(self.place())
+        assert json.loads(json.dumps(declared)) == declared, "it is stored with the plan"
+        rules = sink.row_rules(json.loads(refused.schema.json()), declared).rules
+        assert all(rule.name and rule.says for rule in rules)
+        breaks_any = functools.reduce(lambda first, second: first | second, map(is_broken, rules))
+        assert refused.where(~breaks_any).count() == 0, "a row would be published that the target refuses"
+        assert self.frame(2, 3).where(breaks_any).count() == 0, "a row is held back that the target takes"
+        with pytest.raises(Invalid):
+            sink.prepare(refused, self.context, Staging(2, "a"))
         self.shows((1, "x"))
 
     def test_rows_that_replace_others_are_published_or_refused_when_the_pipeline_is_declared(self) -> None:

@@ -194,7 +194,7 @@ class PostgresSink(TransactionalSink):
     def declared_rules(self, place: Place) -> Json | None:
         with Database.of(place, self.connection).session("looking at the table") as session:
             existing = find_table(session.cursor(), self.table_name)
-        return msgspec.to_builtins(existing) if existing is not None else None
+        return msgspec.json.decode(msgspec.json.encode(existing)) if existing is not None else None
 
     def row_rules(self, columns: Json, declared: Json | None) -> DeclaredRules:
         output = self.output_columns(columns)
