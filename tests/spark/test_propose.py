@@ -176,9 +176,28 @@ def test_the_pipeline_goes_on_beside_an_open_proposal(sales: Sales) -> None:
     assert sales.table("orders")[8]["amount"] == 5.0
     listed = sales.run("propose shop:pipeline --over 1")
     assert "Proposal proposal-1" in listed.text
-    assert "never swapped in" in sales.run("backfill shop:pipeline --name proposal-1 --swap --yes").text
+    assert "was made by other code" in sales.run("backfill shop:pipeline --name proposal-1 --swap --yes").text
     assert sales.run("propose shop:pipeline --discard proposal-1").code == 0
     assert sales.traces() == []
+
+
+def test_what_was_proposed_is_swapped_in_after_the_merge(sales: Sales) -> None:
+    sales.write_code(factor="3")
+    kept = sales.run("propose shop:pipeline --from beginning --keep")
+    assert "After the merge:  tidegate backfill shop:pipeline --name proposal-1 --swap" in kept.text
+    sales.write_code(factor="1")
+    sales.sell([(8, "IT", 5.0)])
+    sales.makes_checkpoint()  # the pipeline has moved on
+    sales.write_code(factor="3")
+    swapped = sales.run("backfill shop:pipeline --name proposal-1 --swap --yes")
+    assert swapped.code == 0, swapped.text
+    assert {id: row["amount"] for id, row in sales.table("orders").items()} == {
+        1: 30.0, 2: 240.0, 3: 90.0, 4: 120.0, 6: 180.0, 7: 210.0, 8: 15.0,
+    }  # fmt: skip
+    assert sales.table("totals")["AT"]["total"] == 330.0
+    sales.sell([(9, "IT", 1.0)])
+    sales.makes_checkpoint()
+    assert sales.table("totals")["IT"]["total"] == 18.0
 
 
 def test_what_cannot_be_proposed_is_refused_with_a_way_out(sales: Sales) -> None:

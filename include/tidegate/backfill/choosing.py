@@ -19,7 +19,7 @@ from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.results import changed_results
 from tidegate.backfill.unchanged import may_differ, unrepeatable
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.view import Entry, rolled_back_by
@@ -43,18 +43,9 @@ BEGINNING = "beginning"
 
 
 def existing_line(ledger: Ledger, name: str | None) -> BackfillRecord | None:
-    """Return the backfill with this name, or the only one."""
+    """Return the backfill or proposal with this name, or the only backfill."""
     if name:
-        record = ledger.line(name) if ledger.line_discarded(name) is None else None
-        if record is not None and record.purpose == "proposal":
-            raise Rejected(
-                f"{name!r} of pipeline {ledger.pipeline!r} is a proposal, which is never swapped in",
-                expected="the name of a backfill",
-                help="begin a backfill under another name; `tidegate propose MODULE:PIPELINE --discard "
-                f"{name}` removes the proposal",
-                reason="NOT_A_BACKFILL",
-            )
-        return record
+        return ledger.line(name) if ledger.line_discarded(name) is None else None
     return next(iter(ledger.backfills()), None)
 
 

@@ -313,7 +313,7 @@ class Ledger(EntryLog):
         return lines
 
     def backfills(self) -> list[BackfillRecord]:
-        """Return the lines that are to be swapped in. Proposals never are."""
+        """Return the lines that are to be swapped in, without proposals."""
         return [line for line in self.lines() if line.purpose == "backfill"]
 
     def line(self, name: str) -> BackfillRecord | None:

@@ -1,6 +1,6 @@
 """A proposal: what changed code would make of the input that a pipeline has read, and where that differs.
 
-replay.py    replays recorded checkpoints by today's code, on a line that is never swapped in
+replay.py    replays recorded checkpoints by today's code, on a line of its own
 tables.py    the rows of a table that differ, by key and column
 report.py    everything that differs, and what a merge would do
 policy.py    when a report fails

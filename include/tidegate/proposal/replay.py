@@ -1,4 +1,4 @@
-"""Replays recorded checkpoints by today's code, on a line that nobody sees and that is never swapped in."""
+"""Replays recorded checkpoints by today's code, on a line that nobody sees."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class BackfillRecord(Record, frozen=True, kw_only=True):
     in_place: dict[str, list[int]] = {}
     """By gate, the requests whose rows it releases in the checkpoints that quarantined them."""
     purpose: Literal["backfill", "proposal"] = "backfill"
-    """proposal: it only shows what other code would make of the same input, and is never swapped in."""
+    """proposal: it shows what other code would make of the same input. It is only swapped in by its name."""
     by: str
     note: str = ""
 

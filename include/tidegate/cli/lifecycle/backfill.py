@@ -169,7 +169,10 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
     existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
         name, origin = existing.name, existing.origin
-        return begin(coordinator, name, origin, by=existing.by, cuts=args.cuts, drops_by_hand=args.drop_by_hand)
+        line = begin(coordinator, name, origin, by=existing.by, cuts=args.cuts, drops_by_hand=args.drop_by_hand)
+        if existing.purpose == "proposal":
+            _refuse_other_code(target, line)
+        return line
     origin = _origin(args, target)
     name = args.name or (existing.name if existing is not None else free_name(target.ledger))
     return begin(
@@ -180,6 +183,20 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
         note=args.reason,
         cuts=args.cuts,
         drops_by_hand=args.drop_by_hand,
+    )
+
+
+def _refuse_other_code(target: Target, line: OpenBackfill) -> None:
+    """Raise Rejected if a proposal was made by other code: what was reviewed is what is swapped in."""
+    head = line.head()
+    if head is None or head.plan.code_fingerprint in ("", line.backfill.graph.code_fingerprint()):
+        return
+    raise Rejected(
+        f"proposal {line.name!r} of pipeline {target.name!r} was made by other code "
+        f"({head.plan.code_fingerprint[:12]}) than this ({line.backfill.graph.code_fingerprint()[:12]})",
+        expected="the code that was proposed",
+        help=f"check that code out; or propose this one: tidegate propose {target.text} --keep",
+        reason="OTHER_CODE",
     )
 
 

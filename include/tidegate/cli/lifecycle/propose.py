@@ -75,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"exit with 1 if this is exceeded: {FORMS.replace('%', '%%')}; as often as needed. Code with which the "
         "pipeline does not continue always exits with 1",
     )
-    parser.add_argument("--keep", action="store_true", help="keep the hidden tables, to look into them")
+    parser.add_argument("--keep", action="store_true", help="keep the hidden tables, to swap them in after the merge")
     parser.add_argument("--discard", metavar="NAME", help="remove a proposal that was kept, or left by a crash")
 
 
@@ -131,6 +131,7 @@ def _report(
                 )
         if args.keep:
             out.line(f"Kept as {line.name}. To remove it: tidegate propose {target.text} --discard {line.name}", "dim")
+            out.line(f"After the merge:  tidegate backfill {target.text} --name {line.name} --swap", "dim")
         return make_report(
             line,
             chosen,
