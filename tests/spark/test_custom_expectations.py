@@ -30,8 +30,8 @@ pytestmark = in_turn(seconds=40)
 
 MODULE = '''
 import great_expectations.expectations as gxe
-from great_expectations.execution_engine import SparkDFExecutionEngine
-from great_expectations.expectations.expectation import ColumnMapExpectation
+from great_expectations.execution_engine import PandasExecutionEngine, SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation, ColumnMapExpectation
 from great_expectations.expectations.metrics import ColumnMapMetricProvider, column_condition_partial
 
 
@@ -65,6 +65,27 @@ class ExpectNothingDear(gxe.UnexpectedRowsExpectation):
 class ExpectFewCountries(gxe.UnexpectedRowsExpectation):
     unexpected_rows_query: str = "select count(distinct country) n from {batch} having n > 3"
     description: str = "There are few countries"
+
+
+class EvenForPandas(ColumnMapMetricProvider):
+    condition_metric_name = "column_values.even_for_pandas"
+
+    @column_condition_partial(engine=PandasExecutionEngine)
+    def _pandas(cls, column, **kwargs):
+        return column % 2 == 0
+
+
+class ExpectColumnValuesToBeEvenForPandas(ColumnMapExpectation):
+    map_metric = "column_values.even_for_pandas"
+
+
+class ExpectFewRows(BatchExpectation):
+    metric_dependencies = ("table.row_count",)
+    most: int = 2
+
+    def _validate(self, metrics, runtime_configuration=None, execution_engine=None):
+        rows = metrics["table.row_count"]
+        return {"success": 6 / rows > self.most, "result": {"observed_value": rows}}
 
 
 class ExpectSumToBeSmall(gxe.ExpectColumnSumToBeBetween):
@@ -143,6 +164,26 @@ def test_what_is_judged_as_a_whole_aborts_and_says_why(spark, tmp_path, module):
     assert [(each.rule, each.rows) for each in verdict.broken] == [("expect_few_countries()", None)]
 
 
+def test_what_is_not_for_spark_is_refused_with_its_line_and_what_raises_fails_alone(spark, module):
+    frame = spark.range(2)
+    rules = [{"type": "expect_few_rows"}, {"type": "expect_table_row_count_to_equal", "kwargs": {"value": 0}}]
+
+    def judged(*rules: dict[str, Any], rows: int = 2) -> Any:
+        text = json.dumps({"name": "shop", "expectations": rules}, indent=1)
+        suite = read_suite(text, "shop.json", "shop", is_json=True, modules=[module])
+        return judge(suite, frame.limit(rows), keeping=True).findings
+
+    assert [each.success for each in judged(*rules)] == [True, False]
+    few, count = judged(*rules, rows=0)
+    assert few.result["exception_info"]["exception_message"] == "division by zero"
+    assert (few.success, count.success) == (False, True)
+    even = {"type": "expect_column_values_to_be_even_for_pandas", "kwargs": {"column": "id"}}
+    with pytest.raises(
+        Invalid, match=r"shop.json:7: expect_column_values_to_be_even_for_pandas cannot be judged: .*Spark"
+    ):
+        judged(rules[0], even)
+
+
 def test_private_columns_are_not_told_even_if_a_class_names_them(spark, tmp_path, module):
     """By a default, or in a query, or in a condition that no one can look into."""
     rules = [*RULES[:3], {"type": "expect_sum_to_be_small", "kwargs": {"max_value": 1}}]
@@ -169,6 +210,8 @@ def test_the_types_are_known_without_importing_anything(tmp_path, module):
         "expect_column_values_to_be_even_in_shop": ("ROWS", ("column",)),
         "expect_nothing_dear": ("THROUGH", ()),
         "expect_few_countries": ("THROUGH", ()),
+        "expect_column_values_to_be_even_for_pandas": ("ROWS", ("column",)),
+        "expect_few_rows": ("THROUGH", ()),
         "expect_sum_to_be_small": ("NUMBERS", ()),
     }
 

@@ -120,6 +120,14 @@ class _NeedsRows(Exception):
     """Raised by a metric that is more than a condition, an aggregate or a fact of the schema."""
 
 
+class _CannotBeJudged(Exception):
+    """Raised for an expectation of the user's own whose metrics Great Expectations cannot find, or not for Spark."""
+
+    def __init__(self, expectation: Any) -> None:
+        self.expectation = expectation
+        super().__init__(expectation)
+
+
 class _NeedsCount(Exception):
     """Raised by a metric that depends on the number of rows."""
 
@@ -224,7 +232,14 @@ def compiled(suite: Suite, frame: DataFrame) -> Compiled:
 
 def compile_suite(suite: Suite, frame: DataFrame) -> Compiled:
     """Build the suite's conditions and aggregates for rows of this schema, without reading rows."""
-    walk = Walk(expectations_of(suite), frame)
+    expectations = expectations_of(suite)
+    try:
+        walk = Walk(expectations, frame)
+    except _CannotBeJudged as wrong:
+        place = next(place for place, each in enumerate(expectations) if each is wrong.expectation)
+        problems = Problems(suite.path)
+        problems.add(suite.rules[place].line, f"{suite.rules[place].type} cannot be judged: {wrong.__cause__}")
+        problems.raise_if_any()
     first = walk.step(reading=False)
     counts = [id for id, leaf in first.items() if id.metric_name == "table.row_count" and isinstance(leaf, Count)]
     walk.metrics |= dict.fromkeys(counts, _Unknown())
@@ -269,15 +284,15 @@ class Walk:
         """The metrics that Great Expectations must read itself."""
         self._spied = _make_engine(frame, spied=True)
         self._rows = rows or (lambda: frame)
-        if base is not None:
-            self.result_metrics = base.result_metrics
-        else:
-            self.result_metrics = {id(expectation): _metrics_of_result(expectation) for expectation in expectations}
+        self.result_metrics: dict[int, dict[str, Any]] = base.result_metrics if base is not None else {}
         self.graph = ValidationGraph(self._spied, edges=base.edges if base else None)
-        if base is None:
-            for expectation in expectations:
+        for expectation in expectations if base is None else ():
+            try:
+                self.result_metrics[id(expectation)] = _metrics_of_result(expectation)
                 for metric in self.result_metrics[id(expectation)].values():
                     self.graph.build_metric_dependency_graph(metric, {"result_format": dict(_FORMAT)})
+            except Exception as error:
+                raise _CannotBeJudged(expectation) from error
 
     def step(self, *, reading: bool) -> dict[Any, Leaf]:
         """Resolve all metrics that need no leaf, and return the leaves that are needed next.
@@ -340,10 +355,15 @@ class Walk:
         """Return Great Expectations' result, computed from the metrics. If a metric failed, the result says so."""
         metrics = self.result_metrics[id(expectation)].values()
         if all(metric.id in self.metrics for metric in metrics):
-            validation = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
-            result: Json = _to_json(validation.to_json_dict())
-            return result
-        error = self._find_failure([metric.id for metric in metrics])
+            try:
+                validation = expectation.metrics_validate(self.metrics, {"result_format": dict(_FORMAT)}, self._spied)
+                result: Json = _to_json(validation.to_json_dict())
+            except Exception as failure:  # code of the user's own
+                error = failure
+            else:
+                return result
+        else:
+            error = self._find_failure([metric.id for metric in metrics])
         return {
             "success": False,
             "expectation_config": expectation.configuration.to_json_dict(),
