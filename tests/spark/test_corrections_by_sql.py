@@ -181,8 +181,12 @@ def test_several_columns_see_the_row_as_it_was_and_constants_may_be_among_them(s
     assert corrected == {"country": "FR", "amount": 6.00, "raw": "ZZ6"}
 
 
-def test_what_fails_for_a_row_fails_for_that_row_only_though_two_columns_need_it(shop: Shop) -> None:
+@pytest.mark.parametrize("mode", ["NO_CODEGEN", "CODEGEN_ONLY"])
+def test_what_fails_for_a_row_fails_for_that_row_only_though_two_columns_need_it(shop: Shop, mode: str) -> None:
     """Spark computes an expression that occurs twice only once, and before what would catch its error."""
+    shop.spark = shop.spark.newSession()
+    shop.spark.conf.set("spark.sql.codegen.factoryMode", mode)
+    shop.spark.conf.set("spark.sql.codegen.wholeStage", str(mode == "CODEGEN_ONLY").lower())
     shop.feed_and_run(order(1, "5"), order(2, "x"), order(3, ""))
     number = "cast(raw AS int)"
     words = ["--set", f"amount = {number} + {number}", "--set", f"country = if({number} > 1, 'DE', 'FR')"]

@@ -381,11 +381,22 @@ class QuarantinesForm(Form):
     gates: dict[str, WaitingForm]
 
 
+class SettlingRequestForm(Form):
+    number: int
+    action: str
+    requested_by: str
+    requested_at: str
+    correct: dict[str, str | None]
+    correct_sql: dict[str, str]
+    note: str
+
+
 class QuarantinedRowsForm(Form):
     pipeline: str
     gate: str
     total: int
     rows: list[Json]
+    requests: list[SettlingRequestForm]
 
 
 class SavepointForm(Form):

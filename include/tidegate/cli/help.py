@@ -41,7 +41,7 @@ Run it, look at its rows
 
 A gate waits for approval, or has quarantined rows
     tidegate approve orders 18           or: tidegate reject orders 18
-    tidegate quarantine list orders      then show, release, discard
+    tidegate quarantine list orders      then show, release, rejudge, discard
 
 Deploying a code change
     tidegate check jobs.orders:pipeline  can it continue from the last checkpoint? every reason why not

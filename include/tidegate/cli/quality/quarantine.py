@@ -289,8 +289,10 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
         confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb != "discard")
         request = ask(target.ledger, request)
         document |= {"request": request.number}
-    may_be_late = expected is not None and expected.may_stay and request.action == "release"
-    found = in_place(target.ledger, quarantine, request) if may_be_late else None
+    found = None
+    if request.action == "release" and expected is not None:
+        may_be_late = expected.found_out_later or any(map(is_late, expected.stays))
+        found = in_place(target.ledger, quarantine, request) if may_be_late else None
     if found is not None and found.rows:
         document |= {"in_place": found.document()}
     out.document(document)
