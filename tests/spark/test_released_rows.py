@@ -118,6 +118,9 @@ def test_behind_deduplicate_a_join_and_a_window_each_row_is_in_every_table_or_in
         "join 'near' takes rows from 2026-03-01 11:40:00 UTC on, by at",
         "window 'hours' takes rows of windows that end after 2026-03-01 11:40:00 UTC, by at",
     ]
+    sql = "at = at + INTERVAL 2 HOURS"
+    later = cli("quarantine", "release", "play", "checked", "--all", "--set", sql, "--set", "v=1", "--dry-run")[1]
+    assert (later["expected"]["counts"], later["preview"]["changed"]) == (3, 3), "by the corrected time none is late"
     assert release("--all")[1]["request"] == 1
     assert "2 rows stay in quarantine: too late for deduplicate 'once'" in text(
         "quarantine", "release", "play", "checked", "--all", "--dry-run"
