@@ -312,18 +312,9 @@ def test_every_setting_with_a_dot_exists(document):
 
 
 @each_block("yaml")
-def test_every_block_of_yaml_is_a_suite_or_a_workflow_whose_commands_exist(block, tmp_path):
+def test_every_block_of_yaml_is_a_suite(block, tmp_path):
     from tidegate.gates.expectations.suite import read_suite
 
-    if block.title.endswith(".yml"):
-        import yaml
-
-        assert yaml.safe_load(block.code)
-        scripts = re.findall(r"^\s*- (?:run: )?((?:pip|tidegate) .*)$", block.code, re.MULTILINE)
-        assert any("tidegate propose" in script for script in scripts)
-        typed = [words for script in scripts for words in commands(script)]
-        assert [problem for words in typed if (problem := problem_of(words))] == []
-        return
     read_suite(block.code, block.where, block.title.rpartition("/")[2].removesuffix(".yaml") or "orders")
 
 

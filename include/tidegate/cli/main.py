@@ -28,7 +28,7 @@ NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
     "init": "create a project that runs, in a new folder or in an existing Airflow project",
-    "new": "start a pipeline, suite, source or sink in this project",
+    "new": "start a pipeline, suite, source, sink or workflow in this project",
     "run": "make checkpoints in this process, with live progress",
     "trigger": "request a checkpoint now, of a pipeline that Airflow runs",
     "up": "run the project's DAGs in a local Airflow",

@@ -42,7 +42,7 @@ def test_commands_and_options_are_those_of_the_parser(folder):
     assert words("tidegate diff orders 1 2 --limit 3 --json --") == ["--help", "--debug"]
     assert words("tidegate list orders --state ro") == ["rollback", "rolled back"]
     assert words("tidegate list orders --sort state_b") == ["state_bytes"]
-    assert words("tidegate quarantine re") == ["release"]
+    assert words("tidegate quarantine re") == ["release", "rejudge"]
     assert words("tidegate completion ") == ["bash", "zsh", "fish", "--help", "--line", "--json", "-D", "--debug"]
     assert words("tidegate help rea") == ["reasons", "read"]
 

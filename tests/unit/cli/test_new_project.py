@@ -4,6 +4,7 @@ That a new project runs is in tests/spark/test_new_project.py, and under Airflow
 """
 
 import json
+import shlex
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from tests.kit.sampling import in_turn
-from tidegate.cli.main import main
+from tidegate.cli.main import build_parser, main
 from tools import compose_secrets
 
 pytestmark = in_turn(seconds=60)
@@ -233,6 +234,7 @@ def test_a_folder_that_is_not_there_is_refused(here, capsys):
         ("suite", {"include/expectations/orders.yaml"}),
         ("source", {"jobs/orders.py", "tests/test_orders.py"}),
         ("sink", {"jobs/orders.py", "tests/test_orders.py"}),
+        ("ci", {".github/workflows/propose-orders.yml", ".gitlab/propose-orders.yml"}),
         (
             "pipeline",
             {"jobs/orders.py", "jobs/orders_feed.py", "dags/orders.py", "tests/test_orders.py"}
@@ -252,6 +254,21 @@ def test_something_new_is_written_once_and_never_over_what_is_there(shop, monkey
     for name in written:
         if name.endswith(".py"):
             compile(after[name], name, "exec")
+
+
+def test_workflows_are_yaml_whose_commands_exist(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    assert tidegate("new", "ci", "orders") == 0
+    github = yaml.safe_load((shop / ".github/workflows/propose-orders.yml").read_text())
+    gitlab = yaml.safe_load((shop / ".gitlab/propose-orders.yml").read_text())
+    of_github = [step["run"] for step in github["jobs"]["propose"]["steps"] if "run" in step]
+    of_gitlab = gitlab["propose orders"]["script"]
+    for steps in (of_github, of_gitlab):
+        typed = [shlex.split(step)[1:] for step in steps if step.startswith("tidegate ")]
+        assert [words[0] for words in typed] == ["spark", "propose"]
+        for words in typed:
+            build_parser().parse_args(words)
+        assert typed[-1][1] == "jobs.orders:pipeline"
 
 
 def test_if_one_file_is_there_none_is_written(shop, monkeypatch):

@@ -1,4 +1,4 @@
-"""`tidegate new`: start a pipeline, a suite, a source or a sink in this project, with a test for it."""
+"""`tidegate new`: start a pipeline, a suite, a source or a sink in this project, with a test for it; or a workflow."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ _KINDS: Final = {
         "Write jobs/NAME.py, a sink that adds rows to a SQLite table, for you to change; and tests/test_NAME.py, which "
         "tests the contract of all sinks.",
     ),
+    "ci": (
+        "start a workflow that proposes each change of a pipeline",
+        "Write .github/workflows/propose-NAME.yml and .gitlab/propose-NAME.yml, which run `tidegate propose` for each "
+        "pull request and comment it with the report. Keep the one that you need.",
+    ),
 }
 _SHARED = ("tests/conftest.py",)
 
@@ -44,10 +49,10 @@ def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "new",
-        help="start a pipeline, suite, source or sink in this project",
+        help="start a pipeline, suite, source, sink or workflow in this project",
         description="Write the first files of a new part: it runs, and has a test. Nothing is overwritten.",
         epilog="examples:\n  tidegate new pipeline orders\n  tidegate new suite orders\n  tidegate new source tickets\n"
-        "  tidegate new sink warehouse",
+        "  tidegate new sink warehouse\n  tidegate new ci orders",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
     for kind, (summary, description) in _KINDS.items():
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
         args.verb = "init"
         return suite.run(args, out)
-    texts = pipeline_files(name) if args.kind == "pipeline" else _connector_files(args.kind, name)
+    texts = _files(args.kind, name)
     written = write_new(project, texts, kept=_SHARED)
     out.document({"kind": args.kind, "name": name, "folder": str(project), "written": written})
     for file in written:
@@ -72,9 +77,22 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.kind == "pipeline":
         write_first_input(project, name)
         out.line(f'Run it:  {program()} up --beside "python -m jobs.{name}_feed"', "bold")
+    elif args.kind == "ci":
+        out.line(f"Try it:  {program()} propose jobs.{name}:pipeline --over 24 --into report.md", "bold")
     else:
         out.line("Test it:  pytest " + str(Path("tests", f"test_{name}.py")), "bold")
     return 0
+
+
+def _files(kind: str, name: str) -> dict[str, str]:
+    if kind == "pipeline":
+        return pipeline_files(name)
+    if kind == "ci":
+        return {
+            f".github/workflows/propose-{name}.yml": rendered("ci/github.yml.txt", name),
+            f".gitlab/propose-{name}.yml": rendered("ci/gitlab.yml.txt", name),
+        }
+    return _connector_files(kind, name)
 
 
 def pipeline_files(name: str) -> dict[str, str]:
