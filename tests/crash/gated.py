@@ -12,7 +12,7 @@ from typing import Any
 from tests.crash.world import NAME, CrashWorld, check_ledger, rows_of
 from tidegate import Pipeline
 from tidegate.checkpoint import quarantine_requests
-from tidegate.gates import Expectations
+from tidegate.gates import Expectations, Unique
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Plan, Request
@@ -58,6 +58,10 @@ class GatedWorld(CrashWorld):
         """An operator takes the rows that pass: they are staged in a folder of their own, judged, and read from it."""
         (self.root / "deduplicates").touch()
 
+    def be_unique(self) -> None:
+        """From the beginning, a second gate has state: no id may have passed it before, which none has."""
+        (self.root / "unique").touch()
+
     def refuse_by_table(self) -> None:
         """From the beginning, no gate is declared: the table itself refuses bad rows, by a column that is NOT NULL."""
         from deltalake import DeltaTable, Field, Schema
@@ -85,8 +89,10 @@ class GatedWorld(CrashWorld):
             gate = Expectations("events", on_failure="quarantine")
             orders.gate(gate, name="checked").sink("log", AfterTheGate("tables/log"))
             return pipeline
-        schema = "id long, key long, at long, amount decimal(10,2)"
-        events = pipeline.source("events", Files("landing/*.json", schema=schema, max_files=1))
+        is_unique = (self.root / "unique").exists()
+        schema = f"id long, key long, at {'timestamp' if is_unique else 'long'}, amount decimal(10,2)"
+        files = Files("landing/*.json", schema=schema, max_files=1)
+        events = pipeline.source("events", files, event_time="at" if is_unique else None)
 
         @pipeline.stage(events)
         def marked(events: Any) -> Any:
@@ -103,6 +109,8 @@ class GatedWorld(CrashWorld):
         by_severity: Any = {"critical": "abort", "warning": "quarantine", "info": "hold"}
         gate = Expectations("events", on_failure="warn" if warns else by_severity)
         passed = marked.gate(gate, name="checked")
+        if is_unique:
+            passed = passed.gate(Unique("id", over="1 hour", on_failure="quarantine"), name="once")
         if (self.root / "deduplicates").exists():
             passed = passed.deduplicate(by=["id"], uid="once")
         passed.sink("log", kind("tables/log"))

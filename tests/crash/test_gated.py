@@ -110,6 +110,20 @@ def test_killed_with_bad_rows_that_are_judged_in_a_folder_of_their_own(crew: Cre
     assert not judged()
 
 
+@pytest.mark.parametrize("point", ["S5.gate.before", "S4.stage.after", "S6.ack.before", "S6.ack.after"])
+def test_killed_with_a_gate_that_remembers_keys(crew: Crew, tmp_path: Path, point: str) -> None:
+    """The keys of an attempt whose ack does not count are forgotten: its rows are no repeats when they come again."""
+    world = GatedWorld(tmp_path)
+    world.judge_by("warning")
+    world.be_unique()
+    world.feed(2)
+    crew.run(world, "one")
+    assert crew.start(world, "two", fault=(point, "K", 1)).ended() == -9
+    crew.run(world, "two", "three", impatient=True)
+    check(world, 2)
+    assert world.rows("ledger/crash/quarantine/once") == []
+
+
 @pytest.mark.parametrize(("point", "nth"), OVERLAPS)
 def test_hangs_with_bad_rows_while_the_retry_does_its_work(crew: Crew, world: GatedWorld, point: str, nth: int) -> None:
     """The first ack counts, whole: verdict, quarantine and good rows of one attempt."""

@@ -15,7 +15,7 @@ from typing import Any
 from tests.replay.gates import AboveTrend, AsksAboutLarge, SetsFifthsAside
 from tests.spark.small_pipeline import sources
 from tidegate import Pipeline
-from tidegate.gates import Freshness, Volume
+from tidegate.gates import Anomaly, Freshness, References, Unique, Volume
 from tidegate.operators import ListState, MapState
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport
 
@@ -230,6 +230,21 @@ def by_chance(dice: random.Random, rows: Any, others: Any) -> None:
     append(shaken, "shaken")
 
 
+def known_customers(dice: random.Random, rows: Any, others: Any) -> None:
+    known = rows.gate(References("k", to=CUSTOMERS, on_failure=dice.choice(["quarantine", "warn"])), name="known")
+    append(known, "known")
+
+
+def ids_that_occur_once(dice: random.Random, rows: Any, others: Any) -> None:
+    over = dice.choice(["6 hours", "2 days"])
+    append(rows.gate(Unique("id", over=over, on_failure="quarantine"), name="once"), "once")
+
+
+def usual_sums(dice: random.Random, rows: Any, others: Any) -> None:
+    season = dice.choice([None, "day"])
+    append(rows.gate(Anomaly("sum(v)", by="k", season=season, after=3, sensitivity="high"), name="usual"), "usual")
+
+
 def exported(dice: random.Random, rows: Any, others: Any) -> None:
     """Such a folder has no way back: a backfill leaves it as it is."""
     rows.sink("exported", FileExport("exports/rows", format="json"))
@@ -241,7 +256,7 @@ PIECES: dict[str, Callable[[random.Random, Any, Any], None]] = {
         first_rows, near_copies, totals, days_by_the_clock, hours, sessions, threes, running, timers_of_the_clock,
         in_order, pairs_near_in_time, pairs_that_hold, all_pairs, version_of_then, looked_up_in_a_table,
         looked_up_in_a_stream, greatest, greatest_of_windows, now_and_then, keys_of_another_stream, newest_by_the_sink,
-        both_together, windows_behind_first_rows, by_chance, exported,
+        both_together, windows_behind_first_rows, by_chance, known_customers, ids_that_occur_once, usual_sums, exported,
     )
 }  # fmt: skip
 

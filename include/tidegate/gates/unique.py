@@ -34,7 +34,7 @@ class Unique(KeyGate):
 
     by: the key columns. Rows with a null in one of them pass.
     over: the time within which a key may occur once, such as "7 days".
-    event_time: the column with the time, if the sources do not declare one.
+    event_time: the column with the time, if it is not the one that the sources declare.
     on_failure: "abort" the checkpoint, "hold" it for a person, "quarantine" the bad rows, or only "warn".
     at_most: the largest share of rows that may go to quarantine. If more are bad, the checkpoint is aborted.
     hold_for: with "hold", how long to wait for a person. None waits without limit.
