@@ -126,6 +126,15 @@ def test_a_bug_fix_is_told_by_key_column_and_amount(sales: Sales) -> None:
     assert sales.proposes("--fail-on 'rows > 2'")["exit"] == 1
 
 
+def test_of_private_columns_only_counts_are_shown(sales: Sales) -> None:
+    sales.write_code(factor="2")
+    report = sales.proposes("--over 1 --examples 5 -D sample_hidden=amount")
+    assert report["tables"]["orders"]["columns"]["amount"] == {
+        "rows": 2, "mean_change": None, "greatest_change": None, "before": None, "after": None,
+    }  # fmt: skip
+    assert [set(each["before"]) for each in report["tables"]["orders"]["examples"]] == [set(), set()]
+
+
 def test_a_new_column_and_a_gate_that_finds_more_are_told(sales: Sales) -> None:
     sales.write_code(more=', "upper(country) AS code"', factor="CASE WHEN id = 7 THEN -1 ELSE 1 END")
     report = sales.proposes("--over 1 --fail-on gate --fail-on schema")

@@ -79,11 +79,11 @@ class TableDifference(msgspec.Struct, frozen=True, kw_only=True):
 def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Collection[str] = ()) -> TableDifference:
     """Compare a table as of the checkpoint up to which the line has read. This reads all rows of both sides.
 
-    examples: at most so many rows, without values of the `hidden` columns.
+    examples: at most so many rows. hidden: columns, in lower case, whose values are not shown, extremes included.
     """
     sides = sides_of(line, table)
     keys = [key for key in line.backfill.graph.sinks[table].sink.upserts or () if key in sides.columns]
-    compared = _Compared(sides, keys)
+    compared = _Compared(sides, keys, hidden)
     counts = compared.counts()
     return TableDifference(
         schema=_schema_change(sides),
@@ -94,15 +94,16 @@ def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Col
         removed=counts["removed"],
         changed=counts["changed"],
         columns=compared.columns() if counts["changed"] else {},
-        examples=compared.examples(examples, hidden) if examples else [],
+        examples=compared.examples(examples) if examples else [],
     )
 
 
 class _Compared:
     """Queries about the rows that differ. `old` has those of now, `new` those of the proposed code."""
 
-    def __init__(self, sides: Sides, keys: Sequence[str]) -> None:
+    def __init__(self, sides: Sides, keys: Sequence[str], hidden: Collection[str]) -> None:
         self.sides, self.keys = sides, keys
+        self.shown = [name for name in sides.columns if name.lower() not in hidden]
         self.values = [name for name in sides.columns if name not in keys]
         same = " AND ".join(f"(old.{sql_name(key)} IS NOT DISTINCT FROM new.{sql_name(key)})" for key in keys)
         self.pairs = f"old FULL JOIN new ON {same}" if keys else ""
@@ -132,14 +133,16 @@ class _Compared:
             old, new = f"old.{sql_name(name)}", f"new.{sql_name(name)}"
             differs = f"{old} IS DISTINCT FROM {new}"
             chosen.append(f"sum(CASE WHEN {differs} THEN 1 ELSE 0 END) AS n{number}")
-            if self._is_number(name):
+            if self._is_shown_number(name):
                 change = f"CASE WHEN {differs} THEN CAST({new} AS double) - CAST({old} AS double) END"
                 chosen.append(f"avg({change}) AS mean{number}, max(abs({change})) AS most{number}")
         if not chosen:
             return {}
         row = self._ask(f"SELECT {', '.join(chosen)} FROM {inner}")[0]
         numbers = [
-            name for number, name in enumerate(self.values) if int(row[f"n{number}"] or 0) and self._is_number(name)
+            name
+            for number, name in enumerate(self.values)
+            if int(row[f"n{number}"] or 0) and self._is_shown_number(name)
         ]
         before = self._distributions("now", self.sides.now, numbers)
         after = self._distributions("after", self.sides.after_swap, numbers)
@@ -184,9 +187,9 @@ class _Compared:
             for number, name in enumerate(columns)
         }
 
-    def examples(self, limit: int, hidden: Collection[str]) -> list[Json]:
+    def examples(self, limit: int) -> list[Json]:
         """Return some rows that differ. Those with the same key are one example."""
-        shown = [name for name in self.sides.columns if name.lower() not in hidden]
+        shown = self.shown
         if not self.keys:
             names = ", ".join(map(sql_name, shown))
             rows = self._ask(f"SELECT more, {names} FROM changed ORDER BY {names} LIMIT {limit}") if names else []
@@ -215,7 +218,9 @@ class _Compared:
                 example[side] = {name: example[side][name] for name in differing}
         return example
 
-    def _is_number(self, name: str) -> bool:
+    def _is_shown_number(self, name: str) -> bool:
+        if name not in self.shown:
+            return False
         types = [_types(snapshot).get(name, "") for snapshot in (*self.sides.now, *self.sides.after_swap)]
         return all(each in _NUMBERS or each.startswith("decimal") for each in types)
 

@@ -65,7 +65,7 @@ def add_parser(subparsers: Any) -> None:
         type=row_limit,
         default=0,
         metavar="K",
-        help="show at most K rows of each table that differ (0: no row's values are in the report)",
+        help="show at most K rows of each table that differ (0: no row is in the report)",
     )
     parser.add_argument(
         "--fail-on",
