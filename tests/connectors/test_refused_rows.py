@@ -228,6 +228,22 @@ def test_a_rule_that_is_added_after_planning_judges_from_the_next_checkpoint_on(
     assert (world.table("out"), world.quarantined()) == ([{"n": 1, "code": "a"}], {2: ("no_b",)})
 
 
+def test_a_rule_that_is_dropped_after_planning_judges_once_more(tmp_path, spark):
+    """Otherwise two attempts could put a row into two places."""
+    world = delta_world(tmp_path, spark)
+    world.land(good(1), good(2, amount="-1.00"))
+    id = world.trigger("one")
+    spark.sql(f"ALTER TABLE delta.`{tmp_path}/tables/out` DROP CONSTRAINT positive")
+    world.work(id)
+    world.complete(id)
+    world.publish()
+    assert world.quarantined() == {2: ("positive",)}
+    world.land(good(3))
+    world.release("positive")
+    world.checkpoint("two")
+    assert sorted(row["n"] for row in world.table("out")) == [1, 2, 3], "by then the table takes it"
+
+
 # -- PostgreSQL ----------------------------------------------------------------------------------------------
 
 
@@ -358,6 +374,24 @@ def test_rules_that_single_rows_cannot_be_judged_by_are_named(tmp_path, spark, p
     world.checkpoint("one")
     results = world.ledger.unpack(world.verdict(1).results)
     assert results["not_judged"] == ["constraint shouting: (upper(note) <> note)", "unique key out_pkey"]
+
+
+def test_a_key_that_is_taken_is_a_named_wait_until_somebody_makes_room(tmp_path, spark, postgres):
+    world = postgres_world(tmp_path, spark, postgres)
+    world.land(person(1), person(2))
+    id = world.trigger("one")
+    world.work(id)
+    world.complete(id)
+    postgres.run("INSERT INTO out (n, code) VALUES (2, 'abc')")
+    with pytest.raises(Invalid, match='publishing checkpoint 1 to public.out failed: .*constraint "out_pkey"') as found:
+        world.publish()
+    assert found.value.reason == "DATABASE_REFUSES"
+    assert "Key (n)=(2) already exists" in found.value.quoted
+    assert "(2)" not in found.value.what, "values are only for those who may see rows"
+    assert postgres.run("SELECT n FROM out") == [(2,)], "nothing of it is there"
+    postgres.run("DELETE FROM out")
+    world.publish()
+    assert postgres.run("SELECT n FROM out ORDER BY n") == [(1,), (2,)]
 
 
 # -- Kafka ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """One seed: a small table of one type, some uses of it at once, cut into checkpoints; every reader against Spark's own
 answer over all rows at once.
 
-A use that `check` refuses is left out, if the refusal names it and the column. So is one whose rows are refused in a
-checkpoint before it is decided, if the refusal is about values, which `check` cannot see.
+A use that `check` refuses is left out, if the refusal names it and the column. If rows of a use are refused in a
+checkpoint before it is decided, and the refusal is about values, which `check` cannot see, it is tried again with
+refused="quarantine": then each row is either published or in quarantine. A sink with keys is left out instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ class Told:
     """Type and role, by `check`."""
     refused_rows: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By a checkpoint."""
+    quarantined: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Rows that a target would refuse, by type and role."""
     checkpoints: int = 0
 
     def add(self, other: Told) -> None:
@@ -68,6 +71,7 @@ class Told:
         self.read += other.read
         self.refused += other.refused
         self.refused_rows += other.refused_rows
+        self.quarantined += other.quarantined
         self.checkpoints += other.checkpoints
 
     def __str__(self) -> str:
@@ -76,7 +80,8 @@ class Told:
             f"{len(kinds)} types × {len(roles)} roles × {len(sources)} sources × {len(sinks)} sinks × {len(self.read)} "
             f"readers: {self.tried.total()} uses ({len(self.tried)} different), {self.read.total()} readings, "
             f"{self.checkpoints} checkpoints; {self.refused.total()} uses refused by check, "
-            f"{self.refused_rows.total()} by their rows: {len(self.wrong)} wrong"
+            f"{self.refused_rows.total()} by their rows, of which {self.quarantined.total()} went to quarantine: "
+            f"{len(self.wrong)} wrong"
         )
 
 
@@ -88,6 +93,8 @@ class Use:
     to: str
     """A sink of SINKS."""
     in_job: bool = False
+    quarantines: bool = False
+    """Whether rows go to quarantine that its target would refuse."""
 
     @property
     def uid(self) -> str:
@@ -179,7 +186,7 @@ class Case:
             stream = use.role.declare(start.job(use.uid) if use.in_job else start, column, use.uid)
             if use.is_hashed(column):
                 stream = stream.select("*", f"{column.hashed} AS hash", name=f"{use.uid}-hashed")
-            stream.sink(use.uid, _sink(use, column))
+            stream.sink(use.uid, _sink(use, column), refused="quarantine" if use.quarantines else "abort")
         return pipeline
 
     def _checked(self, running: RunningPipeline, uses: tuple[Use, ...], told: Told) -> tuple[Use, ...]:
@@ -210,17 +217,20 @@ class Case:
         )
 
     def _run(self, running: RunningPipeline, uses: tuple[Use, ...], told: Told) -> tuple[Use, ...]:
-        """Make all checkpoints. Return the uses whose rows were not refused."""
+        """Make all checkpoints. Return the same uses if no row was refused, otherwise the uses to try next."""
         try:
             done = running.until_idle()
         except TidegateError as error:
-            whose = [use for use in uses if use.uid in str(error)] or [use for use in uses if _may_refuse_rows(use)]
+            able = [use for use in uses if not use.quarantines]
+            whose = [use for use in able if use.uid in str(error)] or [use for use in able if _may_refuse_rows(use)]
             if error.reason not in OF_VALUES or not self._is_named(str(error), whose) or not whose:
                 told.wrong.append(f"check passes, and a checkpoint fails: {error.reason}: {str(error)[:1500]}")
                 return ()
             for use in whose:
                 told.refused_rows[self.given.column.kind.name, use.role.name] += 1
-            return tuple(use for use in uses if use not in whose)
+            kept = [use for use in uses if use not in whose]
+            again = [replace(use, quarantines=True) for use in whose if use.role.keys is None]
+            return (*kept, *again)
         told.checkpoints += len(done)
         if len(done) != len(self.given.bounds):
             told.wrong.append(f"{len(done)} checkpoints of {len(self.given.bounds)} cuts")
@@ -233,6 +243,14 @@ class Case:
         wanted = spark.sql(self._sql(use.role.wanted)).toArrow()
         columns = list(wanted.schema.names)
         rows = exact_rows(wanted, columns)
+        if use.quarantines:
+            aside = self._refused(use, running, spark, columns)
+            if wrong := differences(aside & rows, aside):
+                told.wrong.append(f"{use}: rows in quarantine that are none of its rows: {wrong}")
+            told.quarantined[column.kind.name, use.role.name] += aside.total()
+            rows = rows - aside
+            if not rows and use.to == "iceberg":
+                return  # its first rows create the table
         path = running.data / "out" / use.uid
         it = Reading(running, spark, use.uid, path, wanted.schema, self.given, places)
         told.tried[column.kind.name, use.role.name, self.given.format, use.to] += 1
@@ -252,6 +270,14 @@ class Case:
             aside = spark.sql(self._sql(use.role.aside)).count()
             if (held := set_aside(it, use.uid) if aside else 0) != aside:
                 told.wrong.append(f"{use}: {held} rows in quarantine, {aside} must be there")
+
+    def _refused(self, use: Use, running: RunningPipeline, spark: Any, columns: Sequence[str]) -> Counter[Any]:
+        """The rows that are in quarantine, as the target would refuse them."""
+        table = Path(running.settings.root) / running.pipeline.name / "quarantine" / f"{use.uid}-refused"
+        if not table.exists():
+            return Counter()  # the error did not say which use was refused, and it was another one
+        rows = spark.read.format("delta").load(str(table))
+        return exact_rows(rows.select(*(f"`{name}`" for name in columns)).toArrow(), columns)
 
     def _sql(self, text: str) -> str:
         column = self.given.column

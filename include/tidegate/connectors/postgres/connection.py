@@ -112,10 +112,13 @@ class Database:
 
     def _explain(self, error: Exception, doing: str) -> TidegateError:
         message, code = self._masked(str(error)), getattr(error, "sqlstate", None) or ""
-        plain = _without_values(message, code, _diagnosis(error))
+        fields = _diagnosis(error)
+        plain = _without_values(message, code, fields)
         explained = self._refusal(f"connection {self.connection!r}: {doing} failed: {plain}", message, code)
-        if plain != message:
-            explained.quoted = message
+        detail = fields.get(_DETAIL, "")
+        if plain != message or detail:
+            told = message if detail in message else f"{message} {self._masked(detail)}"
+            explained.quoted = told
         return explained
 
     def _refusal(self, problem: str, message: str, code: str) -> TidegateError:
@@ -189,12 +192,16 @@ _OBJECT_NAMES: Final = ("constraint_name", "column_name", "datatype_name", "tabl
 """The objects that PostgreSQL names if one of its constraints refuses a row. Its message also has only such names."""
 
 
+_DETAIL: Final = "message_detail"
+"""The field that quotes the row, such as its key."""
+
+
 def _diagnosis(error: Exception) -> Mapping[str, str]:
     """Return the fields of an error of psycopg or ADBC, by their names in lower case."""
     fields = {}
     diag = getattr(error, "diag", None)
     if diag is not None:
-        for name in ("context", *_OBJECT_NAMES):
+        for name in ("context", _DETAIL, *_OBJECT_NAMES):
             text = getattr(diag, name, None)
             if text:
                 fields[name] = text
