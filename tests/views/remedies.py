@@ -71,7 +71,7 @@ def nothing_is_pending(shops: Shops, said: Said) -> str | None:
 
 
 PROMISES: dict[str, Promise] = {"resume": is_not_suspended, "rollback": is_there, "recover": nothing_is_pending}
-ASKING = ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel")
+ASKING = ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel", "source drop", "source accept")
 """What asks people before it does it."""
 
 
@@ -100,7 +100,7 @@ class Remedies:
 
     def _try(self, shops: Shops, line: str, at: str) -> None:
         verb = line.split()[0]
-        asks = verb in ASKING and "--dry-run" not in line
+        asks = line.startswith(ASKING) and "--dry-run" not in line
         told = shops.run(f"{line} --yes" if asks and "--yes" not in line else line)
         self.tried.append(line)
         if told.code in (1, 3):
@@ -109,6 +109,8 @@ class Remedies:
             self.wrong.append(f"after {at}, the remedy `{line}` raises: {told.text.strip()[-1200:]}")
         elif "interrupted" in told.err and (HELD.search(told.text) or (shops.died and WAITING.search(told.text))):
             pass  # rightly: until somebody answers, or the time for that checkpoint is over
+        elif told.code == 1 and shops.died and WAITING.search(told.text):
+            pass  # rightly: it says what it waits for, and that this ends by itself
         elif told.code == 2 or "usage:" in told.err or (told.code and verb not in JUDGING):
             self.wrong.append(f"after {at}, the remedy `{line}` cannot be carried out: {told.text.strip()[:900]}")
         elif told.code == 0 and verb in PROMISES and (why := PROMISES[verb](shops, told)):
