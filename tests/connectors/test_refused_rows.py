@@ -24,6 +24,7 @@ from tidegate.checkpoint import quarantine_requests
 from tidegate.connectors.postgres import literal
 from tidegate.connectors.sink import Sink
 from tidegate.errors import Invalid
+from tidegate.execution.analysis import analyse
 from tidegate.ledger.ledger import stamp
 from tidegate.records.place import Place
 from tidegate.records.records import Request, Verdict
@@ -374,6 +375,13 @@ def test_rules_that_single_rows_cannot_be_judged_by_are_named(tmp_path, spark, p
     world.checkpoint("one")
     results = world.ledger.unpack(world.verdict(1).results)
     assert results["not_judged"] == ["constraint shouting: (upper(note) <> note)", "unique key out_pkey"]
+    notes: list[str] = []
+    base = world.ledger.view().last_completed
+    assert analyse(world.coordinator(), spark, base, notes=notes) == []
+    assert notes == [
+        "sink 'out': a row that breaks one of these rules of its target is only found by publishing it, which then "
+        "waits: constraint shouting: (upper(note) <> note); unique key out_pkey"
+    ], "so says `tidegate check`"
 
 
 def test_a_key_that_is_taken_is_a_named_wait_until_somebody_makes_room(tmp_path, spark, postgres):
