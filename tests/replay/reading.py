@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,17 @@ def _add_states(found: Held, ledger: Ledger) -> None:
             table = msgspec.convert(ledger.unpack(payload), StateTable)
             operator, _, part = name.removeprefix("state.").partition(".")
             expired = ack.memory.get(expired_name(operator), {}).get(part)
-            found.states[name.removeprefix("state.")] = plain(_state_rows(ledger, name, table, expired))
+            rows = _state_rows(ledger, name, table, expired)
+            mark = ack.memory.get(f"{operator}.watermark", {}).get("at")
+            if mark is not None:
+                rows = [row for row in rows if not _is_closed(row, datetime.fromisoformat(mark))]
+            found.states[name.removeprefix("state.")] = plain(rows)
+
+
+def _is_closed(row: Json, watermark: datetime) -> bool:
+    """Whether it is a window that has ended: when its row goes depends on which files are merged when."""
+    end = row.get("window_end")
+    return isinstance(end, datetime) and end <= watermark
 
 
 def _acks(ledger: Ledger) -> list[Ack]:
