@@ -35,6 +35,10 @@ expectations:
 """
 
 
+SQL = "cast(100 / (id - 1) AS long) + id + 100"
+"""It fails for the row whose id is 1."""
+
+
 def token(airflow: Airflow, role: str) -> str:
     body = json.dumps({"username": role, "password": f"{role}-pw"}).encode()
     url = f"http://127.0.0.1:{airflow.port}/auth/token"
@@ -89,13 +93,34 @@ def at(page: Page, where: str) -> None:
     page.run(f"document.querySelector('iframe').contentWindow.location.hash = '#/{where}'")
 
 
+SIDES = [("dark", 420)]
+if "SCREENSHOTS" in os.environ:
+    SIDES += [("light", 420), ("light", 1400), ("dark", 1400)]
+
+
+@pytest.mark.parametrize(("theme", "width"), SIDES)
+def test_the_dialog_fits_a_phone_too(airflow: Airflow, theme: str, width: int) -> None:
+    with Browser() as browser:
+        page = browser.page(width, 1000)
+        page.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, "user"))
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=f"localStorage.setItem('theme', '{theme}')")
+        page.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/quarantine")
+        page.has("4 rows here", "main")
+        shot(page, f"{theme}-{width}-quarantine")
+        page.click("#act-release-rows")
+        page.type("#field-column", "id")
+        page.type("#field-value", SQL)
+        page.click("#field-sql")
+        page.has("Changed: 3 rows.", "dialog", timeout=180)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("document.querySelector('dialog').scrollWidth") <= width
+        page.run("document.querySelector('dialog').scrollTo(0, 10000)")
+        shot(page, f"{theme}-{width}-correction")
+
+
 def shot(page: Page, name: str) -> None:
-    folder = os.environ.get("SHOTS")
-    if folder:
-        for width in (1400, 420):
-            page.size(width, 900)
-            page.screenshot(Path(folder, f"{name}-{width}.png"))
-        page.size(1400, 900)
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(Path(folder, f"{name}.png"))
 
 
 def sent(page: Page) -> None:
@@ -108,22 +133,20 @@ def test_a_dialog_shows_what_sql_makes_of_the_rows_and_releases_them(page: Page,
     page.has("4 rows here", "main")
     page.click("#act-release-rows")
     page.type("#field-column", "id")
-    page.type("#field-value", "cast(100 / (id - 1) AS long) + id + 100")
+    page.type("#field-value", SQL)
     page.click("#field-sql")
     page.has("Changed: 3 rows.", "dialog", timeout=180)
     page.has("1 row stays in quarantine: id cannot be corrected", "dialog")
     page.has("id becomes", "dialog")
     assert "file" not in page.text("dialog table"), "a private column is not shown"
     assert "Spark says" not in page.text("dialog"), "its errors may quote private values"
-    shot(page, "correction-dialog")
     sent(page)
     (request,) = shop.ledger.requests("checked")
-    assert (request.by, request.correct_sql) == ("user in Airflow", {"id": "cast(100 / (id - 1) AS long) + id + 100"})
+    assert (request.by, request.correct_sql) == ("user in Airflow", {"id": SQL})
     assert airflow.trigger("shop").ended() == "success"
     assert sorted(id for id, _ in shop.rows("every")) == [137, 153, 202]
     at(page, "quarantine")
     page.has("id cannot be corrected", "tbody", timeout=60)
-    shot(page, "quarantine-after")
 
 
 def test_sql_that_is_refused_says_why_in_the_dialog(page: Page, shop: Made) -> None:
@@ -134,6 +157,7 @@ def test_sql_that_is_refused_says_why_in_the_dialog(page: Page, shop: Made) -> N
     page.click("#field-sql")
     page.has("which is about several rows", "dialog", timeout=120)
     page.click("#dialog-cancel")
+    eventually("the dialog is gone", lambda: not page.there("dialog"))  # until then the page opens no other
     assert len(shop.ledger.requests("checked")) == 1
 
 
@@ -143,7 +167,6 @@ def test_rows_are_judged_again_on_the_page(page: Page, airflow: Airflow, shop: M
     page.click("#act-rejudge-rows")
     page.has("By today's suite, 1 row passes", "dialog", timeout=120)
     page.has("large: 1 before, 0 now.", "dialog")
-    shot(page, "rejudge-dialog")
     sent(page)
     assert airflow.trigger("shop").ended() == "success"
     assert 1 in [id for id, _ in shop.rows("every")]
@@ -152,7 +175,7 @@ def test_rows_are_judged_again_on_the_page(page: Page, airflow: Airflow, shop: M
 def test_who_corrected_a_row_and_how_is_in_the_api(airflow: Airflow, get: Any) -> None:
     rows = get("checkpoints/1/quarantined/checked?limit=50")["rows"]
     settled = {row["values"]["id"]: row["settled"] for row in rows}
-    assert settled["2"]["sql"] == {"id": "cast(100 / (id - 1) AS long) + id + 100"}
+    assert settled["2"]["sql"] == {"id": SQL}
     assert (settled["2"]["corrected"], settled["2"]["settled_by"]) == ({"id": "202"}, "user in Airflow")
     assert settled["1"]["corrected"] == {}
 
