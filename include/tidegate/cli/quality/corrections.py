@@ -179,7 +179,8 @@ def refuse_without_rules(target: Target, gate: str) -> None:
         raise Rejected(
             f"gate {gate!r} cannot judge rows again: it has no rules about single rows",
             expected="a gate of expectations, or one of your own with `row_rules`",
-            help=f"release the rows as they are: tidegate quarantine release {target.argument} {gate} --all",
+            help="if it is a gate of your own, name the code, as MODULE:pipeline; or release the rows as they "
+            f"are, tidegate quarantine release {target.argument} {gate} --all",
             reason="NO_ROW_RULES",
         )
 
@@ -199,10 +200,18 @@ def _declared(target: Target, name: str) -> Gate | None:
     return Expectations(suite, context=context, on_failure=policy["on_failure"], private=policy["private"])
 
 
+def _has_own_rules(target: Target, name: str) -> bool:
+    """Return whether the gate may have rules about single rows that are not recorded, as a gate of one's own may."""
+    verdict = verdict_of_gate(target.ledger, name)
+    return verdict is not None and "suite" not in verdict.policy
+
+
 def _row_rules(target: Target, name: str, rows: DataFrame) -> tuple[Callable[[], RowRules | None], str]:
     """Return the rules about single rows of today's suite, and why they could not be read, or ""."""
     gate, place = _declared(target, name), target.settings.place()
     context = GateContext(target.name, name, place)
+    if gate is None and target.pipeline is None and _has_own_rules(target, name):
+        return lambda: None, "only the pipeline's code has them; name it as MODULE:pipeline"
     try:
         rules = gate.row_rules(rows, context) if gate is not None else None
     except Invalid as error:
