@@ -13,6 +13,7 @@ from tidegate.connectors.source import SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import Expectations, GateContext
+from tidegate.gates.expectations.origin import FileSuite
 from tidegate.records.place import Place
 
 RULE = "expectations:\n  - {{type: expect_column_values_to_not_be_null, kwargs: {{column: {column}}}}}\n"
@@ -32,7 +33,7 @@ class JudgedWorld(ToyWorld):
         return Coordinator(pipeline.graph(), self.ledger, self.limits, self.place)
 
     def judge_by(self, column: str) -> None:
-        path = self.gate.path(self.place)
+        path = FileSuite("rows").path(self.place)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(RULE.format(column=column))
 
@@ -58,7 +59,7 @@ def test_a_retry_judges_by_the_suite_that_the_checkpoint_was_planned_with(world:
     world.judge_by("b")
     assert world.column_of(one) == "a", "the file has changed since"
     assert world.column_of(world.trigger("two")) == "b", "no gate waits for tables that it does not read"
-    world.gate.path(world.place).write_text("expectations: []\n")
+    FileSuite("rows").path(world.place).write_text("expectations: []\n")
     with pytest.raises(Invalid, match="the suite would pass everything"):
         world.coordinator().trigger("three")
     assert world.column_of(one) == "a"
