@@ -237,3 +237,49 @@ def test_what_differs_in_the_report_is_exactly_what_differs_after_the_merge(sale
         assert told["changed"] == len(changed)
         by_column = {column: sum(old[key][column] != new[key][column] for key in changed) for column in told["columns"]}
         assert {column: change["rows"] for column, change in told["columns"].items()} == by_column
+
+
+def test_code_whose_output_does_not_fit_a_table_is_told_in_the_report(sales: Sales) -> None:
+    sales.write_code(factor="true AND")
+    report = sales.proposes()
+    assert report["exit"] == 1
+    assert report["merge"]["action"] == "refused"
+    assert "[DATATYPE_MISMATCH" in report["merge"]["reasons"][0]
+    assert report["stopped"] != ""
+    sales.write_code(factor="1", more=', "raise_error(country) AS code"')
+    report = sales.proposes()
+    assert (report["exit"], report["merge"]["action"]) == (1, "refused")
+    assert "column 'code' has the type void" in report["merge"]["reasons"][0]
+    assert sales.traces() == []
+
+
+def test_a_range_may_begin_at_the_beginning_and_end_before_the_last_checkpoint(sales: Sales) -> None:
+    sales.write_code(factor="2")
+    for options, replayed, rows in (
+        ("--to 1", [1], 3),
+        ("--from beginning --to 2", [1, 2], 5),
+        ("--to 3", [1, 2, 3], 6),
+    ):
+        report = sales.proposes(options)
+        assert report["replayed"] == replayed
+        assert report["tables"]["orders"]["rows_before"] == rows
+        assert report["tables"]["orders"]["changed"] == rows
+    refused = sales.run("propose shop:pipeline --over 1 --from 1")
+    assert (refused.code, "both say where to begin" in refused.text) == (2, True)
+
+
+def test_columns_may_be_called_as_in_our_own_queries_and_hold_anything(sales: Sales) -> None:
+    named = ', "amount AS more", "amount AS sign", "country AS side", "id AS times"'
+    sales.write_code(more=named + ', "map(country, amount) AS m", "array(id) AS `a|b`"')
+    sales.sell([(8, "IT", 5.0)])
+    sales.makes_checkpoint()
+    sales.write_code(factor="CASE WHEN id = 8 THEN CAST('NaN' AS double) ELSE 1 END")
+    said = sales.run("propose shop:pipeline --over 1 --examples 5 --json")
+    report = json.loads(said.text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert report["tables"]["orders"]["changed"] == 1
+    assert report["tables"]["orders"]["columns"]["amount"]["mean_change"] is None
+    assert report["tables"]["orders"]["examples"][0]["after"] == {"amount": "nan"}
+    assert sales.run("backfill shop:pipeline --from 3").code == 0
+    told = sales.run("backfill shop:pipeline --diff orders --json").json["rows"]
+    assert [row["_tidegate_side"] for row in told] == ["now", "after"]
+    assert [row["side"] for row in told] == ["IT", "IT"]

@@ -97,6 +97,15 @@ def test_values_cannot_break_the_table_or_bring_html() -> None:
     assert "| changed | id = 1 | note = a\\|b c | note = &lt;script> |" in text.splitlines()
 
 
+def test_names_of_columns_cannot_break_the_table() -> None:
+    example = {"change": "added", "key": {"a|b": 1}, "after": {}}
+    table = msgspec.structs.replace(REVENUE, columns={"we`ird|name": AMOUNT}, examples=[example])
+    lines = to_markdown(msgspec.structs.replace(REPORT, tables={"revenue": table})).splitlines()
+    assert "| `revenue` | 1,000 | 1,001 | 1 | 0 | 3 | `we'ird\\|name` (3) |" in lines
+    assert "| `we'ird\\|name` | 2 → 3.5 | 1 | 3 → 7 | 0 | 1.5 | 4 |" in lines
+    assert "| added | a\\|b = 1 |  |  |" in lines
+
+
 def test_nothing_differs_is_said_in_one_line() -> None:
     same = msgspec.structs.replace(REVENUE, rows_after=1000, added=0, changed=0, columns={})
     merge = Merge(action="continues", reasons=[], backfill="")

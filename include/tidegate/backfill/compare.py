@@ -17,7 +17,11 @@ from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import BackfillCompared, ComparedTable, Json
 
-__all__ = ["Sides", "ask", "compare", "difference_of", "differing_rows", "sides_of", "tables_of"]
+__all__ = ["MORE", "Sides", "ask", "compare", "difference_of", "differing_rows", "sides_of", "tables_of"]
+
+MORE = "_tidegate_more"
+"""A column of `changed`, see `ask`. A table may have columns called `more` or `sign`."""
+_SIGN = "_tidegate_sign"
 
 
 def tables_of(line: OpenBackfill) -> list[str]:
@@ -56,7 +60,7 @@ def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
     sides = sides_of(line, table)
     counts = ask(
         sides,
-        "SELECT sum(CASE WHEN more < 0 THEN -more END) AS removed, sum(CASE WHEN more > 0 THEN more END) "
+        f"SELECT sum(CASE WHEN {MORE} < 0 THEN -{MORE} END) AS removed, sum(CASE WHEN {MORE} > 0 THEN {MORE} END) "
         "AS added FROM changed",
     )
     row = counts[0] if counts else {"removed": 0, "added": 0}
@@ -73,9 +77,15 @@ def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:
     adjacent."""
     sides = sides_of(line, table)
     keys = list(map(sql_name, line.backfill.graph.sinks[table].sink.upserts or sides.columns))
-    chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
-    rows = ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
-    return [{name: value for name, value in row.items() if name != "more"} for row in rows]
+    side, times = (_unused(name, sides.columns) for name in ("side", "times"))
+    chosen = f"CASE WHEN {MORE} > 0 THEN 'after' ELSE 'now' END AS {side}, abs({MORE}) AS {times}, *"
+    rows = ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, MORE])} LIMIT {limit}")
+    return [{name: value for name, value in row.items() if name != MORE} for row in rows]
+
+
+def _unused(name: str, columns: list[str]) -> str:
+    """Return this name for a column beside those of the table, or another one if the table has such a column."""
+    return f"_tidegate_{name}" if name in columns else name
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,8 @@ def _as_of(line: OpenBackfill, table: str, real: Snapshot | None, id: int) -> Sn
 
 
 def ask(sides: Sides, sql: str) -> list[dict[str, Any]]:
-    """Query the view `changed`: each row with different numbers of copies, and how many more it has after the swap."""
+    """Query the view `changed`: each row with different numbers of copies, and in MORE how many more it has after the
+    swap."""
     columns = ", ".join(map(sql_name, sides.columns))
     if not columns:
         return []
@@ -149,7 +160,7 @@ def ask(sides: Sides, sql: str) -> list[dict[str, Any]]:
     for side, snapshots, sign in (("now", sides.now, -1), ("after", sides.after_swap, 1)):
         for number, snapshot in enumerate(snapshots):
             tables[f"{side}_{number}"] = snapshot
-            selects.append(f"SELECT {columns}, {sign} AS sign FROM {side}_{number}")
+            selects.append(f"SELECT {columns}, {sign} AS {_SIGN} FROM {side}_{number}")
     rows = " UNION ALL ".join(selects)
-    changed = f"SELECT {columns}, sum(sign) AS more FROM ({rows}) AS x GROUP BY {columns} HAVING sum(sign) <> 0"
+    changed = f"SELECT {columns}, sum({_SIGN}) AS {MORE} FROM ({rows}) AS x GROUP BY {columns} HAVING sum({_SIGN}) <> 0"
     return python_rows(query(tables, f"WITH changed AS ({changed}) {sql}"))

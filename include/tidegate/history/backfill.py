@@ -204,10 +204,10 @@ def view_from(ledger: Ledger, progress: BackfillProgress) -> View:
     """Return the log from the checkpoint that a backfill has reached, with all entries of its run."""
     view = ledger.view(progress.run)
     first = view.entries[0].id if view.entries else 0
-    if not progress.reached or progress.reached >= first:
+    if progress.reached >= first:
         return view
     below = []
-    for id in ledger.ids(after=progress.reached - 1, before=first):
+    for id in ledger.ids(after=max(progress.reached - 1, 0), before=first):
         entry = ledger.entry(id)
         if entry is not None:
             below.append(entry)

@@ -86,9 +86,9 @@ def _tables(report: ProposalReport) -> Iterator[str]:
     yield "| table | rows before | after | added | removed | changed | columns that change |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     for name, table in report.tables.items():
-        columns = ", ".join(f"`{column}` ({change.rows:,})" for column, change in table.columns.items())
+        columns = ", ".join(f"{_name(column)} ({change.rows:,})" for column, change in table.columns.items())
         cells = [table.rows_before, table.rows_after, table.added, table.removed, table.changed]
-        yield f"| `{name}` | {' | '.join(f'{cell:,}' for cell in cells)} | {columns or '–'} |"
+        yield f"| {_name(name)} | {' | '.join(f'{cell:,}' for cell in cells)} | {columns or '–'} |"
     for name in report.unchanged_sinks:
         yield f"| `{name}` | – | – | – | – | – | not compared: a replay writes nothing there |"
     yield ""
@@ -103,9 +103,9 @@ def _schema(name: str, table: TableDifference) -> Iterator[str]:
     if not schema.changed:
         return
     yield f"Columns of `{name}`:"
-    yield from (f"- `{column}` {type} is new" for column, type in schema.added.items())
-    yield from (f"- `{column}` {type} is gone" for column, type in schema.removed.items())
-    yield from (f"- `{column}` was {before}, and is {after}" for column, (before, after) in schema.retyped.items())
+    yield from (f"- {_name(column)} {type} is new" for column, type in schema.added.items())
+    yield from (f"- {_name(column)} {type} is gone" for column, type in schema.removed.items())
+    yield from (f"- {_name(column)} was {before}, and is {after}" for column, (before, after) in schema.retyped.items())
     yield ""
 
 
@@ -129,7 +129,7 @@ def _distributions(name: str, columns: Mapping[str, ColumnChange]) -> Iterator[s
             _number(change.mean_change),
             _number(change.greatest_change),
         ]
-        yield f"| `{column}` | {' | '.join(cells)} |"
+        yield f"| {_name(column)} | {' | '.join(cells)} |"
     yield ""
 
 
@@ -222,14 +222,24 @@ def _number(value: float | None) -> str:
 def _values(values: Json | None) -> str:
     if values is None:
         return ""
-    return ", ".join(f"{name} = {_text(str(value))}" for name, value in values.items())
+    return ", ".join(f"{_text(name)} = {_text(str(value))}" for name, value in values.items())
 
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def _name(name: str) -> str:
+    """Return the name of a column as code, in one cell."""
+    without_ticks = _flat(name).replace("`", "'")
+    return f"`{without_ticks}`"
+
+
+def _flat(text: str) -> str:
+    """Return a text that is one cell and one line."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
 def _text(text: str) -> str:
     """Return a text that is one cell and one line, and starts no HTML."""
-    flat = " ".join(text.split())
-    return flat.replace("|", "\\|").replace("<", "&lt;")
+    return _flat(text).replace("<", "&lt;")

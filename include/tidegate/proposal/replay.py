@@ -16,6 +16,7 @@ from tidegate.checkpoint import approvals
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.history.query import view_of
+from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry
 
@@ -51,6 +52,8 @@ class Made:
     """The completed ones, and an aborted one at the end."""
     stopped: TidegateError | None = None
     """Why it did not reach the end."""
+    declined: Invalid | None = None
+    """The error of the code, if it is why: the pipeline would make no checkpoint with it either."""
 
 
 def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: str | None) -> ReplayRange:
@@ -120,6 +123,10 @@ def run(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, observe
         if error.reason != "LINE_STOPPED":
             raise
         collected.made.stopped = error
+    except Invalid as error:
+        if not collected.is_declined:
+            raise
+        collected.made.stopped = collected.made.declined = error
     return collected.made
 
 
@@ -128,6 +135,7 @@ class _Collecting(Observer):
 
     def __init__(self, line: OpenBackfill, observer: Observer) -> None:
         self.line, self.observer, self.made = line, observer, Made()
+        self.is_declined = False
 
     def waiting(self, why: str) -> None:
         ledger = self.line.backfill.ledger
@@ -146,6 +154,7 @@ class _Collecting(Observer):
         self.observer.retrying(plan, error, tries_left)
 
     def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
+        self.is_declined = outcome.reason == BAD_DECLARATION
         ledger = self.line.backfill.ledger
         entry = ledger.entry(plan.id)
         if entry is not None and (entry.completed or entry.aborted):

@@ -20,6 +20,7 @@ from tidegate.protocol.moved_sources import source_changes
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
+    from tidegate.errors import TidegateError
     from tidegate.history.view import CheckpointView
     from tidegate.protocol.view import Entry
 
@@ -156,7 +157,14 @@ def make_report(
         replayed=list(chosen.ids),
         stopped=made.stopped.what if made.stopped is not None else "",
         code=code,
-        merge=_merge(live, code, differs=differs or made.stopped is not None, command=command, origin=chosen.origin),
+        merge=_merge(
+            live,
+            code,
+            differs=differs or made.stopped is not None,
+            command=command,
+            origin=chosen.origin,
+            declined=made.declined,
+        ),
         tables=tables,
         unchanged_sinks=line.sinks_without_shadow(),
         gates=_gate_changes(before, [entry for entry, _ in made.checkpoints]),
@@ -206,10 +214,20 @@ def _changed_operators(live: Coordinator, last: Entry) -> dict[str, list[str]]:
     return changed
 
 
-def _merge(live: Coordinator, code: CodeChange, *, differs: bool, command: str, origin: int) -> Merge:
+def _merge(
+    live: Coordinator,
+    code: CodeChange,
+    *,
+    differs: bool,
+    command: str,
+    origin: int,
+    declined: TidegateError | None = None,
+) -> Merge:
     last = live.ledger.view().last_completed
     assert last is not None
-    errors = check(live, last, source_changes(live.ledger.view(), last))
+    errors = list(check(live, last, source_changes(live.ledger.view(), last)))
+    if declined is not None:
+        errors.append(declined)
     start = str(origin) if origin else "beginning"
     backfill = f"tidegate backfill {command} --from {start}"
     reasons = []

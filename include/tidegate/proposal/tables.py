@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from tidegate.backfill.compare import Sides, ask, sides_of
+from tidegate.backfill.compare import MORE, Sides, ask, sides_of
 from tidegate.backfill.open_backfill import OpenBackfill
 from tidegate.delta import Snapshot, sql_name
 from tidegate.delta.as_python import json_value
@@ -109,17 +110,19 @@ class _Compared:
         self.pairs = f"old FULL JOIN new ON {same}" if keys else ""
 
     def _ask(self, sql: str) -> list[dict[str, Any]]:
-        with_sides = "old AS (SELECT * FROM changed WHERE more < 0), new AS (SELECT * FROM changed WHERE more > 0)"
+        with_sides = f"old AS (SELECT * FROM changed WHERE {MORE} < 0), new AS (SELECT * FROM changed WHERE {MORE} > 0)"
         return ask(self.sides, f", {with_sides} {sql}")
 
     def counts(self) -> dict[str, int]:
         if self.keys:
-            kind = "CASE WHEN old.more IS NULL THEN 'added' WHEN new.more IS NULL THEN 'removed' ELSE 'changed' END"
+            kind = (
+                f"CASE WHEN old.{MORE} IS NULL THEN 'added' WHEN new.{MORE} IS NULL THEN 'removed' ELSE 'changed' END"
+            )
             sql = f"SELECT change, count(*) AS n FROM (SELECT {kind} AS change FROM {self.pairs}) AS x GROUP BY change"
         else:
-            kind = "CASE WHEN more > 0 THEN 'added' ELSE 'removed' END"
+            kind = f"CASE WHEN {MORE} > 0 THEN 'added' ELSE 'removed' END"
             sql = (
-                f"SELECT change, sum(n) AS n FROM (SELECT {kind} AS change, abs(more) AS n FROM changed) AS x "
+                f"SELECT change, sum(n) AS n FROM (SELECT {kind} AS change, abs({MORE}) AS n FROM changed) AS x "
                 "GROUP BY change"
             )
         counted = {row["change"]: int(row["n"]) for row in self._ask(sql)}
@@ -192,12 +195,12 @@ class _Compared:
         shown = self.shown
         if not self.keys:
             names = ", ".join(map(sql_name, shown))
-            rows = self._ask(f"SELECT more, {names} FROM changed ORDER BY {names} LIMIT {limit}") if names else []
+            rows = self._ask(f"SELECT {MORE}, {names} FROM changed ORDER BY {names} LIMIT {limit}") if names else []
             return [_whole_row(row, shown) for row in rows]
         chosen = []
         for number, name in enumerate(shown):
             chosen += [f"old.{sql_name(name)} AS o{number}", f"new.{sql_name(name)} AS n{number}"]
-        chosen += ["old.more AS was", "new.more AS is_now"]
+        chosen += [f"old.{MORE} AS was", f"new.{MORE} AS is_now"]
         order = ", ".join(f"coalesce(old.{sql_name(key)}, new.{sql_name(key)})" for key in self.keys)
         rows = self._ask(f"SELECT {', '.join(chosen)} FROM {self.pairs} ORDER BY {order} LIMIT {limit}")
         return [self._pair(row, shown) for row in rows]
@@ -226,7 +229,7 @@ class _Compared:
 
 
 def _whole_row(row: Mapping[str, Any], shown: Sequence[str]) -> Json:
-    change, side = ("added", "after") if row["more"] > 0 else ("removed", "before")
+    change, side = ("added", "after") if row[MORE] > 0 else ("removed", "before")
     return {"change": change, "key": {}, side: {name: json_value(row[name]) for name in shown}}
 
 
@@ -259,4 +262,7 @@ def _columns(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return a number for the report, or None if it is not finite: JSON has neither NaN nor infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

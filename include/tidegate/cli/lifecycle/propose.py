@@ -86,6 +86,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _discard(target, coordinator, args.discard, out)
     limits = [parse_limit(text) for text in args.fail_on]
     _refuse_into(args.into)
+    _refuse_two_beginnings(args.over, args.origin)
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
@@ -173,6 +174,16 @@ def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -
     out.document({"pipeline": target.name, "proposal": name, "discarded": True})
     out.line(f"Proposal {name} is discarded.")
     return 0
+
+
+def _refuse_two_beginnings(over: int | None, origin: str | None) -> None:
+    if over is not None and origin is not None:
+        raise Invalid(
+            f"--over {over} and --from {origin} both say where to begin",
+            expected="one of them",
+            help="to end earlier, add --to",
+            reason="TWO_BEGINNINGS",
+        )
 
 
 def _refuse_into(path: Path | None) -> None:
