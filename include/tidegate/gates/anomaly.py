@@ -112,10 +112,12 @@ class Anomaly(Remembering):
             problems.append(f'{self.function!r} is no SQL aggregate such as "avg(amount)"')
         if self.by:
             problems += key_problems(self.by)
-        if self.season not in BUCKETS:
+        if not isinstance(self.season, str | None) or self.season not in BUCKETS:
             problems.append(f'season is {self.season!r}: expected "day", "week" or None')
-        if self.sensitivity not in SPREADS:
+        if not isinstance(self.sensitivity, str) or self.sensitivity not in SPREADS:
             problems.append(f"sensitivity is {self.sensitivity!r}: expected {', '.join(SPREADS)}")
+        if not isinstance(self.event_time, str | None):
+            problems.append(f"event_time is {self.event_time!r}: expected the name of a column, or None")
         for name, number, minimum in (("after", self.after, 3), ("least", self.least, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < minimum:
                 problems.append(f"{name} is {number!r}: expected a whole number, at least {minimum}")

@@ -46,6 +46,7 @@ __all__ = [
     "exact_share",
     "is_share",
     "memory_key",
+    "policies_among",
     "policy_problems",
 ]
 
@@ -297,12 +298,18 @@ def is_share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
+def policies_among(values: Iterable[object]) -> frozenset[Policy]:
+    """Return those values that are policies. The others may be of any type: `policy_problems` reports them."""
+    given = list(values)
+    return frozenset(policy for policy in POLICIES if policy in given)
+
+
 def policy_problems(policies: Mapping[str, object]) -> list[str]:
     """Return the problems of policies. policies: by their purpose, for the text."""
     return [
         f"policy {policy!r} for {purpose}: expected {', '.join(POLICIES)}"
         for purpose, policy in policies.items()
-        if policy not in POLICIES
+        if not isinstance(policy, str) or policy not in POLICIES
     ]
 
 

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, exact_share, policy_problems
+from tidegate.gates.base import (
+    BrokenRule,
+    Gate,
+    GateContext,
+    Judgement,
+    Policy,
+    exact_share,
+    policies_among,
+    policy_problems,
+)
 from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.names import listed
 from tidegate.records.records import Json
@@ -44,7 +53,7 @@ class Remembering(Gate):
 
     @property
     def policies(self) -> frozenset[Policy]:
-        return frozenset([self.on_failure])
+        return policies_among([self.on_failure])
 
     def describe(self) -> Json:
         return {"on_failure": self.on_failure}

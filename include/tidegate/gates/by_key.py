@@ -7,7 +7,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.errors import Invalid
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
+from tidegate.gates.base import (
+    BrokenRule,
+    Gate,
+    GateContext,
+    Judgement,
+    Policy,
+    is_share,
+    policies_among,
+    policy_problems,
+)
 from tidegate.operators.inputs import key_problems, null_safe_equality
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -51,7 +60,7 @@ class KeyGate(Gate):
 
     @property
     def policies(self) -> frozenset[Policy]:
-        return frozenset([self.on_failure])
+        return policies_among([self.on_failure])
 
     def describe(self) -> Json:
         settings: Json = {"by": self.by, "on_failure": self.on_failure, "at_most": self.at_most}

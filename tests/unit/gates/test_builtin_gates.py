@@ -14,13 +14,16 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.execution.job.gates import GateRunner, refuse_reserved_columns
 from tidegate.gates import (
+    Anomaly,
     BrokenRule,
     Expectations,
     Freshness,
     Gate,
     GateContext,
     Judgement,
+    References,
     SchemaDrift,
+    Unique,
     Unseen,
     Volume,
 )
@@ -191,3 +194,24 @@ def test_intervals_know_nothing_of_each_other():
 def test_how_long_a_gate_holds_is_part_of_it_only_where_it_holds(on_failure):
     gate = Unseen("id", on_failure=on_failure, hold_for="2 days")
     assert gate.describe().get("hold_for") == ("2 days" if on_failure == "hold" else None)
+
+
+@pytest.mark.parametrize(
+    ("gate", "what"),
+    [
+        (lambda: References("id", to="tables/c", on_failure={"critical": "hold"}), "for on_failure: expected abort"),
+        (lambda: Unique("id", over="1 day", on_failure=["hold"]), "for on_failure: expected abort"),
+        (lambda: Volume(on_failure={"critical": "hold"}), "for on_failure: expected abort"),
+        (lambda: Expectations("orders", on_failure=["hold"]), "expected abort"),
+        (lambda: Anomaly("avg(v)", sensitivity=["low"]), "sensitivity is ['low']: expected low, medium, high"),
+        (lambda: Anomaly("avg(v)", season=["day"]), "season is ['day']: expected"),
+        (lambda: Anomaly("avg(v)", event_time=3), "event_time is 3: expected the name of a column"),
+    ],
+)
+def test_arguments_of_another_type_are_told_like_other_mistakes(gate: Any, what: str) -> None:
+    pipeline = Pipeline("p")
+    rows = pipeline.source("s", Files("a/*.json", schema="id long, v double"))
+    rows.gate(gate(), name="g").sink("t", DeltaAppend("tables/t"))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert what in str(refused.value)

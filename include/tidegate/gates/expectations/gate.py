@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
-from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy, is_share, policy_problems
+from tidegate.gates.base import (
+    BrokenRule,
+    Gate,
+    GateContext,
+    Judgement,
+    Policy,
+    is_share,
+    policies_among,
+    policy_problems,
+)
 from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.gates.expectations.custom import sources_of
 from tidegate.gates.expectations.origin import origin_of
@@ -288,7 +297,7 @@ class Expectations(Gate):
 
     @property
     def policies(self) -> frozenset[Policy]:
-        return frozenset(self._policies().values())
+        return policies_among(self._policies().values())
 
     def _policy(self, finding: RuleFinding) -> Policy:
         """Return the policy for a broken rule."""
