@@ -253,6 +253,22 @@ def test_code_whose_output_does_not_fit_a_table_is_told_in_the_report(sales: Sal
     assert sales.traces() == []
 
 
+def test_a_sink_with_another_table_and_input_that_is_gone_are_told_without_a_replay(sales: Sales) -> None:
+    code = (sales.folder / "shop.py").read_text()
+    (sales.folder / "shop.py").write_text(code.replace("tables/orders", "tables/others"))
+    sys.modules.pop("shop", None)
+    report = sales.proposes()
+    assert (report["exit"], report["replayed"], report["merge"]["action"]) == (1, [], "refused")
+    assert "sink 'orders' has published to" in report["stopped"]
+    assert report["merge"]["backfill"] == ""
+    sales.write_code(factor="2")
+    (sales.folder / "landing" / "sales" / "0003.json").unlink()
+    report = sales.proposes()
+    assert "no longer in" in report["stopped"]
+    assert (report["exit"], report["merge"]["backfill"]) == (1, ""), "no backfill could read it"
+    assert sales.traces() == []
+
+
 def test_a_range_may_begin_at_the_beginning_and_end_before_the_last_checkpoint(sales: Sales) -> None:
     sales.write_code(factor="2")
     for options, replayed, rows in (

@@ -50,6 +50,7 @@ __all__ = [
     "declaration_of",
     "decline",
     "declined_error",
+    "find_moved_tables",
     "find_unused_hooks",
     "find_unused_states",
     "growing",
@@ -122,7 +123,7 @@ def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange
     graph, config = pipeline.graph, pipeline.settings.record()
     errors: list[TidegateError] = list(_refuse_other_kind(graph, base))
     errors += refusals(graph, pipeline.ledger, config, base, changes)
-    return [*errors, *check_alone(pipeline), *_find_moved_tables(pipeline, base), *_pending_for_removed(pipeline, base)]
+    return [*errors, *check_alone(pipeline), *find_moved_tables(pipeline, base), *_pending_for_removed(pipeline, base)]
 
 
 def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
@@ -553,7 +554,7 @@ def _check_target(pipeline: PipelineContext, name: str) -> None:
     pipeline.graph.tables[name].sink.check(pipeline.context(name))
 
 
-def _find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
+def find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
     """Find sinks whose target is not the table to which they published before."""
     if pipeline.ledger.published(base.id) is None:
         return

@@ -13,6 +13,7 @@ from tidegate.backfill.open_backfill import OpenBackfill, begin, problems_of, re
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.replay import replay
 from tidegate.checkpoint import approvals
+from tidegate.checkpoint.compatibility import find_moved_tables
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.history.query import view_of
@@ -97,7 +98,11 @@ def whole_history(ledger: Ledger) -> ReplayRange | None:
 
 def impossible(live: Coordinator, chosen: ReplayRange) -> list[str]:
     """Return why today's code cannot replay these checkpoints. Writes nothing."""
-    return problems_of(live, chosen.origin, "recorded", drops_by_hand=True)
+    problems = problems_of(live, chosen.origin, "recorded", drops_by_hand=True)
+    last = live.ledger.view().last_completed
+    if last is not None:  # a sink with another table has nothing to compare with
+        problems += [error.what for error in find_moved_tables(live, last)]
+    return problems
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tidegate.checkpoint.compatibility import additions, check
 from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.history.query import view_of
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.proposal.replay import Made, ReplayRange
+from tidegate.proposal.replay import Made, ReplayRange, impossible
 from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.moved_sources import source_changes
 
@@ -175,6 +175,8 @@ def make_report(
 def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
     """Return the report about code that cannot replay these checkpoints."""
     merge = _merge(live, code := _code_change(live), differs=True, command=command, origin=0)
+    if impossible(live, ReplayRange(0, ())):
+        merge = msgspec.structs.replace(merge, backfill="")
     return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
@@ -236,6 +238,8 @@ def _merge(
         backfill = ""
     if errors:
         reasons += ["; ".join(filter(None, (error.what, error.help))) for error in errors]
+        if declined is not None:  # it would stop a backfill, too
+            backfill = ""
         return Merge(action="refused", reasons=reasons, backfill=backfill)
     if not differs:
         action: Literal["same", "continues"] = "same" if code.before == code.after else "continues"
