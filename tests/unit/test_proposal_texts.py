@@ -106,6 +106,13 @@ def test_names_of_columns_cannot_break_the_table() -> None:
     assert "| added | a\\|b = 1 |  |  |" in lines
 
 
+def test_more_rows_that_differ_than_there_were_are_told_by_how() -> None:
+    rows = msgspec.structs.replace(REVENUE, keys=[], rows_before=2, rows_after=2, added=2, removed=2, changed=0)
+    new = msgspec.structs.replace(REVENUE, rows_before=0, rows_after=3, added=3, changed=0)
+    text = to_markdown(msgspec.structs.replace(REPORT, tables={"rows": rows, "new": new}))
+    assert text.splitlines()[2] == "**Differs**: rows of `rows` (2 added, 2 removed), rows of `new` (3 added)."
+
+
 def test_nothing_differs_is_said_in_one_line() -> None:
     same = msgspec.structs.replace(REVENUE, rows_after=1000, added=0, changed=0, columns={})
     merge = Merge(action="continues", reasons=[], backfill="")

@@ -62,8 +62,15 @@ def _headline(report: ProposalReport) -> str:
     differing = {name: table for name, table in report.tables.items() if table.differing}
     if not differing:
         return "No row differs; columns do."
-    texts = [f"{table.differing:,} of {table.rows_before:,} rows of `{name}`" for name, table in differing.items()]
-    return f"**Differs**: {', '.join(texts)}."
+    return f"**Differs**: {', '.join(_how_many(name, table) for name, table in differing.items())}."
+
+
+def _how_many(name: str, table: TableDifference) -> str:
+    if table.differing <= table.rows_before:
+        return f"{table.differing:,} of {table.rows_before:,} rows of `{name}`"
+    # Added rows are not among those before; without keys a changed row counts twice.
+    counts = {"added": table.added, "removed": table.removed, "changed": table.changed}
+    return f"rows of `{name}` ({', '.join(f'{count:,} {how}' for how, count in counts.items() if count)})"
 
 
 def _merge(report: ProposalReport) -> Iterator[str]:
