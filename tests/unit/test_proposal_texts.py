@@ -119,3 +119,9 @@ def test_nothing_differs_is_said_in_one_line() -> None:
     text = to_markdown(msgspec.structs.replace(REPORT, tables={"revenue": same}, merge=merge, gates=[]))
     assert text.splitlines()[2] == "**Nothing differs**: every replayed row is the same."
     assert "nothing has to be computed again" in text
+
+
+def test_a_replay_that_a_gate_has_ended_promises_nothing() -> None:
+    text = to_markdown(msgspec.structs.replace(REPORT, stopped="checkpoint 7 was aborted: GATE_FAILED", tables={}))
+    assert "The pipeline continues with this code" not in text
+    assert "checkpoint 7 was aborted: GATE_FAILED" in text

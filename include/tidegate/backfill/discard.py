@@ -57,9 +57,9 @@ def discard_named(live: Coordinator, name: str, by: str) -> int | None:
         release_name(ledger, name, by)
     elif ledger.line_discarded(name) is None:
         raise Invalid(
-            f"pipeline {ledger.pipeline!r} has no backfill {name!r}",
-            expected=", ".join(line.name for line in ledger.lines()) or "a backfill: the pipeline has none",
-            help="name one of these; without a backfill there is nothing to do",
+            f"pipeline {ledger.pipeline!r} has no backfill or proposal {name!r}",
+            expected=", ".join(line.name for line in ledger.lines()) or "one that is there: the pipeline has none",
+            help="name one of these; if there is none, there is nothing to do",
             reason="NO_BACKFILL",
         )
     return None

@@ -288,7 +288,7 @@ def _share_or_number(tolerance: object) -> tuple[str, bool] | None:
     from decimal import Decimal, InvalidOperation
 
     is_share = isinstance(tolerance, str) and tolerance.strip().endswith("%")
-    text = str(tolerance).strip().rstrip("%").strip()
+    text = str(tolerance).strip().removesuffix("%").strip()
     if isinstance(tolerance, bool) or (isinstance(tolerance, str) and not is_share):
         return None
     try:

@@ -76,7 +76,10 @@ def _how_many(name: str, table: TableDifference) -> str:
 def _merge(report: ProposalReport) -> Iterator[str]:
     yield "### If it is merged"
     yield ""
-    yield _OUTCOMES[report.merge.action]
+    if report.stopped and report.merge.action != "refused":
+        yield "The state fits this code. Checkpoints with input like this are aborted, as the replay was."
+    else:
+        yield _OUTCOMES[report.merge.action]
     if report.merge.reasons:
         yield ""
     for reason in report.merge.reasons:
