@@ -7,7 +7,7 @@ from typing import Any
 from tidegate.records.names import backfill_dag
 
 OURS = {"origin": "http://airflow.test"}
-OF_ALL = ("/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
+OF_ALL = ("/v1/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
 """For whoever is logged in. What /pipelines and /metrics hold is asked for each pipeline."""
 ACTS = {
     "trigger": {"trigger"},
