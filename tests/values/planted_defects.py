@@ -10,7 +10,7 @@ from unittest import mock
 from tests.values.case import Case
 from tidegate.connectors import declaring
 from tidegate.connectors.files import export
-from tidegate.delta import duplicates, order_by
+from tidegate.delta import order_by
 from tidegate.delta.files import partitions
 from tidegate.operators import aggregate
 from tidegate.state import keyed
@@ -33,8 +33,7 @@ def _texts_with_a_collation_are_keys() -> Patches:
 
 
 def _nan_loses_where_arrow_settles() -> Patches:
-    for module in (duplicates, order_by):
-        yield mock.patch.object(module, "sortable", lambda column: column)
+    yield mock.patch.object(order_by, "sortable", lambda column: column)
 
 
 def _the_name_of_the_folder_of_nulls_is_a_partition() -> Patches:
