@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from tests.kit.sampling import in_turn
 from tests.views.shops import Said, Shops
+from tidegate import offline
 
 pytestmark = in_turn(seconds=60)
 
@@ -160,6 +161,22 @@ def test_state_that_does_not_fit_is_computed_again_from_the_beginning(sales: Sal
     assert report["tables"]["totals"]["rows_after"] == 6
 
 
+def test_state_that_somebody_has_edited_is_named_and_is_not_lost_by_a_swap(sales: Sales, spark: Any) -> None:
+    sys.modules.pop("shop", None)
+    pipeline = importlib.import_module("shop").pipeline
+    offline.edit_state(pipeline, spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100))
+    sales.sell([(8, "AT", 5.0)])
+    sales.makes_checkpoint()
+    report = sales.proposes("--over 2")
+    (edit,) = report["manual_edits"]
+    assert "edited the state of operator 'totals'" in edit
+    assert report["tables"]["totals"]["changed"] >= 1, "the replay has not repeated it"
+    kept = sales.proposes("--over 2 --keep")
+    assert kept["exit"] == 1
+    assert "which no replay repeats" in kept["stopped"], "a swap would lose it"
+    assert sales.traces() == []
+
+
 def test_gates_hold_nobody_up_and_an_abort_is_told(sales: Sales) -> None:
     sales.write_code(policy="hold")
     report = sales.proposes("--fail-on gate")
@@ -281,7 +298,7 @@ def test_a_range_may_begin_at_the_beginning_and_end_before_the_last_checkpoint(s
         assert report["tables"]["orders"]["rows_before"] == rows
         assert report["tables"]["orders"]["changed"] == rows
     refused = sales.run("propose shop:pipeline --over 1 --from 1")
-    assert (refused.code, "both say where to begin" in refused.text) == (2, True)
+    assert (refused.code, "not allowed with argument" in refused.text) == (2, True)
 
 
 def test_columns_may_be_called_as_in_our_own_queries_and_hold_anything(sales: Sales) -> None:

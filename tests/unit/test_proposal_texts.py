@@ -41,6 +41,7 @@ REPORT = ProposalReport(
     merge=Merge(action="differs", reasons=[], backfill="tidegate backfill jobs.orders:pipeline --from 5"),
     tables={"revenue": REVENUE},
     unchanged_sinks=["topic"],
+    manual_edits=[],
     gates=[GateChange(gate="checked", before=PASSED, after=BROKEN)],
     figures={"sync_seconds": [10.0, 16.0], "rows_out": [5.0, 6.0]},
 )
@@ -125,3 +126,8 @@ def test_a_replay_that_a_gate_has_ended_promises_nothing() -> None:
     text = to_markdown(msgspec.structs.replace(REPORT, stopped="checkpoint 7 was aborted: GATE_FAILED", tables={}))
     assert "The pipeline continues with this code" not in text
     assert "checkpoint 7 was aborted: GATE_FAILED" in text
+
+
+def test_what_a_replay_does_not_repeat_is_named() -> None:
+    edit = "in checkpoint 6 ann edited the state of operator 'totals', which no replay repeats"
+    assert f"- {edit}" in to_markdown(msgspec.structs.replace(REPORT, manual_edits=[edit])).splitlines()

@@ -39,6 +39,11 @@ def _lines(report: ProposalReport) -> Iterator[str]:
         yield ""
         yield _text(report.stopped)
         yield ""
+    if report.manual_edits:
+        yield "### Not repeated"
+        yield ""
+        yield from (f"- {_text(edit)}" for edit in report.manual_edits)
+        yield ""
     if report.tables:
         yield from _tables(report)
     yield from _code(report)

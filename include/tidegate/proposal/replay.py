@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.backfill.choosing import choose_stop, free_name, origin_of
 from tidegate.backfill.discard import discard
-from tidegate.backfill.open_backfill import OpenBackfill, begin, problems_of, refuse_kind
+from tidegate.backfill.open_backfill import OpenBackfill, begin, list_manual_edits, problems_of, refuse_kind
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.replay import replay
 from tidegate.checkpoint import approvals
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
     from tidegate.records.records import Ack, Plan
 
-__all__ = ["Made", "ReplayRange", "choose_range", "impossible", "opened", "run", "whole_history"]
+__all__ = ["Made", "ReplayRange", "choose_range", "impossible", "lost_manual_edits", "opened", "run", "whole_history"]
 
 KIND = "proposal"
 ANSWERS_AS = "proposal"
@@ -89,6 +89,12 @@ def choose_range(ledger: Ledger, *, over: int | None, origin: str | None, end: s
     return ReplayRange(start, ids)
 
 
+def lost_manual_edits(ledger: Ledger, chosen: ReplayRange) -> list[str]:
+    """Return the changes of states by hand that the replay does not repeat."""
+    edits = RecordedPlans(ledger, chosen.origin).manual_edits()
+    return list(list_manual_edits([plan for plan in edits if plan.id <= chosen.ids[-1]]))
+
+
 def whole_history(ledger: Ledger) -> ReplayRange | None:
     """Return all of the pipeline's checkpoints, or None if they are not retained from the first one on, or are many."""
     plans = RecordedPlans(ledger, 0)
@@ -96,9 +102,12 @@ def whole_history(ledger: Ledger) -> ReplayRange | None:
     return ReplayRange(0, ids) if plans.missing() is None and len(ids) <= MANY else None
 
 
-def impossible(live: Coordinator, chosen: ReplayRange) -> list[str]:
-    """Return why today's code cannot replay these checkpoints. Writes nothing."""
-    problems = problems_of(live, chosen.origin, "recorded", drops_by_hand=True)
+def impossible(live: Coordinator, chosen: ReplayRange, *, keep: bool = False) -> list[str]:
+    """Return why today's code cannot replay these checkpoints. Writes nothing.
+
+    keep: it may be swapped in later, which would lose changes of states by hand.
+    """
+    problems = problems_of(live, chosen.origin, "recorded", drops_by_hand=not keep)
     last = live.ledger.view().last_completed
     if last is not None:  # a sink with another table has nothing to compare with
         problems += [error.what for error in find_moved_tables(live, last)]
@@ -110,7 +119,8 @@ def opened(live: Coordinator, chosen: ReplayRange, *, by: str, note: str, keep: 
     """Open a line for these checkpoints, and discard it at the end, whatever happens, unless it is to be kept."""
     refuse_kind(live)
     name = free_name(live.ledger, KIND)
-    line = begin(live, name, chosen.origin, by=by, note=note, cuts="recorded", drops_by_hand=True, purpose="proposal")
+    drops = not keep  # what is swapped in later must not lose changes of states by hand unasked
+    line = begin(live, name, chosen.origin, by=by, note=note, cuts="recorded", drops_by_hand=drops, purpose="proposal")
     try:
         line.backfill.until = choose_stop(line, str(chosen.ids[-1]))
         yield line

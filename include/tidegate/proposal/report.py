@@ -14,7 +14,7 @@ from tidegate.checkpoint.compatibility import additions, check
 from tidegate.checkpoint.references import acks_of, memory_of
 from tidegate.history.query import view_of
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.proposal.replay import Made, ReplayRange, impossible
+from tidegate.proposal.replay import Made, ReplayRange, impossible, lost_manual_edits
 from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.moved_sources import source_changes
 
@@ -31,6 +31,7 @@ __all__ = [
     "GateFindings",
     "Merge",
     "ProposalReport",
+    "any_differs",
     "make_report",
     "refused_report",
 ]
@@ -117,6 +118,8 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, TableDifference]
     unchanged_sinks: list[str]
     """Sinks that are not compared: a replay writes nothing there."""
+    manual_edits: list[str]
+    """Changes of states by hand in the replayed checkpoints. The replay does not repeat them, so rows may differ."""
     gates: list[GateChange]
     figures: dict[str, list[float | None]]
     """By measure, the value before and after."""
@@ -129,7 +132,12 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        return any(table.differing or table.schema.changed for table in self.tables.values())
+        return any_differs(self.tables)
+
+
+def any_differs(tables: Mapping[str, TableDifference]) -> bool:
+    """Return whether rows or columns of one of these tables differ."""
+    return any(table.differing or table.schema.changed for table in tables.values())
 
 
 def make_report(
@@ -150,7 +158,6 @@ def make_report(
     before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
     views = [view_of(live.ledger, entry) for entry in before]
     code = _code_change(live)
-    differs = any(table.differing or table.schema.changed for table in tables.values())
     return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
@@ -160,13 +167,14 @@ def make_report(
         merge=_merge(
             live,
             code,
-            differs=differs or made.stopped is not None,
+            differs=any_differs(tables) or made.stopped is not None,
             command=command,
             origin=chosen.origin,
             declined=made.declined,
         ),
         tables=tables,
         unchanged_sinks=line.sinks_without_shadow(),
+        manual_edits=lost_manual_edits(live.ledger, chosen),
         gates=_gate_changes(before, [entry for entry, _ in made.checkpoints]),
         figures=_figures(views, [view for _, view in made.checkpoints]),
     )
@@ -174,7 +182,8 @@ def make_report(
 
 def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
     """Return the report about code that cannot replay these checkpoints."""
-    merge = _merge(live, code := _code_change(live), differs=True, command=command, origin=0)
+    code = _code_change(live)
+    merge = _merge(live, code, differs=True, command=command, origin=0)
     if impossible(live, ReplayRange(0, ())):
         merge = msgspec.structs.replace(merge, backfill="")
     return ProposalReport(
@@ -186,6 +195,7 @@ def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[st
         merge=merge,
         tables={},
         unchanged_sinks=[],
+        manual_edits=[],
         gates=[],
         figures={},
     )

@@ -15,7 +15,7 @@ from tidegate.delta.as_python import json_value
 from tidegate.delta.log.schema import render
 from tidegate.records.records import Json
 
-__all__ = ["ColumnChange", "Distribution", "SchemaChange", "TableDifference", "compare_table"]
+__all__ = ["ColumnChange", "Distribution", "SchemaChange", "TableDifference", "compare_table", "identify_rows"]
 
 _NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double"})
 
@@ -83,7 +83,9 @@ def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Col
     examples: at most so many rows. hidden: columns, in lower case, whose values are not shown, extremes included.
     """
     sides = sides_of(line, table)
-    keys = [key for key in line.backfill.graph.sinks[table].sink.upserts or () if key in sides.columns]
+    keys = list(line.backfill.graph.sinks[table].sink.upserts or ())
+    if not identify_rows(keys, sides):
+        keys = []
     compared = _Compared(sides, keys, hidden)
     counts = compared.counts()
     return TableDifference(
@@ -97,6 +99,16 @@ def compare_table(line: OpenBackfill, table: str, examples: int = 0, hidden: Col
         columns=compared.columns() if counts["changed"] else {},
         examples=compared.examples(examples) if examples else [],
     )
+
+
+def identify_rows(keys: Sequence[str], sides: Sides) -> bool:
+    """Return whether no two of the differing rows of one side have the same key. They have if the pipeline has upserted
+    by other keys so far: pairs of rows would then be counted several times."""
+    if not keys or not all(key in sides.columns for key in keys):
+        return False
+    names = ", ".join(map(sql_name, keys))
+    repeated = f"SELECT 1 AS n FROM changed GROUP BY {names}, {MORE} > 0 HAVING sum(abs({MORE})) > 1 LIMIT 1"
+    return not ask(sides, repeated)
 
 
 class _Compared:

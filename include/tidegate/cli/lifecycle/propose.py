@@ -49,10 +49,11 @@ def add_parser(subparsers: Any) -> None:
         "  tidegate propose jobs.orders:pipeline --from 2026-03-01 --examples 20 --json",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's changed code")
-    parser.add_argument(
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument(
         "--over", type=whole_number, metavar="N", help=f"replay the last N checkpoints that are retained ({OVER})"
     )
-    parser.add_argument(
+    begins.add_argument(
         "--from",
         dest="origin",
         metavar="WHEN",
@@ -86,7 +87,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _discard(target, coordinator, args.discard, out)
     limits = [parse_limit(text) for text in args.fail_on]
     _refuse_into(args.into)
-    _refuse_two_beginnings(args.over, args.origin)
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     report = msgspec.structs.replace(report, broken_limits=broken_limits(report, limits))
     text = to_markdown(report)
     if args.into is not None:
-        _write(args.into, text)
+        args.into.write_text(text, encoding="utf-8")
         out.line(f"The report is in {args.into}.", "dim")
     out.document(typed.document_of(report))
     if not out.json and args.into is None:
@@ -107,9 +107,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
 def _report(
     args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: ReplayRange, out: Output
 ) -> ProposalReport:
-    problems = impossible(coordinator, chosen)
+    problems = impossible(coordinator, chosen, keep=args.keep)
     everything = whole_history(target.ledger) if problems and args.origin is None and args.to is None else None
-    if everything is not None and not impossible(coordinator, everything):
+    if everything is not None and not impossible(coordinator, everything, keep=args.keep):
         # State that this code cannot continue is computed again, too.
         out.line("The recorded state does not fit this code: everything is replayed, from the beginning.", "dim")
         chosen, problems = everything, []
@@ -132,6 +132,7 @@ def _report(
                 )
         if args.keep:
             out.line(f"Kept as {line.name}. To remove it: tidegate propose {target.text} --discard {line.name}", "dim")
+        if args.keep and made.stopped is None:
             out.line(f"After the merge:  tidegate backfill {target.text} --name {line.name} --swap", "dim")
         return make_report(
             line,
@@ -176,16 +177,6 @@ def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -
     return 0
 
 
-def _refuse_two_beginnings(over: int | None, origin: str | None) -> None:
-    if over is not None and origin is not None:
-        raise Invalid(
-            f"--over {over} and --from {origin} both say where to begin",
-            expected="one of them",
-            help="to end earlier, add --to",
-            reason="TWO_BEGINNINGS",
-        )
-
-
 def _refuse_into(path: Path | None) -> None:
     """Raise Invalid now, not after the replay, if the report cannot be written."""
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
@@ -195,7 +186,3 @@ def _refuse_into(path: Path | None) -> None:
             help="name another file",
             reason="BAD_FILE",
         )
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
