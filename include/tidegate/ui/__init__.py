@@ -1,1 +1,1 @@
-"""Look and steer: pages and a JSON API inside Airflow's web server. Runs no user code; the ledger tells it all."""
+"""Pages and a JSON API inside Airflow's web server. They read the ledger and its tables, and run no user code."""
