@@ -1,7 +1,7 @@
 """Decides by an order which row of a key counts: one of the batch, or the one in the table.
 
-Otherwise a late row in a later checkpoint would replace a newer one, and the table's content would depend on how the
-input was divided into checkpoints.
+Otherwise an outdated row in a later checkpoint would replace a newer one, and the table's content would depend on how
+the input was divided into checkpoints.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Newest:
 
     won: Keys
     """Keys whose winning row is in the batches: the table's rows with these keys are dropped."""
-    late: dict[str, Any]
+    outdated: dict[str, Any]
     """By path of a batch's file, a mask of the rows that lose."""
 
 
@@ -86,13 +86,13 @@ class BatchRows:
             pa.array(ranks, pa.int64()),
         )
         won = rows.filter(pa.array(first & (ranks > 0))).select(list(self.keys))
-        late, start = {}, sum(map(len, stored))
+        outdated, start = {}, sum(map(len, stored))
         for _, source, part in self.parts:
-            is_late = ~first[start : start + len(part)]
+            is_outdated = ~first[start : start + len(part)]
             start += len(part)
-            if is_late.any():
-                late[source.path] = pa.array(is_late)
-        return Newest(Keys(won), late)
+            if is_outdated.any():
+                outdated[source.path] = pa.array(is_outdated)
+        return Newest(Keys(won), outdated)
 
 
 def newest(

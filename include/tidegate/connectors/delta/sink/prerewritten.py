@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from tidegate import seams
 from tidegate.delta import (
     LiveFile,
@@ -93,7 +95,7 @@ class PrerewrittenFiles(Struct, frozen=True, kw_only=True):
     replacements: list[Replacement]
     standing: list[str] = []
     """With an order: the other files that hold keys of the batch, in rows that win over the batch's."""
-    late: Replacement | None = None
+    outdated: Replacement | None = msgspec.field(default=None, name="late")
     """With an order: staged files with rows that lose, and the files to add instead."""
 
 
@@ -147,13 +149,13 @@ def prerewrite_files(
         found_files += files_of_worker
     lost_rows, lost_counts = _find_lost_rows(batch, found_files)
     standing = [path for path, count in lost_counts.items() if not count]
-    late = [InputFile.of(staged) for staged in files if staged.path in lost_rows.late]
-    for source in late:
-        lost_counts[source.path] = _count_true(lost_rows.late[source.path])
+    outdated = [InputFile.of(staged) for staged in files if staged.path in lost_rows.outdated]
+    for source in outdated:
+        lost_counts[source.path] = _count_true(lost_rows.outdated[source.path])
     groups = grouped([file.parts for file in found_files if lost_counts[file.source.path]], _WRITERS)
-    late_groups = grouped([parts_of(table, source) for source in late], _WRITERS)
+    outdated_groups = grouped([parts_of(table, source) for source in outdated], _WRITERS)
     write = _FileWriter(table, tuple(keys), lost_rows, folder)
-    replacements = _replacements(write, [*groups, *late_groups], lost_counts, workers)
+    replacements = _replacements(write, [*groups, *outdated_groups], lost_counts, workers)
     return PrerewrittenFiles(
         version=snapshot.version,
         log_hash=snapshot.log_hash,
@@ -161,7 +163,7 @@ def prerewrite_files(
         order_by=list(order_by),
         replacements=replacements[: len(groups)],
         standing=standing,
-        late=_merged(replacements[len(groups) :]) if late else None,
+        outdated=_merged(replacements[len(groups) :]) if outdated else None,
     )
 
 
@@ -175,7 +177,7 @@ def _find_lost_rows(batch: BatchRows, found_files: Sequence[_FileWithKeys]) -> t
     newest = batch.settle([file.rows for file in found_files])
     for file in found_files:
         counts[file.source.path] = _count_true(newest.won.contains(file.rows.select(list(batch.keys))))
-    return _RowFilter(newest.won, newest.late), counts
+    return _RowFilter(newest.won, newest.outdated), counts
 
 
 class _FileWithKeys(NamedTuple):
@@ -213,15 +215,15 @@ class _KeyFinder:
 
 @dataclass(frozen=True)
 class _RowFilter:
-    """Selects the rows to remove: the late rows of a staged file, or the rows of a file of the table with these
+    """Selects the rows to remove: the outdated rows of a staged file, or the rows of a file of the table with these
     keys."""
 
     keys: Keys
-    late: Mapping[str, Any] = field(default_factory=dict)
+    outdated: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, rows: pa.Table, source: InputFile, start: int) -> Any:
-        if source.path in self.late:
-            return self.late[source.path].slice(start, rows.num_rows)
+        if source.path in self.outdated:
+            return self.outdated[source.path].slice(start, rows.num_rows)
         return self.keys.contains(rows)
 
 
@@ -302,13 +304,13 @@ class StillValid:
     """Files that the publisher must search and rewrite."""
     is_complete: bool
     """Whether every file that was searched is unchanged."""
-    late: Replacement | None
+    outdated: Replacement | None
 
-    def without_late_rows(self, staged: Sequence[StagedFile]) -> list[StagedFile]:
-        """Return the files of the batch, with those that hold late rows replaced."""
-        if self.late is None:
+    def without_outdated_rows(self, staged: Sequence[StagedFile]) -> list[StagedFile]:
+        """Return the files of the batch, with those that hold outdated rows replaced."""
+        if self.outdated is None:
             return list(staged)
-        return [*(file for file in staged if file.path not in self.late.files), *self.late.written]
+        return [*(file for file in staged if file.path not in self.outdated.files), *self.outdated.written]
 
 
 def still_valid(
@@ -331,8 +333,8 @@ def still_valid(
     unchanged = live.keys() - added
     valid = [replacement for replacement in prerewritten.replacements if unchanged.issuperset(replacement.files)]
     merged = _merged(valid)
-    late = prerewritten.late.written if prerewritten.late is not None else []
-    if missing_files(snapshot.location, [*merged.written, *late]):
+    outdated = prerewritten.outdated.written if prerewritten.outdated is not None else []
+    if missing_files(snapshot.location, [*merged.written, *outdated]):
         return None
     replaced = set(merged.files)
     unprocessed = added.union(*(replacement.files for replacement in prerewritten.replacements)) - replaced
@@ -341,7 +343,7 @@ def still_valid(
         written=merged.written,
         unprocessed=[live[path] for path in sorted(unprocessed & live.keys())],
         is_complete=len(valid) == len(prerewritten.replacements) and unchanged.issuperset(prerewritten.standing),
-        late=prerewritten.late,
+        outdated=prerewritten.outdated,
     )
 
 

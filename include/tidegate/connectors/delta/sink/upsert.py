@@ -328,7 +328,7 @@ class DeltaUpsert(DeltaSink):
         if self.order_by:
             if any(len(rows_with_keys(table, source, self.keys, self.keys, keys)) for source in sources):
                 return None
-            return valid.replaced, [*valid.written, *valid.without_late_rows(new)]
+            return valid.replaced, [*valid.written, *valid.without_outdated_rows(new)]
         if not sources:
             return valid.replaced, [*valid.written, *new]
         changed, rewritten = rewrite(table, sources, self.keys, _has_key(keys), f"{folder}/kept")
@@ -452,13 +452,13 @@ class DeltaUpsert(DeltaSink):
     ) -> list[StagedFile]:
         """Return the batches' files to add, without rows that a newer row of their key overrides."""
         files = files_to_add(batches)
-        touched = [InputFile.of(file) for file in files if file.path in newest_rows.late]
+        touched = [InputFile.of(file) for file in files if file.path in newest_rows.outdated]
 
         def is_late(rows: Any, source: InputFile, start: int) -> Any:
-            return newest_rows.late[source.path].slice(start, rows.num_rows)
+            return newest_rows.outdated[source.path].slice(start, rows.num_rows)
 
         _, written = rewrite(table, touched, self.keys, is_late, f"{folder}/counting")
-        return [*(file for file in files if file.path not in newest_rows.late), *written]
+        return [*(file for file in files if file.path not in newest_rows.outdated), *written]
 
     def _keys(self, table: Table, batches: Sequence[StagedBatch]) -> Keys:
         import pyarrow as pa
