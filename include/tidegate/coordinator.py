@@ -23,7 +23,7 @@ from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
 from tidegate.ledger.turns import Turns
 from tidegate.lifecycle import control, final_cleanup, retention, rollback, savepoint
-from tidegate.lifecycle.rollback_proposal import How
+from tidegate.lifecycle.rollback_preview import How
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.simulate import simulate_seed
 from tidegate.lifecycle import rollback
-from tidegate.lifecycle.rollback_proposal import Proposal
+from tidegate.lifecycle.rollback_preview import RollbackPreview
 
 DAYS = 60
 RETIRED_BELOW = 659
@@ -25,10 +25,10 @@ def test_exactly_what_was_let_go_of_is_missing() -> None:
 def read_it_nevertheless(patch: Any) -> None:
     real = rollback._manifest
 
-    def manifest(plan: Any, proposal: Proposal) -> Any:
-        made = real(plan, proposal)
-        assert proposal.target.manifest is not None
-        return msgspec.structs.replace(made, in_flight=proposal.target.manifest.in_flight)
+    def manifest(plan: Any, preview: RollbackPreview) -> Any:
+        made = real(plan, preview)
+        assert preview.target.manifest is not None
+        return msgspec.structs.replace(made, in_flight=preview.target.manifest.in_flight)
 
     patch(rollback, "_manifest", manifest)
 

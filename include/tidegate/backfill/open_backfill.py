@@ -30,7 +30,7 @@ from tidegate.history.backfill import backfill_progress, find_rollbacks, view_fr
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.lifecycle.fork import fork, inspect_snapshot
-from tidegate.lifecycle.rollback_proposal import TableChange, table_changes
+from tidegate.lifecycle.rollback_preview import TableChange, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode

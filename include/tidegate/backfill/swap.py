@@ -35,7 +35,7 @@ from tidegate.history.backfill import find_rollbacks, view_from
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import control
 from tidegate.lifecycle.rollback import pin, unpin
-from tidegate.lifecycle.rollback_proposal import How, TableChange, undecided_choices
+from tidegate.lifecycle.rollback_preview import How, TableChange, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
 from tidegate.protocol import backfill as backfill_rules
 from tidegate.protocol import rules

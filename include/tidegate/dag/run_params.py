@@ -187,7 +187,7 @@ def refuse_used_savepoint_name(task: Task) -> None:
 def roll_back_if_requested(task: Task) -> int | None:
     """Roll back, if that was requested. Undoes only the checkpoints that the requester was shown."""
     from tidegate.lifecycle import rollback
-    from tidegate.lifecycle.rollback_proposal import How
+    from tidegate.lifecycle.rollback_preview import How
 
     act = requested(task)
     if act is None or act.action != "rollback":

@@ -26,7 +26,7 @@ from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import control
-from tidegate.lifecycle.rollback_proposal import How, Proposal, claimed, examine
+from tidegate.lifecycle.rollback_preview import How, RollbackPreview, claimed, examine
 from tidegate.protocol import rules
 from tidegate.protocol.view import View
 from tidegate.records.codec import fingerprint
@@ -52,7 +52,7 @@ class RolledBack:
     """A rollback that is decided."""
 
     id: int
-    proposal: Proposal
+    preview: RollbackPreview
     report: publish.Report | None
     """None if publishing failed in a way that needs a person, as `error` says. The rollback is decided nevertheless."""
     error: TidegateError | None = None
@@ -91,28 +91,28 @@ def roll_back(
         previous = _decided_before(ledger, view, run, to)
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
-        proposal = _possible(pipeline, to, choices, view, drop_in_flight)
+        preview = _possible(pipeline, to, choices, view, drop_in_flight)
         if shown is None:
-            shown = {*proposal.undone, *proposal.aborted}
-        _refuse_more(pipeline, shown, proposal)
+            shown = {*preview.undone, *preview.aborted}
+        _refuse_more(pipeline, shown, preview)
         answer = rules.on_rollback(view)
         if isinstance(answer, rules.Abort):
             decided = ledger.create_decision(_aborted(answer.id, answer.reason, answer.detail)).record
             if decided.outcome == "aborted" and answer.reason == rules.ROLLED_BACK:
                 aborted.append(answer.id)
             continue
-        record = _rollback_record(pipeline, view, proposal, by, reason, suspend)
-        plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
+        record = _rollback_record(pipeline, view, preview, by, reason, suspend)
+        plan = _plan(answer, preview, record, run, pipeline.settings.timeout)
         reach = plan.id
         assert record.manifest is not None
         pinned = pin(ledger, plan, record.target, record.manifest)
         # Pin first, then check for tombstones: retention does it the other way round.
-        if not all(map(ledger.is_retained, dependencies(proposal.target))):
+        if not all(map(ledger.is_retained, dependencies(preview.target))):
             unpin(ledger, pinned)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
         if ledger.create_entry(plan).is_new and pipeline.abort_if_id_was_used(plan):
-            return replace(_decide(pipeline, plan, proposal), aborted=tuple(sorted(aborted)))
+            return replace(_decide(pipeline, plan, preview), aborted=tuple(sorted(aborted)))
         unpin(ledger, pinned)
 
 
@@ -144,16 +144,16 @@ def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None
 
 def _possible(
     pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View, drop_in_flight: bool
-) -> Proposal:
-    """Return a proposal without problems, or raise Rejected. Parts of the target that tables lack are published
+) -> RollbackPreview:
+    """Return a preview without problems, or raise Rejected. Parts of the target that tables lack are published
     first."""
-    proposal = examine(pipeline, to, choices, view, drop_in_flight=drop_in_flight)
-    if proposal.lacking and not proposal.problems:
+    preview = examine(pipeline, to, choices, view, drop_in_flight=drop_in_flight)
+    if preview.lacking and not preview.problems:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
-        proposal = examine(pipeline, to, choices, drop_in_flight=drop_in_flight)
-    problems = list(proposal.problems)
-    for name in proposal.lacking:
+        preview = examine(pipeline, to, choices, drop_in_flight=drop_in_flight)
+    problems = list(preview.problems)
+    for name in preview.lacking:
         problem = f"table {name!r} lacks its pending rows as of checkpoint {to}, which cannot be published"
         if name in pipeline.graph.sinks:
             problem += f": fix it, or choose --leave {name} (it never gets them)"
@@ -166,12 +166,12 @@ def _possible(
             "another checkpoint",
             reason="CANNOT_ROLL_BACK",
         )
-    return proposal
+    return preview
 
 
-def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Proposal) -> None:
+def _refuse_more(pipeline: PipelineContext, shown: Collection[int], preview: RollbackPreview) -> None:
     """Raise Rejected if checkpoints were completed since a person agreed to lose those shown."""
-    newer = sorted(set(proposal.undone) - set(shown))
+    newer = sorted(set(preview.undone) - set(shown))
     if newer:
         raise Rejected(
             f"checkpoint {', '.join(map(str, newer))} of pipeline {pipeline.graph.name!r} has just completed",
@@ -181,13 +181,13 @@ def _refuse_more(pipeline: PipelineContext, shown: Collection[int], proposal: Pr
         )
 
 
-def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> RolledBack:
+def _decide(pipeline: PipelineContext, plan: Plan, preview: RollbackPreview) -> RolledBack:
     """Decide the rollback. Its entry exists, so no lower entry can change any more. Another process may have aborted
     it."""
-    ledger, to = pipeline.ledger, proposal.target.id
+    ledger, to = pipeline.ledger, preview.target.id
     ledger.index_run(plan)
     ledger.sync_decision(to)
-    sha = ledger.create_manifest(_manifest(plan, proposal))
+    sha = ledger.create_manifest(_manifest(plan, preview))
     decided = ledger.create_decision(
         Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha)
     ).record
@@ -197,43 +197,43 @@ def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> Rolled
             help="nothing has been changed; roll back again",
             reason="ROLLBACK_ENDED",
         )
-    return _published(pipeline, plan.id, proposal)
+    return _published(pipeline, plan.id, preview)
 
 
-def _published(pipeline: PipelineContext, id: int, proposal: Proposal) -> RolledBack:
+def _published(pipeline: PipelineContext, id: int, preview: RollbackPreview) -> RolledBack:
     try:
-        return RolledBack(id, proposal, publish.publish_pending(pipeline))
+        return RolledBack(id, preview, publish.publish_pending(pipeline))
     except TidegateError as error:
-        return RolledBack(id, proposal, None, error)
+        return RolledBack(id, preview, None, error)
 
 
 # -- records -----------------------------------------------------------------------------------------------
 
 
 def _rollback_record(
-    pipeline: PipelineContext, view: View, proposal: Proposal, by: str, reason: str, suspend: str
+    pipeline: PipelineContext, view: View, preview: RollbackPreview, by: str, reason: str, suspend: str
 ) -> Rollback:
-    decision = proposal.target.decision
+    decision = preview.target.decision
     assert decision is not None
     assert decision.manifest is not None
     suspended = suspension.inherited_suspension(view, pipeline.settings.tolerable_failed_checkpoints)
     if suspended is None and suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Rollback(
-        target=proposal.target.id,
+        target=preview.target.id,
         manifest=decision.manifest,
         by=by,
         reason=reason,
-        left=sorted(change.table for change in proposal.changes if change.method == "leave"),
-        tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
-        dropped=proposal.dropped,
+        left=sorted(change.table for change in preview.changes if change.method == "leave"),
+        tables={change.table: change.restored for change in preview.changes if change.restored is not None},
+        dropped=preview.dropped,
         suspended=suspended,
     )
 
 
-def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: str, timeout_s: float) -> Plan:
+def _plan(answer: rules.CreateEntry, preview: RollbackPreview, record: Rollback, run: str, timeout_s: float) -> Plan:
     """Return the plan of an entry that reads nothing and has no jobs: its content is that of the target."""
-    target_plan = proposal.target.plan
+    target_plan = preview.target.plan
     return Plan(
         **stamp(seams.new_id()),
         quotes_rows=False,
@@ -258,22 +258,22 @@ def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: 
     )
 
 
-def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
+def _manifest(plan: Plan, preview: RollbackPreview) -> Manifest:
     """Return the manifest: the target's positions and acks, and the restoration of each table."""
-    target_manifest, base_manifest = proposal.target.manifest, proposal.base.manifest
+    target_manifest, base_manifest = preview.target.manifest, preview.base.manifest
     assert target_manifest is not None
     assert base_manifest is not None
     assert plan.rollback is not None
-    states = {change.table: change.state for change in proposal.changes}
+    states = {change.table: change.state for change in preview.changes}
     tables = {}
     for name in base_manifest.tables:
         restore, state = plan.rollback.tables.get(name), states.get(name)
         after = rules.after_publish([base_manifest], name) if restore is None else None
         if name in plan.rollback.left:
-            after = next(change.last_held for change in proposal.changes if change.table == name)
+            after = next(change.last_held for change in preview.changes if change.table == name)
         committables = [state] if restore is not None and state is not None else []
         tables[name] = TablePart(after=after, committables=committables, restore=restore)
-    decision = proposal.base.decision
+    decision = preview.base.decision
     return Manifest(
         **stamp(seams.new_id()),
         id=plan.id,
@@ -282,8 +282,8 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
         positions=target_manifest.positions,
         jobs=target_manifest.jobs,
         tables=tables,
-        in_flight={} if proposal.drops_in_flight else target_manifest.in_flight,
-        let_go={**target_manifest.let_go, **{job: ids[-1] for job, ids in proposal.dropped.items()}},
+        in_flight={} if preview.drops_in_flight else target_manifest.in_flight,
+        let_go={**target_manifest.let_go, **{job: ids[-1] for job, ids in preview.dropped.items()}},
     )
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHOICES",
     "How",
-    "Proposal",
+    "RollbackPreview",
     "TableChange",
     "claimed",
     "examine",
@@ -76,7 +76,7 @@ class RowsInFlight:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class RollbackPreview:
     """The effects of a rollback, and the reasons against it."""
 
     target: Entry
@@ -116,7 +116,7 @@ def examine(
     view: View | None = None,
     *,
     drop_in_flight: bool = False,
-) -> Proposal:
+) -> RollbackPreview:
     """Return the effects of a rollback to checkpoint `to`. Checks every record, version, hash and file that it
     needs. drop_in_flight: the rows in flight at the time are dropped, so none of their files are needed."""
     view = view or pipeline.ledger.view(reach=to)
@@ -125,19 +125,19 @@ def examine(
     if drop_in_flight:
         _refuse_nothing_in_flight(pipeline, target)
     try:
-        proposal = _examined(pipeline, view, target, base, choices, drop_in_flight)
+        preview = _examined(pipeline, view, target, base, choices, drop_in_flight)
     except Corrupt:
         if pipeline.ledger.is_retained(to):
             raise
         raise claimed(pipeline, to) from None  # retention has just removed it
-    if proposal.problems and not pipeline.ledger.is_retained(to):
+    if preview.problems and not pipeline.ledger.is_retained(to):
         raise claimed(pipeline, to)
-    return proposal
+    return preview
 
 
 def _examined(
     pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How], drop_in_flight: bool
-) -> Proposal:
+) -> RollbackPreview:
     problems = list(unreadable(pipeline.ledger, target, with_in_flight=not drop_in_flight))
     if not problems and not drop_in_flight:
         problems = list(_lost_in_flight(pipeline, target))
@@ -161,7 +161,7 @@ def _examined(
             undone.append(entry.id)
         elif entry.rollback.line is not None:
             undone_swaps.append((entry.id, entry.rollback.line.name))
-    return Proposal(
+    return RollbackPreview(
         target=target,
         base=base,
         undone=tuple(undone),

@@ -12,7 +12,7 @@ from tidegate.delta import Location, missing_files
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
-from tidegate.lifecycle.rollback_proposal import unreadable
+from tidegate.lifecycle.rollback_preview import unreadable
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.records import Ack, Blob, Origin, Payload

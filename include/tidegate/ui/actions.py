@@ -287,7 +287,7 @@ def _refuse_unseen(undone: set[int], expected: set[int]) -> None:
         raise Rejected(
             f"checkpoint {', '.join(map(str, unexpected))} would also be undone: it was completed since you looked",
             expected="only the checkpoints that you were shown",
-            help="look at the proposal again, then decide",
+            help="look at the preview again, then decide",
             reason="MORE_SINCE",
         )
     if surplus := sorted(expected - undone):
@@ -295,7 +295,7 @@ def _refuse_unseen(undone: set[int], expected: set[int]) -> None:
         raise Rejected(
             f"checkpoint {ids} would not be undone: it does not count after the target",
             expected=f"the ones that would be undone: {', '.join(map(str, sorted(undone))) or 'none'}",
-            help="look at the proposal again, then decide",
+            help="look at the preview again, then decide",
             reason="NOT_SHOWN",
         )
 

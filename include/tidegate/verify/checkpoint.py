@@ -1,6 +1,6 @@
 """Verifies one checkpoint: all records, versions, hashes and files that a rollback to it would need.
 
-A rollback makes the same checks (lifecycle/rollback_proposal.py). Here nothing is changed afterwards, so later commits
+A rollback makes the same checks (lifecycle/rollback_preview.py). Here nothing is changed afterwards, so later commits
 by other writers are no problem.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Corrupt, Rejected
-from tidegate.lifecycle.rollback_proposal import How, examine
+from tidegate.lifecycle.rollback_preview import How, examine
 from tidegate.lifecycle.savepoint import find
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
-from tidegate.lifecycle.rollback_proposal import examine
+from tidegate.lifecycle.rollback_preview import examine
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View, rolled_back_by
@@ -111,13 +111,13 @@ def _recoverable(pipeline: PipelineContext, view: View, below: int) -> Iterator[
     named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
-            proposal = examine(pipeline, id, {}, view)
-            stay = tuple(change.table for change in proposal.changes if change.way.rows_stay_reason)
+            preview = examine(pipeline, id, {}, view)
+            stay = tuple(change.table for change in preview.changes if change.way.rows_stay_reason)
             if stay:
-                proposal = examine(pipeline, id, dict.fromkeys(stay, "keep"), view)
+                preview = examine(pipeline, id, dict.fromkeys(stay, "keep"), view)
         except (Corrupt, Rejected):
             continue
-        if not proposal.problems and not proposal.lacking:
+        if not preview.problems and not preview.lacking:
             yield id, stay
 
 

@@ -16,7 +16,7 @@ from tests.kit.toys import ToySink
 from tidegate import seams
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt, run_job
-from tidegate.lifecycle.rollback_proposal import examine
+from tidegate.lifecycle.rollback_preview import examine
 
 
 @pytest.fixture
@@ -260,12 +260,12 @@ def test_a_rollback_leaves_what_was_written_and_says_so(world: ToyWorld) -> None
     world.bound = 1
     for number in range(3):
         world.checkpoint(f"run {number}", 1)
-    proposal = examine(world.coordinator(), 1, {})
-    assert [(each.table, each.method, each.written_directly) for each in proposal.changes] == [
+    preview = examine(world.coordinator(), 1, {})
+    assert [(each.table, each.method, each.written_directly) for each in preview.changes] == [
         ("a", "keep", True),
         ("b", "keep", True),
     ]
-    assert not proposal.problems
+    assert not preview.problems
     world.coordinator().roll_back(1, run="back", by="mia")
     assert world.offsets("a") == [1, 2, 3]
     world.checkpoint("again")

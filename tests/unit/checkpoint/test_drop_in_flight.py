@@ -20,7 +20,7 @@ from tidegate.cli.lifecycle import rollback as rollback_command
 from tidegate.cli.main import main
 from tidegate.errors import Fenced, Invalid, Rejected
 from tidegate.lifecycle.rollback import roll_back
-from tidegate.lifecycle.rollback_proposal import RowsInFlight, examine
+from tidegate.lifecycle.rollback_preview import RowsInFlight, examine
 from tidegate.protocol.progress import allows_overtaking
 from tidegate.protocol.view import Entry
 from tidegate.records.records import InFlight, Overtaking
@@ -53,10 +53,10 @@ def dropped(story: Story, to: int) -> int:
 def test_all_rows_that_go_are_told_before(tmp_path: Path) -> None:
     story, third = passed_by(tmp_path)
     for drops in (False, True):
-        proposal = examine(story.coordinator(), third, {}, drop_in_flight=drops)
-        assert proposal.in_flight == tuple(RowsInFlight("slow", "in", id, 1) for id in (2, 3))
-        assert proposal.dropped == ({"slow": [2, 3]} if drops else {})
-        assert not proposal.problems
+        preview = examine(story.coordinator(), third, {}, drop_in_flight=drops)
+        assert preview.in_flight == tuple(RowsInFlight("slow", "in", id, 1) for id in (2, 3))
+        assert preview.dropped == ({"slow": [2, 3]} if drops else {})
+        assert not preview.problems
     assert story.ledger.ids() == [1, 2, 3], "looking changes nothing"
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToySink
 from tidegate.errors import Invalid, Rejected
-from tidegate.lifecycle import rollback, rollback_proposal
+from tidegate.lifecycle import rollback, rollback_preview
 
 
 class Dead:
@@ -48,7 +48,7 @@ def test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out(tm
     with pytest.raises(Rejected, match="leave b"):
         back(world, 1)
     done = back(world, 1, b="leave")
-    assert (done.id, done.error, done.proposal.undone) == (2, None, ())
+    assert (done.id, done.error, done.preview.undone) == (2, None, ())
     assert world.ledger.published(2) is not None, "nobody waits for the table any more"
     del world.sinks["b"]
     world.checkpoint("run 2", rows=2)
@@ -129,7 +129,7 @@ def test_with_other_tables_it_goes_back_as_far_as_one_likes(tmp_path, monkeypatc
     world.decided("run 3", rows=2)
     Dead(monkeypatch, *ALL)
     done = back(world, 1, b="leave")
-    assert done.proposal.undone == (2, 3)
+    assert done.preview.undone == (2, 3)
     shown = world.tables["a"]
     assert sorted(offset for name in shown.live() for offset, _ in shown.files[name]) == [1, 2]
     del world.sinks["b"]
@@ -142,4 +142,4 @@ def test_only_a_sinks_table_can_be_let_go_of(tmp_path):
     world.checkpoint("run 1", rows=2)
     for name in ("c", "state.count", "quarantine.gate"):
         with pytest.raises(Invalid, match="has no choices"):
-            rollback_proposal.examine(world.coordinator(), 1, {name: "leave"})
+            rollback_preview.examine(world.coordinator(), 1, {name: "leave"})

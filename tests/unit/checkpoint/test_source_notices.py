@@ -239,15 +239,15 @@ class Life:
 
     def targets(self) -> list[int]:
         """All checkpoints that one may go back to, as `tidegate rollback` says."""
-        from tidegate.lifecycle.rollback_proposal import examine
+        from tidegate.lifecycle.rollback_preview import examine
 
         coordinator, possible = self.world.coordinator(), []
         for id in self.world.ledger.ids():
             try:
-                proposal = examine(coordinator, id, {})
+                preview = examine(coordinator, id, {})
             except TidegateError:
                 continue
-            if not proposal.problems:
+            if not preview.problems:
                 possible.append(id)
         return possible
 

@@ -16,7 +16,7 @@ from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.ledger import Ledger
 from tidegate.lifecycle import retention, savepoint
 from tidegate.lifecycle.retention import retention_floor
-from tidegate.lifecycle.rollback_proposal import examine
+from tidegate.lifecycle.rollback_preview import examine
 from tidegate.records.records import Pin, Request, Retired, SampledRows, Samples
 
 WHO = {"attempt": "x", "created": "now"}

@@ -11,7 +11,7 @@ from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToyCommit
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
-from tidegate.lifecycle import rollback, rollback_proposal
+from tidegate.lifecycle import rollback, rollback_preview
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def shown(world, table):
 def test_scenario_1_back_and_on_nothing_is_skipped_and_nothing_is_there_twice(world):
     done = back(world, 2)
     assert done.id == 5
-    assert done.proposal.undone == (3, 4)
+    assert done.preview.undone == (3, 4)
     assert shown(world, "a") == shown(world, "b") == [1, 2, 3, 4]
     assert world.published("a")[-1] == 5, "the rollback is a commit of its own"
     world.checkpoint("run 5")
@@ -62,7 +62,7 @@ def test_scenario_12_what_is_open_is_aborted_first_and_its_zombie_changes_nothin
     id = world.trigger("hanging")
     zombie = world.half_work(id)
     done = back(world, 2)
-    assert (done.id, done.proposal.aborted, world.state(id)) == (6, (), "aborted")
+    assert (done.id, done.preview.aborted, world.state(id)) == (6, (), "aborted")
     assert quietly(lambda: zombie.refuse_ended()).kind == "fenced"
     world.checkpoint("run 5")
     assert shown(world, "a") == [1, 2, 3, 4, 5, 6, 7]
@@ -129,7 +129,7 @@ def test_triggers_wait_until_it_is_on_every_table(world):
 
 def test_scenario_12_two_rollbacks_the_later_one_holds(world):
     back(world, 3)
-    assert back(world, 1).proposal.undone == (2, 3), "4 did not count any more"
+    assert back(world, 1).preview.undone == (2, 3), "4 did not count any more"
     assert shown(world, "a") == [1, 2]
     world.checkpoint("run 5")
     assert shown(world, "a") == [1, 2, 3, 4, 5]
@@ -139,7 +139,7 @@ def test_a_rollback_can_be_taken_back(world):
     """Going to a checkpoint that was rolled back, as long as it is there."""
     back(world, 1)
     done = back(world, 4)
-    assert done.proposal.undone == ()
+    assert done.preview.undone == ()
     assert shown(world, "a") == list(range(1, 9))
     world.checkpoint("run 5", rows=1)
     assert shown(world, "a") == list(range(1, 10))
@@ -164,7 +164,7 @@ def test_two_at_once_one_wins_the_id_and_the_other_comes_behind_it(world):
 
 def test_whoever_slept_does_not_undo_what_was_never_shown(world):
     coordinator = world.coordinator()
-    seen = rollback_proposal.examine(coordinator, 2, {})
+    seen = rollback_preview.examine(coordinator, 2, {})
     world.checkpoint("run 5", rows=2)
     with pytest.raises(Rejected, match="checkpoint 5 .* has just completed"):
         back(world, 2, shown={*seen.undone, *seen.aborted})
@@ -344,9 +344,9 @@ def test_a_table_that_is_kept_keeps_its_rows_and_is_fenced(world):
 
 def test_choices_for_what_is_no_sink_are_refused(world):
     with pytest.raises(Exception, match="'c' has no choices"):
-        rollback_proposal.examine(world.coordinator(), 2, {"c": "keep"})
+        rollback_preview.examine(world.coordinator(), 2, {"c": "keep"})
     with pytest.raises(Exception, match="'ignore' is not a choice"):
-        rollback_proposal.examine(world.coordinator(), 2, {"a": "ignore"})
+        rollback_preview.examine(world.coordinator(), 2, {"a": "ignore"})
 
 
 @pytest.mark.parametrize("to", [5, 9])

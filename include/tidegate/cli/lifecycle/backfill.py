@@ -36,7 +36,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
-from tidegate.lifecycle.rollback_proposal import How
+from tidegate.lifecycle.rollback_preview import How
 from tidegate.protocol.backfill import Swapped
 from tidegate.records import typed
 from tidegate.records.records import ComparedTable

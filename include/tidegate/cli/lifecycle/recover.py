@@ -8,8 +8,8 @@ from typing import Any
 from tidegate.cli.lifecycle.rollback import (
     coordinator_of,
     dropped_text,
-    print_proposal,
-    proposal_document,
+    preview_document,
+    print_preview,
     report_rollback,
 )
 from tidegate.cli.output import Output
@@ -21,7 +21,7 @@ from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.history.table import remember
 from tidegate.lifecycle import rollback
-from tidegate.lifecycle.rollback_proposal import examine
+from tidegate.lifecycle.rollback_preview import examine
 from tidegate.verify.recovery import Recovery, verify_next_run
 
 __all__ = ["add_parser", "run"]
@@ -91,13 +91,13 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
             help="leave out --drop-in-flight",
             reason="NOTHING_IN_FLIGHT",
         )
-    proposal = examine(coordinator, findings.continues_from, {}, drop_in_flight=True)
-    print_proposal(target, proposal, out)
+    preview = examine(coordinator, findings.continues_from, {}, drop_in_flight=True)
+    print_preview(target, preview, out)
     if args.dry_run:
-        out.document(proposal_document(target, proposal) | {"possible": not proposal.problems})
-        return NO if proposal.problems else 0
+        out.document(preview_document(target, preview) | {"possible": not preview.problems})
+        return NO if preview.problems else 0
     question = (
-        f"Continue from checkpoint {findings.continues_from} without them? {dropped_text(proposal)} never processed."
+        f"Continue from checkpoint {findings.continues_from} without them? {dropped_text(preview)} never processed."
     )
     confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
@@ -107,7 +107,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
         by=user_and_host(),
         reason="recovered without the rows in flight",
         choices={},
-        shown={*proposal.undone, *proposal.aborted},
+        shown={*preview.undone, *preview.aborted},
         drop_in_flight=True,
     )
     return report_rollback(target, rolled_back, out)

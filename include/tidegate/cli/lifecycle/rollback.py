@@ -16,15 +16,15 @@ from tidegate.errors import Invalid
 from tidegate.execution.runs import new_run
 from tidegate.lifecycle import rollback, savepoint
 from tidegate.lifecycle.rollback import RolledBack
-from tidegate.lifecycle.rollback_proposal import CHOICES, How, Proposal, TableChange, examine
+from tidegate.lifecycle.rollback_preview import CHOICES, How, RollbackPreview, TableChange, examine
 
 __all__ = [
     "add_parser",
     "checkpoint_or_savepoint",
     "coordinator_of",
     "dropped_text",
-    "print_proposal",
-    "proposal_document",
+    "preview_document",
+    "print_preview",
     "report_rollback",
     "run",
 ]
@@ -73,15 +73,15 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
     choices, to = _choices(args), checkpoint_or_savepoint(args.to, target)
-    proposal = examine(coordinator, to, choices, drop_in_flight=args.drop_in_flight)
+    preview = examine(coordinator, to, choices, drop_in_flight=args.drop_in_flight)
     if args.dry_run:
-        out.document(proposal_document(target, proposal) | {"possible": not proposal.problems})
-        print_proposal(target, proposal, out)
-        return NO if proposal.problems else 0
-    print_proposal(target, proposal, out)
-    if not proposal.problems:  # otherwise roll_back below refuses it, and lists them
-        count = len(proposal.undone)
-        lost = f" {dropped_text(proposal)} never processed." if proposal.drops_in_flight else ""
+        out.document(preview_document(target, preview) | {"possible": not preview.problems})
+        print_preview(target, preview, out)
+        return NO if preview.problems else 0
+    print_preview(target, preview, out)
+    if not preview.problems:  # otherwise roll_back below refuses it, and lists them
+        count = len(preview.undone)
+        lost = f" {dropped_text(preview)} never processed." if preview.drops_in_flight else ""
         question = f"Roll back to checkpoint {to}? {count} completed after it will no longer count.{lost}"
         confirm(question, out, yes=args.yes)
     why = args.reason or f"rolled back to checkpoint {to}"
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         choices=choices,
         reason=args.reason,
         suspend=why if args.suspend else "",
-        shown={*proposal.undone, *proposal.aborted},
+        shown={*preview.undone, *preview.aborted},
         drop_in_flight=args.drop_in_flight,
     )
     return report_rollback(target, rolled_back, out)
@@ -137,19 +137,19 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 # -- output ------------------------------------------------------------------------------------------------
 
 
-def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
+def preview_document(target: Target, preview: RollbackPreview) -> dict[str, Any]:
     """Return the document for --json."""
     return {
         "pipeline": target.name,
-        "to": proposal.target.id,
-        "undone": list(proposal.undone),
-        "undone_swaps": [{"id": id, "backfill": name} for id, name in proposal.undone_swaps],
-        "aborted": list(proposal.aborted),
-        "sources": sorted(proposal.target.plan.sources),
-        "tables": {change.table: _table(change) for change in proposal.changes},
-        "in_flight": [asdict(part) for part in proposal.in_flight],
-        "drops_in_flight": proposal.drops_in_flight,
-        "problems": list(proposal.problems),
+        "to": preview.target.id,
+        "undone": list(preview.undone),
+        "undone_swaps": [{"id": id, "backfill": name} for id, name in preview.undone_swaps],
+        "aborted": list(preview.aborted),
+        "sources": sorted(preview.target.plan.sources),
+        "tables": {change.table: _table(change) for change in preview.changes},
+        "in_flight": [asdict(part) for part in preview.in_flight],
+        "drops_in_flight": preview.drops_in_flight,
+        "problems": list(preview.problems),
     }
 
 
@@ -165,21 +165,19 @@ def _table(change: TableChange) -> dict[str, Any]:
     }
 
 
-def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
+def print_preview(target: Target, preview: RollbackPreview, out: Output) -> None:
     """Show what a rollback would do, and every reason why it is not possible."""
-    to, decision = proposal.target.id, proposal.target.decision
+    to, decision = preview.target.id, preview.target.decision
     at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
-    out.line(f"  no longer count    checkpoint {_listed(proposal.undone) or 'none'}")
-    for id, name in proposal.undone_swaps:
+    out.line(f"  no longer count    checkpoint {_listed(preview.undone) or 'none'}")
+    for id, name in preview.undone_swaps:
         out.line(f"  undone             backfill {name}, which entry {id} swapped in")
-    if proposal.aborted:
-        out.line(f"  aborted            checkpoint {_listed(proposal.aborted)}, which is open")
-    out.line(
-        f"  read again         {', '.join(sorted(proposal.target.plan.sources))}, from where checkpoint {to} ended"
-    )
-    for part in proposal.in_flight:
-        verb, then = ("dropped", "never read") if proposal.drops_in_flight else ("in flight", "read by the next one")
+    if preview.aborted:
+        out.line(f"  aborted            checkpoint {_listed(preview.aborted)}, which is open")
+    out.line(f"  read again         {', '.join(sorted(preview.target.plan.sources))}, from where checkpoint {to} ended")
+    for part in preview.in_flight:
+        verb, then = ("dropped", "never read") if preview.drops_in_flight else ("in flight", "read by the next one")
         rows = "rows of unknown number" if part.rows is None else f"{part.rows:,} rows"
         out.line(f"  {verb:18} {rows} of {part.stream}, sent to job {part.job} in checkpoint {part.checkpoint}: {then}")
     out.table(
@@ -192,30 +190,30 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
                 len(change.way.foreign_commits) or "",
                 change.method or "nothing was ever written",
             ]
-            for change in proposal.changes
+            for change in preview.changes
         ],
         right=["now at version"],
     )
-    for change in proposal.changes:
+    for change in preview.changes:
         if change.way.rows_stay_reason and change.method == "keep":
             out.line(
                 f"Rows stay in {change.table}: {change.way.rows_stay_reason}. Input that is read again is written to "
                 "it again."
             )
-    if proposal.lacking:
-        out.line(f"Published first, because they lack a checkpoint: {', '.join(proposal.lacking)}.")
-    if stays := [change.table for change in proposal.changes if change.written_directly]:
+    if preview.lacking:
+        out.line(f"Published first, because they lack a checkpoint: {', '.join(preview.lacking)}.")
+    if stays := [change.table for change in preview.changes if change.written_directly]:
         out.line(f"Rows that jobs wrote directly stay, and rows that are read again are added: {', '.join(stays)}.")
     out.line("Readers see each table change in one commit, one table after the other. No file is removed.", "dim")
-    for problem in proposal.problems:
+    for problem in preview.problems:
         out.line(f"Not possible: {problem}", "red")
 
 
-def dropped_text(proposal: Proposal) -> str:
+def dropped_text(preview: RollbackPreview) -> str:
     """Return how many rows of which checkpoints are dropped, as the subject of a sentence."""
-    counted = sum(part.rows or 0 for part in proposal.in_flight)
-    at_least = "At least " if any(part.rows is None for part in proposal.in_flight) else ""
-    ids = tuple(sorted({part.checkpoint for part in proposal.in_flight}))
+    counted = sum(part.rows or 0 for part in preview.in_flight)
+    at_least = "At least " if any(part.rows is None for part in preview.in_flight) else ""
+    ids = tuple(sorted({part.checkpoint for part in preview.in_flight}))
     return f"{at_least}{counted:,} rows that were sent in checkpoint {_listed(ids)} are"
 
 
@@ -253,17 +251,17 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
         if id == rolled_back.id
     }
     versions = {name: table.version for name, table in tables.items() if table.is_delta}
-    document = proposal_document(target, rolled_back.proposal) | {"aborted": list(rolled_back.aborted)}
+    document = preview_document(target, rolled_back.preview) | {"aborted": list(rolled_back.aborted)}
     out.document(document | {"rollback": rolled_back.id, "tables_at": versions, "not_yet": stuck})
     out.line(
-        f"Rollback {rolled_back.id} is decided: the next checkpoint continues from {rolled_back.proposal.target.id}.",
+        f"Rollback {rolled_back.id} is decided: the next checkpoint continues from {rolled_back.preview.target.id}.",
         "bold",
     )
     if rolled_back.aborted:
         out.line(f"  checkpoint {_listed(rolled_back.aborted)} was open, and is aborted")
     for name, table in tables.items():
         by = f", by version {table.version}" if table.is_delta else ""
-        kept = _how(rolled_back.proposal, name) == "keep"
+        kept = _how(rolled_back.preview, name) == "keep"
         out.line(f"  {name} keeps its rows" if kept else f"  {name} is restored{by}")
     for name, why in stuck.items():
         out.line(f"Not restored yet{'' if name == '?' else f': {name}'}: {why}", "red")
@@ -274,8 +272,8 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
     return 0
 
 
-def _how(proposal: Proposal, table: str) -> How | None:
-    return next((change.method for change in proposal.changes if change.table == table), None)
+def _how(preview: RollbackPreview, table: str) -> How | None:
+    return next((change.method for change in preview.changes if change.table == table), None)
 
 
 def _listed(ids: tuple[int, ...]) -> str:

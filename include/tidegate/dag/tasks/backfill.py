@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.backfill.open_backfill import Cuts
     from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
-    from tidegate.lifecycle.rollback_proposal import How
+    from tidegate.lifecycle.rollback_preview import How
     from tidegate.records.records import Act, ComparedTable
 
 __all__ = ["CheckStep", "CompareStep", "DiscardStep", "ReplayStep", "SwapStep"]
