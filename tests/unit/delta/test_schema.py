@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.delta import schema
 from tidegate.delta import differences, from_spark, schema_problems
-from tidegate.delta.log.schema import collations
+from tidegate.delta.log.schema import collations, schema_parts
 
 
 def _field(name: str, kind: object, nullable: bool = False, **metadata: object) -> dict[str, object]:
@@ -86,3 +86,22 @@ def test_a_field_within_a_struct_is_a_difference():
     inner = {"type": "struct", "fields": schema(x="long", y="long")["fields"]}
     outer = {"type": "struct", "fields": schema(x="long")["fields"]}
     assert [each.kind for each in differences(schema(s=inner), schema(s=outer))] == ["type"]
+
+
+def test_each_part_of_a_schema_has_a_path_and_says_whether_it_may_be_null():
+    line = {"type": "struct", "fields": [_field("sku", "string", comment="of the shop")]}
+    lines = {"type": "array", "elementType": line, "containsNull": False}
+    prices = {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True}
+    fields = [_field("id", "long"), _field("lines", lines, True), _field("prices", prices, True)]
+    parts = list(schema_parts({"type": "struct", "fields": fields}))
+    assert [(part.subject, part.is_nested, part.is_required) for part in parts] == [
+        ("column 'id'", False, True),
+        ("column 'lines'", False, False),
+        ("the elements of 'lines'", True, True),
+        ("the nested field 'lines.element.sku'", True, True),
+        ("column 'prices'", False, False),
+        ("the keys of 'prices'", True, False),
+        ("the values of 'prices'", True, False),
+    ]
+    assert [part.path for part in parts if part.metadata] == ["lines.element.sku"]
+    assert [part.path for part in parts if part.type == "variant"] == ["prices.value"]

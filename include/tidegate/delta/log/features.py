@@ -9,9 +9,10 @@ column-mapped tables, in which Spark then reads the new columns as null.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.delta.log.catalog import refuse_catalog
+from tidegate.delta.log.schema import schema_parts
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
 
@@ -55,7 +56,7 @@ def spark_reasons(snapshot: Snapshot) -> list[str]:
             reasons.append(f"the check constraint {key.removeprefix('delta.constraints.')!r}")
         if key == "delta.columnMapping.mode" and value != "none":
             reasons.append(f"column mapping by {value}")
-    reasons += _field_reasons(snapshot.schema, "")
+    reasons += _reasons_of_parts(snapshot.schema)
     return reasons
 
 
@@ -94,20 +95,12 @@ def required_columns(schema: Json) -> set[str]:
     return {field["name"] for field in schema["fields"] if not field["nullable"]}
 
 
-def _field_reasons(kind: Any, path: str) -> Iterator[str]:
-    if isinstance(kind, str):
-        if kind == "variant":
-            yield f"the variant column {path!r}"
-        return
-    for field in kind.get("fields", ()):
-        inner = f"{path}.{field['name']}" if path else field["name"]
+def _reasons_of_parts(schema: Json) -> Iterator[str]:
+    for part in schema_parts(schema):
+        if part.type == "variant":
+            yield f"the variant column {part.path!r}"
         for key, rule in _FIELD_RULES.items():
-            if key in field.get("metadata", {}):
-                yield f"{rule} on {inner!r}"
-        if path and not field["nullable"]:
-            yield f"NOT NULL on the nested field {inner!r}"
-        yield from _field_reasons(field["type"], inner)
-    for part in ("elementType", "keyType", "valueType"):
-        yield from _field_reasons(kind.get(part, ""), f"{path}.{part[:-4]}")
-    if kind.get("containsNull") is False or kind.get("valueContainsNull") is False:
-        yield f"NOT NULL on the elements of {path!r}"
+            if key in part.metadata:
+                yield f"{rule} on {part.path!r}"
+        if part.is_nested and part.is_required:
+            yield f"NOT NULL on {part.subject}"

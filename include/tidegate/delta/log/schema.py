@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from tidegate.records.records import Json
 
-__all__ = ["Difference", "collations", "columns", "differences", "from_spark", "render", "schema_problems"]
+__all__ = [
+    "Difference",
+    "SchemaPart",
+    "collations",
+    "columns",
+    "differences",
+    "from_spark",
+    "render",
+    "schema_parts",
+    "schema_problems",
+]
 
 _COLLATIONS = "__COLLATIONS"
 """The metadata key for collations in Spark's JSON. It is in the field that contains the text, at any depth."""
@@ -57,6 +67,38 @@ def _collations_in(kind: Any) -> Iterator[str]:
             yield from _collations_in(kind.get(part))
         for field in kind.get("fields", ()):
             yield from _collations_in(field)
+
+
+@dataclass(frozen=True)
+class SchemaPart:
+    """A part of a schema: a column, a field within one, or the elements, keys or values of a collection."""
+
+    path: str
+    type: Any
+    """A type's name, or its description."""
+    is_nested: bool
+    is_required: bool
+    """Whether it must not be null."""
+    subject: str
+    """Its name in messages."""
+    metadata: Json
+
+
+def schema_parts(schema: Any, path: str = "") -> Iterator[SchemaPart]:
+    """Yield all parts of a table's schema, each before the parts within it."""
+    if isinstance(schema, str):
+        return
+    for column in schema.get("fields", ()):
+        inner = f"{path}.{column['name']}" if path else column["name"]
+        subject = f"the nested field {inner!r}" if path else f"column {inner!r}"
+        yield SchemaPart(inner, column["type"], bool(path), not column["nullable"], subject, column.get("metadata", {}))
+        yield from schema_parts(column["type"], inner)
+    for name, nullable in (("element", "containsNull"), ("key", ""), ("value", "valueContainsNull")):
+        kind = schema.get(f"{name}Type")
+        if kind is not None:
+            inner = f"{path}.{name}"
+            yield SchemaPart(inner, kind, True, schema.get(nullable) is False, f"the {name}s of {path!r}", {})
+            yield from schema_parts(kind, inner)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.connectors.row_rules import DeclaredRules, RowRule
 from tidegate.delta import Snapshot, required_columns
-from tidegate.delta.log.schema import columns
+from tidegate.delta.log.schema import columns, schema_parts
 from tidegate.records import typed
 from tidegate.records.names import quoted
 from tidegate.records.records import Json, Struct
@@ -53,7 +53,7 @@ def declared_by(snapshot: Snapshot) -> Json:
         names=[field["name"] for field in schema["fields"]],
         not_null=sorted(required_columns(schema)),
         rules=[*_checks(snapshot), *_column_rules(schema)],
-        not_judged=list(_nested(schema, "")),
+        not_judged=list(_rules_of_nested(schema)),
     )
     described: Json = msgspec.to_builtins(declared)
     return described
@@ -100,23 +100,14 @@ def _invariant(metadata: Json) -> str:
     return str(described.get("expression", {}).get("expression", ""))
 
 
-def _nested(kind: Any, path: str) -> Iterator[str]:
+def _rules_of_nested(schema: Json) -> Iterator[str]:
     """Yield the rules for values inside of others, in words."""
-    if isinstance(kind, str):
-        return
-    for field in kind.get("fields", ()):
-        inner = f"{path}.{field['name']}" if path else field["name"]
-        metadata = field.get("metadata", {})
-        length = metadata.get("__CHAR_VARCHAR_TYPE_STRING")
-        if length is not None and (path or not _LENGTH.fullmatch(length)):
-            yield f"{inner!r} is declared {length}"
-        if path and not field["nullable"]:
-            yield f"{inner!r} must not be null"
-        yield from _nested(field["type"], inner)
-    for part in ("elementType", "keyType", "valueType"):
-        yield from _nested(kind.get(part, ""), f"{path}.{part[:-4]}")
-    if kind.get("containsNull") is False or kind.get("valueContainsNull") is False:
-        yield f"elements of {path!r} must not be null"
+    for part in schema_parts(schema):
+        length = part.metadata.get("__CHAR_VARCHAR_TYPE_STRING")
+        if length is not None and (part.is_nested or not _LENGTH.fullmatch(length)):
+            yield f"{part.subject} is declared {length}"
+        if part.is_nested and part.is_required:
+            yield f"{part.subject} must not be null"
 
 
 def rules_of(output: Json, described: Json | None, *, nulls: bool) -> DeclaredRules:
