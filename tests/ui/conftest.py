@@ -14,10 +14,9 @@ from tests.dags import conftest as dags  # sets Airflow's environment before any
 from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
+from tests.ui.airflow_with_roles import ROLES
 from tests.ui.known_dags import put_dag
 from tests.ui.rights import PEOPLE, right_asked_for
-
-ROLES = ("viewer", "user", "op", "admin")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.conftest import ROLES
+from tests.ui.airflow_with_roles import ROLES
 from tests.ui.routes import HOST, flat, path_of, routes
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

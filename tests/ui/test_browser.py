@@ -5,27 +5,23 @@ One Airflow, one pipeline, one story: each test goes on where the one before it 
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
-from tests.dags.server import Airflow, Run
+from tests.dags.server import Run
 from tests.kit.sampling import in_turn, only_with_all, turn_of
 from tests.kit.waiting import eventually
 from tests.ui.airflow_dialogs import fill_backfill, press
+from tests.ui.airflow_with_roles import AirflowWithRoles
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
 
 pytestmark = in_turn(seconds=300)
 
-PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
-ROLES = ("viewer", "user", "op", "admin")
 FRAME = "document.querySelector('iframe')?.contentDocument"
 PAGES = (
     "overview",
@@ -41,14 +37,6 @@ PAGES = (
 )
 
 
-def token(airflow: Airflow, role: str) -> str:
-    body = json.dumps({"username": role, "password": f"{role}-pw"}).encode()
-    url = f"http://127.0.0.1:{airflow.port}/auth/token"
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return str(json.load(answer)["access_token"])
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with Browser() as started:
@@ -59,27 +47,18 @@ def browser() -> Iterator[Browser]:
 def walk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     """A real Airflow in which roles matter, with a pipeline that is well, and five that are going to break."""
     home = tmp_path_factory.mktemp("airflow")
-    (home / "passwords.json").write_text(json.dumps({role: f"{role}-pw" for role in ROLES}))
-    made = Airflow(
-        home,
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=",".join(f"{role}:{role}" for role in ROLES),
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
-        AIRFLOW__CORE__PLUGINS_FOLDER=PLUGINS,
-        AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2",
-    )
+    made = AirflowWithRoles(home, AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2")
     made.project.pipeline("shop", gate=ODD_IS_BAD, interval="never").feed()
     (made.project.folder / "shop" / "policy").write_text("quarantine")
     walk = Walk(made)
     walk.declare()
     with made as started:
-        started._token = token(started, "admin")
         started.known("shop")
         yield walk
 
 
 @pytest.fixture(scope="module")
-def airflow(walk: Walk) -> Airflow:
+def airflow(walk: Walk) -> AirflowWithRoles:
     return walk.airflow
 
 
@@ -93,31 +72,24 @@ def broken(walk: Walk) -> Walk:
 
 
 @pytest.fixture(scope="module")
-def newcomer(browser: Browser, airflow: Airflow) -> Page:
+def newcomer(browser: Browser, airflow: AirflowWithRoles) -> Page:
     """Somebody who may act, and has never seen any of it."""
-    return entered(browser, airflow, "user")
+    return airflow.page(browser, "user")
 
 
 @pytest.fixture(scope="module")
-def made(airflow: Airflow) -> Made:
+def made(airflow: AirflowWithRoles) -> Made:
     shop = Made(airflow.project, "shop")
     shop.fed = 1
     return shop
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, airflow: Airflow) -> Page:
+def page(browser: Browser, airflow: AirflowWithRoles) -> Page:
     """A user at the DAG's tab, in Airflow's own page: the tab is a frame in it."""
-    opened = entered(browser, airflow, "user")
+    opened = airflow.page(browser, "user")
     opened.goto(f"http://127.0.0.1:{airflow.port}/dags/shop/plugin/checkpoints")
     opened.here = FRAME
-    return opened
-
-
-def entered(browser: Browser, airflow: Airflow, role: str | None, **size: int) -> Page:
-    opened = browser.page(**size)
-    if role is not None:
-        opened.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, role))
     return opened
 
 
@@ -144,13 +116,13 @@ def sent(page: Page) -> None:
         raise AssertionError(f"{error}\n{page.text('dialog')}") from None
 
 
-def ended(airflow: Airflow, count: int) -> str:
+def ended(airflow: AirflowWithRoles, count: int) -> str:
     """The state of the newest of so many runs, when it has ended."""
     runs = eventually(f"there are {count} runs", lambda: (r := airflow.runs("shop")) and len(r) >= count and r, 60)
     return str(runs[-1].ended())
 
 
-def test_a_checkpoint_is_made_and_watched(page: Page, airflow: Airflow, made: Made):
+def test_a_checkpoint_is_made_and_watched(page: Page, airflow: AirflowWithRoles, made: Made):
     page.has("has no checkpoint yet", timeout=60)
     done(page, "act-trigger", note="the first one")
     assert ended(airflow, 1) == "success"
@@ -164,7 +136,7 @@ def test_a_checkpoint_is_made_and_watched(page: Page, airflow: Airflow, made: Ma
     assert page.wrong == []
 
 
-def test_every_page_shows_what_it_is_for(page: Page, airflow: Airflow, made: Made):
+def test_every_page_shows_what_it_is_for(page: Page, airflow: AirflowWithRoles, made: Made):
     made.feed()
     airflow.trigger("shop")
     assert ended(airflow, 2) == "success"
@@ -190,7 +162,7 @@ def test_every_page_shows_what_it_is_for(page: Page, airflow: Airflow, made: Mad
     assert page.wrong == []
 
 
-def test_a_held_checkpoint_is_approved_and_another_one_rejected(page: Page, airflow: Airflow, made: Made):
+def test_a_held_checkpoint_is_approved_and_another_one_rejected(page: Page, airflow: AirflowWithRoles, made: Made):
     (made.folder / "policy").write_text("hold")
     for verdict, state in (("approve", "completed"), ("reject", "aborted")):
         made.feed()
@@ -206,7 +178,7 @@ def test_a_held_checkpoint_is_approved_and_another_one_rejected(page: Page, airf
     (made.folder / "policy").write_text("quarantine")
 
 
-def test_a_suspended_pipeline_says_why_and_goes_on(page: Page, airflow: Airflow, made: Made):
+def test_a_suspended_pipeline_says_why_and_goes_on(page: Page, airflow: AirflowWithRoles, made: Made):
     at(page, "overview")
     page.has("suspended", "header")
     done(page, "act-resume", note="the rules are mended")
@@ -217,7 +189,7 @@ def test_a_suspended_pipeline_says_why_and_goes_on(page: Page, airflow: Airflow,
     page.has("Suspend", "header")
 
 
-def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airflow, made: Made):
+def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: AirflowWithRoles, made: Made):
     at(page, "checkpoint/2")
     done(page, "act-savepoint", name="before-sale", note="prices")
     page.has("savepoint before-sale", "main")
@@ -237,14 +209,14 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     eventually("it has no name", lambda: not page.there("[data-key='savepoint before-sale']"))
 
 
-def test_a_run_by_hand_cannot_ask_for_what_needs_more_than_to_trigger(airflow: Airflow, made: Made):
+def test_a_run_by_hand_cannot_ask_for_what_needs_more_than_to_trigger(airflow: AirflowWithRoles, made: Made):
     before = made.ledger.ids()
     run = airflow.trigger("shop", conf={"rollback": {"to": 2, "undone": [*range(3, 99)], "suspend": True}})
     assert run.ended() == "failed"
     assert made.ledger.ids() == before
 
 
-def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Airflow, made: Made):
+def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: AirflowWithRoles, made: Made):
     at(page, "quarantine")
     page.has("even", "tbody")
     page.click("tbody input")
@@ -267,9 +239,9 @@ def test_all_of_it_is_written_down(page: Page, made: Made):
     assert {act.by for act, _ in made.ledger.acts(50)} == {"user in Airflow"}
 
 
-def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow: Airflow):
+def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow: AirflowWithRoles):
     url = f"http://127.0.0.1:{airflow.port}"
-    opened = entered(browser, airflow, "viewer")
+    opened = airflow.page(browser, "viewer")
     run = airflow.runs("shop")[0].run_id
     opened.goto(f"{url}/dags/shop/runs/{run}/plugin/checkpoint")
     opened.here = FRAME
@@ -282,9 +254,9 @@ def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow
     assert opened.wrong == []
 
 
-def test_who_may_only_look_is_offered_nothing_and_gets_nothing(browser: Browser, airflow: Airflow):
+def test_who_may_only_look_is_offered_nothing_and_gets_nothing(browser: Browser, airflow: AirflowWithRoles):
     url = f"http://127.0.0.1:{airflow.port}"
-    opened = entered(browser, airflow, "viewer")
+    opened = airflow.page(browser, "viewer")
     opened.goto(f"{url}/tidegate/dag/shop")
     opened.has("Latest completed", "main")
     assert not opened.there("[id^=act-]")
@@ -293,14 +265,14 @@ def test_who_may_only_look_is_offered_nothing_and_gets_nothing(browser: Browser,
         " headers: {'Content-Type': 'application/json'}}).then((answer) => answer.status)"
     )
     assert status == 403
-    nobody = entered(browser, airflow, None)
+    nobody = browser.page()
     nobody.goto(f"{url}/tidegate/dag/shop")
     eventually("Airflow asks who it is", lambda: nobody.run("location.pathname") == "/auth/login")
 
 
 @pytest.mark.parametrize("role", ["op", "admin"])
-def test_others_who_may_are_offered_the_same(browser: Browser, airflow: Airflow, role: str):
-    opened = entered(browser, airflow, role)
+def test_others_who_may_are_offered_the_same(browser: Browser, airflow: AirflowWithRoles, role: str):
+    opened = airflow.page(browser, role)
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop")
     opened.has("Suspend", "header")
     assert opened.there("#act-trigger")
@@ -316,8 +288,8 @@ def test_it_is_light_or_dark_as_airflow_is_and_follows(page: Page):
         eventually("there is no seam", lambda: page.run(seen.format("document")) == page.run(seen.format(FRAME)))
 
 
-def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: Airflow):
-    opened = entered(browser, airflow, "viewer")
+def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: AirflowWithRoles):
+    opened = airflow.page(browser, "viewer")
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/overview")
     opened.has("Latest completed", "main")
     walked = []
@@ -334,8 +306,8 @@ def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: Airflow):
 
 
 @pytest.mark.parametrize("where", PAGES)
-def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: Airflow, where: str):
-    opened = entered(browser, airflow, "viewer", width=390, height=800)
+def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: AirflowWithRoles, where: str):
+    opened = airflow.page(browser, "viewer", width=390, height=800)
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/{where}")
     opened.has("shop", "h1")
     assert opened.run("document.documentElement.scrollWidth") <= 390
@@ -397,7 +369,7 @@ def test_what_is_mended_as_told_goes_on(newcomer: Page, broken: Walk):
 
 @only_with_all
 def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in_on_the_page(
-    browser: Browser, airflow: Airflow
+    browser: Browser, airflow: AirflowWithRoles
 ):
     made = airflow.project.pipeline("mended", stage=MULTIPLIES, interval="10 s")
     (made.folder / "factor").write_text("1")
@@ -410,7 +382,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     eventually("two files are wrong", lambda: 300 in {file for _, file in made.rows("latest")}, 180)
     (made.folder / "factor").write_text("1")
 
-    page = entered(browser, airflow, "user")
+    page = airflow.page(browser, "user")
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended")
     fill_backfill(page, since, since + timedelta(minutes=1))
     with airflow.still():

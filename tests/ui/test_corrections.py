@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 from tests.dags.project import Made
-from tests.dags.server import Airflow
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
+from tests.ui.airflow_with_roles import AirflowWithRoles
 from tests.ui.browser import Browser, Page
 
 pytestmark = in_turn(seconds=200)
 
-PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
-ROLES = ("viewer", "user", "op", "admin")
 FRAME = "document.querySelector('iframe')?.contentDocument"
 GATE = """
 from tidegate.gates import Expectations
@@ -39,50 +37,32 @@ SQL = "cast(100 / (id - 1) AS long) + id + 100"
 """It fails for the row whose id is 1."""
 
 
-def token(airflow: Airflow, role: str) -> str:
-    body = json.dumps({"username": role, "password": f"{role}-pw"}).encode()
-    url = f"http://127.0.0.1:{airflow.port}/auth/token"
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return str(json.load(answer)["access_token"])
-
-
-def judge_by(airflow: Airflow, least: int) -> None:
+def judge_by(airflow: AirflowWithRoles, least: int) -> None:
     folder = airflow.project.folder / "include" / "expectations"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "shop.yaml").write_text(SUITE.replace("LEAST", str(least)))
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    home = tmp_path_factory.mktemp("airflow")
-    (home / "passwords.json").write_text(json.dumps({role: f"{role}-pw" for role in ROLES}))
-    made = Airflow(
-        home,
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=",".join(f"{role}:{role}" for role in ROLES),
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
-        AIRFLOW__CORE__PLUGINS_FOLDER=PLUGINS,
-    )
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowWithRoles]:
+    made = AirflowWithRoles(tmp_path_factory.mktemp("airflow"))
     made.project.pipeline("shop", gate=GATE, interval="never").feed()
     judge_by(made, 100)
     with made as started:
-        started._token = token(started, "admin")
         started.known("shop")
         assert started.trigger("shop").ended() == "success"
         yield started
 
 
 @pytest.fixture(scope="module")
-def shop(airflow: Airflow) -> Made:
+def shop(airflow: AirflowWithRoles) -> Made:
     return Made(airflow.project, "shop")
 
 
 @pytest.fixture(scope="module")
-def page(airflow: Airflow) -> Iterator[Page]:
+def page(airflow: AirflowWithRoles) -> Iterator[Page]:
     with Browser() as browser:
-        opened = browser.page()
-        opened.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, "user"))
+        opened = airflow.page(browser, "user")
         opened.goto(f"http://127.0.0.1:{airflow.port}/dags/shop/plugin/checkpoints")
         opened.here = FRAME
         opened.has("shop", "main")
@@ -99,10 +79,9 @@ if "SCREENSHOTS" in os.environ:
 
 
 @pytest.mark.parametrize(("theme", "width"), SIDES)
-def test_the_dialog_fits_a_phone_too(airflow: Airflow, theme: str, width: int) -> None:
+def test_the_dialog_fits_a_phone_too(airflow: AirflowWithRoles, theme: str, width: int) -> None:
     with Browser() as browser:
-        page = browser.page(width, 1000)
-        page.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, "user"))
+        page = airflow.page(browser, "user", width, 1000)
         page.call("Page.addScriptToEvaluateOnNewDocument", source=f"localStorage.setItem('theme', '{theme}')")
         page.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/quarantine")
         page.has("4 rows here", "main")
@@ -128,7 +107,9 @@ def sent(page: Page) -> None:
     eventually("the dialog is gone", lambda: not page.there("dialog"), 120)
 
 
-def test_a_dialog_shows_what_sql_makes_of_the_rows_and_releases_them(page: Page, airflow: Airflow, shop: Made) -> None:
+def test_a_dialog_shows_what_sql_makes_of_the_rows_and_releases_them(
+    page: Page, airflow: AirflowWithRoles, shop: Made
+) -> None:
     at(page, "quarantine")
     page.has("4 rows here", "main")
     page.click("#act-release-rows")
@@ -161,7 +142,7 @@ def test_sql_that_is_refused_says_why_in_the_dialog(page: Page, shop: Made) -> N
     assert len(shop.ledger.requests("checked")) == 1
 
 
-def test_rows_are_judged_again_on_the_page(page: Page, airflow: Airflow, shop: Made) -> None:
+def test_rows_are_judged_again_on_the_page(page: Page, airflow: AirflowWithRoles, shop: Made) -> None:
     judge_by(airflow, 1)
     at(page, "quarantine")
     page.click("#act-rejudge-rows")
@@ -172,7 +153,7 @@ def test_rows_are_judged_again_on_the_page(page: Page, airflow: Airflow, shop: M
     assert 1 in [id for id, _ in shop.rows("every")]
 
 
-def test_who_corrected_a_row_and_how_is_in_the_api(airflow: Airflow, get: Any) -> None:
+def test_who_corrected_a_row_and_how_is_in_the_api(airflow: AirflowWithRoles, get: Any) -> None:
     rows = get("checkpoints/1/quarantined/checked?limit=50")["rows"]
     settled = {row["values"]["id"]: row["settled"] for row in rows}
     assert settled["2"]["sql"] == {"id": SQL}
@@ -181,20 +162,20 @@ def test_who_corrected_a_row_and_how_is_in_the_api(airflow: Airflow, get: Any) -
 
 
 @pytest.fixture
-def get(airflow: Airflow) -> Any:
+def get(airflow: AirflowWithRoles) -> Any:
     def ask(path: str) -> Any:
         url = f"http://127.0.0.1:{airflow.port}/tidegate/api/v1/dags/shop/{path}"
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token(airflow, 'user')}"})
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {airflow.token('user')}"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     return ask
 
 
-def test_who_may_not_read_rows_corrects_none_by_sql(airflow: Airflow) -> None:
+def test_who_may_not_read_rows_corrects_none_by_sql(airflow: AirflowWithRoles) -> None:
     body = {"gate": "checked", "correct_sql": {"id": "id + 1"}, "preview": True}
     url = f"http://127.0.0.1:{airflow.port}/tidegate/api/v1/dags/shop/actions/release"
-    headers = {"Authorization": f"Bearer {token(airflow, 'viewer')}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {airflow.token('viewer')}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request, timeout=60)

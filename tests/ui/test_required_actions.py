@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from tests.dags.project import ODD_IS_BAD, Made
-from tests.dags.server import Airflow, Run
+from tests.dags.server import Run
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
+from tests.ui.airflow_with_roles import AirflowWithRoles
 from tests.ui.browser import Browser, Page
 from tidegate.checkpoint import approvals
 from tidegate.errors import Rejected
@@ -27,51 +28,33 @@ from tidegate.records.records import Answer
 
 pytestmark = in_turn(seconds=200)
 
-ROLES = ("viewer", "user", "op", "admin")
 SHOTS = os.environ.get("SHOTS")
 """A folder for pictures of the pages, to look at."""
 OPTIONS = {"Approve": "approved", "Quarantine": "quarantined", "Reject": "rejected"}
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    home = tmp_path_factory.mktemp("airflow")
-    (home / "passwords.json").write_text(json.dumps({role: f"{role}-pw" for role in ROLES}))
-    airflow = Airflow(
-        home,
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=",".join(f"{role}:{role}" for role in ROLES),
-        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
-        AIRFLOW__CORE__PLUGINS_FOLDER=str(Path(__file__).resolve().parents[2] / "plugins"),
-        AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2",
-    )
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowWithRoles]:
+    airflow = AirflowWithRoles(tmp_path_factory.mktemp("airflow"), AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2")
     made = airflow.project.pipeline("asks", gate=ODD_IS_BAD, interval="never")
     (made.folder / "policy").write_text("hold")
     with airflow as started:
-        started._token = token(started, "admin")
         started.known("asks")
         yield started
 
 
 @pytest.fixture(scope="module")
-def made(airflow: Airflow) -> Made:
+def made(airflow: AirflowWithRoles) -> Made:
     return Made(airflow.project, "asks")
 
 
 @pytest.fixture(scope="module")
-def page(airflow: Airflow) -> Iterator[Page]:
+def page(airflow: AirflowWithRoles) -> Iterator[Page]:
     with Browser() as browser:
-        page = browser.page()
-        page.cookie(f"http://127.0.0.1:{airflow.port}", "_token", token(airflow, "user"))
-        yield page
+        yield airflow.page(browser, "user")
 
 
-def token(airflow: Airflow, role: str) -> str:
-    body = {"username": role, "password": f"{role}-pw"}
-    return str(_request(airflow, "POST", "/auth/token", body)[1]["access_token"])
-
-
-def _request(airflow: Airflow, method: str, path: str, body: object, bearer: str = "") -> tuple[int, Any]:
+def _request(airflow: AirflowWithRoles, method: str, path: str, body: object, bearer: str = "") -> tuple[int, Any]:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
     url = f"http://127.0.0.1:{airflow.port}{path}"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
@@ -85,7 +68,7 @@ def _request(airflow: Airflow, method: str, path: str, body: object, bearer: str
 class Held:
     """A run whose checkpoint is held, and the doors by which it can be answered."""
 
-    def __init__(self, airflow: Airflow, made: Made) -> None:
+    def __init__(self, airflow: AirflowWithRoles, made: Made) -> None:
         self.airflow = airflow
         self.made = made
         made.feed()
@@ -108,12 +91,12 @@ class Held:
     def in_airflow(self, option: str, role: str = "user", note: str = "") -> int:
         """Answer under Required Actions. Returns the status."""
         body = {"chosen_options": [option], "params_input": {"note": note}}
-        return _request(self.airflow, "PATCH", f"/api/v2{self.details}", body, token(self.airflow, role))[0]
+        return _request(self.airflow, "PATCH", f"/api/v2{self.details}", body, self.airflow.token(role))[0]
 
     def on_page(self, action: str, role: str = "user", **words: Any) -> tuple[int, Any]:
         """Answer on our page."""
         path = f"/tidegate/api/v1/dags/{self.made.name}/actions/{action}"
-        return _request(self.airflow, "POST", path, {"checkpoint": self.id, **words}, token(self.airflow, role))
+        return _request(self.airflow, "POST", path, {"checkpoint": self.id, **words}, self.airflow.token(role))
 
     def question(self) -> dict[str, Any]:
         return dict(self.airflow.call("GET", self.details))
@@ -139,7 +122,7 @@ def shot(page: Page, name: str) -> None:
         page.screenshot(Path(SHOTS, f"{name}.png"))
 
 
-def opened(page: Page, airflow: Airflow, held: Held) -> None:
+def opened(page: Page, airflow: AirflowWithRoles, held: Held) -> None:
     """Go to the gate's question in Airflow's pages."""
     run = held.run.path.replace("/dagRuns/", "/runs/")
     page.goto(f"http://127.0.0.1:{airflow.port}{run}/tasks/gate_checked/required_actions")
@@ -150,7 +133,7 @@ def told(page: Page) -> str:
     return str(page.run("document.body.innerText + [...document.querySelectorAll('input')].map((it) => it.value)"))
 
 
-def test_who_may_only_look_is_refused_at_both_doors(airflow: Airflow, made: Made):
+def test_who_may_only_look_is_refused_at_both_doors(airflow: AirflowWithRoles, made: Made):
     """Airflow and the page ask for one right, so nobody answers at one door who may not at the other."""
     held = Held(airflow, made).waits()
     assert held.in_airflow("Approve", role="viewer") == 403
@@ -161,7 +144,7 @@ def test_who_may_only_look_is_refused_at_both_doors(airflow: Airflow, made: Made
     assert held.run.ended() == "success"
 
 
-def test_it_is_approved_under_required_actions(airflow: Airflow, made: Made, page: Page):
+def test_it_is_approved_under_required_actions(airflow: AirflowWithRoles, made: Made, page: Page):
     held = Held(airflow, made).waits()
     id = held.id
     page.goto(f"http://127.0.0.1:{airflow.port}/required_actions")
@@ -186,7 +169,9 @@ def test_it_is_approved_under_required_actions(airflow: Airflow, made: Made, pag
     page.here = "document"
 
 
-def test_what_broke_the_rules_goes_to_quarantine_and_the_rest_is_published(airflow: Airflow, made: Made, page: Page):
+def test_what_broke_the_rules_goes_to_quarantine_and_the_rest_is_published(
+    airflow: AirflowWithRoles, made: Made, page: Page
+):
     before = len(made.rows("every"))
     held = Held(airflow, made).waits()
     opened(page, airflow, held)
@@ -204,7 +189,9 @@ def test_what_broke_the_rules_goes_to_quarantine_and_the_rest_is_published(airfl
     shot(page, "answered")
 
 
-def test_what_is_answered_elsewhere_cannot_be_answered_in_airflow_any_more(airflow: Airflow, made: Made, page: Page):
+def test_what_is_answered_elsewhere_cannot_be_answered_in_airflow_any_more(
+    airflow: AirflowWithRoles, made: Made, page: Page
+):
     held = Held(airflow, made).waits()
     id = held.id
     assert held.on_page("reject", quarantine=True, note="as agreed")[0] == 200
@@ -224,7 +211,7 @@ def test_what_is_answered_elsewhere_cannot_be_answered_in_airflow_any_more(airfl
     assert held.answer(id) is not None
 
 
-def test_of_people_who_answer_at_once_one_counts_and_all_are_told(airflow: Airflow, made: Made):
+def test_of_people_who_answer_at_once_one_counts_and_all_are_told(airflow: AirflowWithRoles, made: Made):
     held = Held(airflow, made).waits()
     id = held.id
     replies: dict[str, Any] = {}
@@ -267,11 +254,11 @@ def test_of_people_who_answer_at_once_one_counts_and_all_are_told(airflow: Airfl
 
 
 @pytest.mark.parametrize("turn", range(int(os.environ.get("TURNS", "2"))))
-def test_an_answer_at_once_is_not_lost(airflow: Airflow, made: Made, turn: int):
+def test_an_answer_at_once_is_not_lost(airflow: AirflowWithRoles, made: Made, turn: int):
     """As soon as Airflow has the question: the task's worker is still at work then, and Airflow may try it again."""
     if made.outcomes()[-1] == "GATE_REJECTED":
-        _request(airflow, "POST", "/tidegate/api/v1/dags/asks/actions/resume", {}, token(airflow, "admin"))
-    person = token(airflow, "user")
+        _request(airflow, "POST", "/tidegate/api/v1/dags/asks/actions/resume", {}, airflow.token("admin"))
+    person = airflow.token("user")
     held = Held(airflow, made).asked()
     id = held.id
     body = {"chosen_options": ["Approve"], "params_input": {"note": "at once"}}
