@@ -23,12 +23,14 @@ from tidegate import Pipeline
 from tidegate.connectors.kafka import reading
 from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.execution.job import small_input
 from tidegate.execution.job.run_job import run_job
+from tidegate.execution.job.small_input import FEW_ROWS
 from tidegate.history.table import live_row
 from tidegate.records.place import Place
 from tidegate.records.readable import readable_text
 from tidegate.records.records import Json
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Kafka, SourceContext
 from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
@@ -464,6 +466,36 @@ def test_checkpoints_take_each_record_once_tell_what_waits_and_set_the_group(
         assert (row.waiting_seconds is None) == (waiting == 0)
     assert sorted(row["id"] for row in shop.rows("tables/orders")) == list(range(10))
     assert sum(group_offsets(kafka_broker, f"{topic}-watchers").values()) == 10
+
+
+class CountedShop(Shop):
+    """A pipeline that counts a topic's records by customer."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("shop")
+        counts = pipeline.source("orders", self.source).aggregate(by="customer", orders="count(*)", uid="counts")
+        counts.sink("counts", DeltaUpsert("tables/counts", keys=["customer"]))
+        return pipeline
+
+
+def test_a_few_records_of_several_partitions_are_computed_by_one_worker(
+    spark: SparkSession, kafka_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [(f"k{id}", json.dumps({"customer": id})) for id in range(100)]
+    source = source_of(kafka_broker, topic, schema="customer long")
+    shop = CountedShop(tmp_path, spark, source)
+    files = []
+    for most in (FEW_ROWS, 99):
+        monkeypatch.setattr(small_input, "FEW_ROWS", most)
+        kafka_broker.send(topic, records)
+        id = shop.planned()
+        shop.completed(id)
+        entry = shop.ledger.entry(id)
+        assert entry is not None
+        assert entry.plan.sources["orders"].summary == "100 offsets in 2 of 2 partitions"
+        files.append(entry.acks["main"].ack.stats.files["counts"])
+    assert files == [1, 2]
+    assert {row["customer"]: row["orders"] for row in shop.rows("tables/counts")} == dict.fromkeys(range(100), 2)
 
 
 # -- logins, and jars ----------------------------------------------------------------------------------

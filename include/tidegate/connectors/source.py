@@ -204,6 +204,11 @@ class Source(ABC):
         """Raise Invalid, naming each file or version, if the range cannot be read as planned. Return the size of the
         range, or None if only reading it would show that."""
 
+    def upper_bound(self, splits: Json) -> Amount:
+        """Return the most that the range can hold, for a source whose `verify` does not know its size. It only decides
+        how Spark computes: without one, a job is computed as if the range was large."""
+        return Amount()
+
     def max_event_time(self, column: str, splits: Json, context: SourceContext) -> int | None:
         """Return the highest time of this column in the range, in microseconds since 1970, or None if only reading the
         rows would show it."""

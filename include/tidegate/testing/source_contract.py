@@ -275,6 +275,14 @@ class SourceContract:
             self.source().verify(planned.splits, self.context)
         assert refused.value.help
 
+    def test_a_range_has_no_more_rows_than_its_upper_bound(self) -> None:
+        for _ in range(3):
+            self.arrive()
+        plans, _ = self.drained()
+        for planned in plans:
+            bound = self.source().upper_bound(json.loads(json.dumps(planned.splits)))
+            assert bound.rows is None or len(self.rows_of(planned)) <= bound.rows
+
     def test_the_lag_is_no_less_than_nothing(self) -> None:
         for _ in range(3):
             self.arrive()

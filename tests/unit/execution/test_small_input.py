@@ -72,18 +72,23 @@ def test_elsewhere_nothing_is_changed(elsewhere: dict[str, str], stays: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "small"),
+    ("amounts", "small"),
     [
         ([], False),
-        ([None], False),
-        ([1, None], False),
-        ([0], True),
-        ([SMALL_BYTES, 0], True),
-        ([SMALL_BYTES, 1], False),
+        ([Amount()], False),
+        ([Amount(bytes=1), Amount()], False),
+        ([Amount(bytes=0)], True),
+        ([Amount(bytes=SMALL_BYTES), Amount(bytes=0)], True),
+        ([Amount(bytes=SMALL_BYTES), Amount(bytes=1)], False),
+        ([Amount(bytes=SMALL_BYTES, rows=FEW_ROWS + 1)], True),
+        ([Amount(rows=FEW_ROWS)], True),
+        ([Amount(rows=FEW_ROWS + 1)], False),
+        ([Amount(rows=FEW_ROWS // 2), Amount(bytes=SMALL_BYTES // 2)], True),
+        ([Amount(rows=FEW_ROWS), Amount(bytes=SMALL_BYTES // 2)], False),
     ],
 )
-def test_small_is_what_is_known_to_be(sizes: list[int | None], small: bool) -> None:
-    assert is_small(Amount(bytes=size) for size in sizes) is small
+def test_small_is_what_is_known_to_be(amounts: list[Amount], small: bool) -> None:
+    assert is_small(amounts) is small
 
 
 @pytest.mark.parametrize(

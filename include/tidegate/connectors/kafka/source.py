@@ -234,6 +234,10 @@ class Kafka(Source):
             raise errors.partition_went_back_error(context.source, self.topic, went_back)
         return None  # with transactions, a range has fewer records than offsets
 
+    def upper_bound(self, splits: Json) -> Amount:
+        """See Source."""
+        return Amount(rows=sum(end - first for first, end in share_of(splits).values()))
+
     def _topic(self, context: SourceContext) -> tuple[SourceTopic, TopicState]:
         login = self._login(context)
         login.for_java()  # raises an error for a bad login now, not only when a job reads

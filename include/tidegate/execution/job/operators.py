@@ -71,7 +71,7 @@ class OperatorRunner:
         self.several = False
         """Whether several operators run in parallel."""
         self.read: Mapping[str, Amount] = {}
-        """The amount that is read of each source, and of each stream of another job."""
+        """The most that is read of each source, and of each stream of another job."""
         self.states: dict[str, KeyedState] = {}
         self.finished: dict[str, Payload] = {}
         """The records of all states after this checkpoint, for the ack."""

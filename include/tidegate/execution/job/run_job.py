@@ -192,6 +192,8 @@ class Attempt:
         self.manual_edit = manual_edit
         """The edit that this checkpoint makes, if any. Then only the stages that it affects run."""
         self.measuring = JobMeter(self.job)
+        self.upper_bounds: dict[str, Amount] = {}
+        """By source, the most that its planned range can hold."""
         self.samples: dict[str, SampledRows] = {}
         """A few rows of each stream, if the settings ask for samples."""
         self.plan: Plan
@@ -273,7 +275,7 @@ class Attempt:
     @property
     def has_little_input(self) -> bool:
         """Whether planning dominates the run time. Never for manual edits, which may rewrite a whole state."""
-        amounts = [*self.measuring.taken.values(), *self.exchange.received.values()]
+        amounts = [*self.upper_bounds.values(), *self.exchange.received.values()]
         return self.manual_edit is None and is_small(amounts)
 
     def _needs_prev(self) -> bool:
@@ -388,13 +390,14 @@ class Attempt:
         self.step(f"reading {sourcing.name}")
         planned = self.plan.sources[sourcing.name]
         if planned.stands:
-            self.measuring.taken[sourcing.name] = Amount()
+            self.measuring.taken[sourcing.name] = self.upper_bounds[sourcing.name] = Amount()
             return no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
         ledger = self.pipeline.ledger
         context = SourceContext(self.graph.name, sourcing.name, self.pipeline.place, ledger)
         splits = ledger.unpack(planned.splits)
         amount = sourcing.source.verify(splits, context)
         self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
+        self.upper_bounds[sourcing.name] = amount if amount is not None else sourcing.source.upper_bound(splits)
         rows = sourcing.source.read(spark, splits, context)
         if spark is None:  # the tests' toys need no Spark
             return rows
@@ -477,7 +480,7 @@ class Attempt:
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.has_little_input)
             self._persist_costly(streams, cached)
             self.operating.small = self.gating.small = self.has_little_input
-            self.operating.read = {**self.measuring.taken, **self.exchange.received}
+            self.operating.read = {**self.upper_bounds, **self.exchange.received}
             for stages in stages_in_turn(self.job.stages, streams, one_by_one=self.manual_edit is not None):
                 self._run_stages(stages, streams, spark)
                 if self.gating.aborts:

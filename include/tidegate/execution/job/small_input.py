@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.pipeline.graph.graph import Node
 from tidegate.pipeline.graph.nodes import GateNode, StageNode, replaced_rows_of
 from tidegate.pipeline.selection import sql_of
-from tidegate.records.records import Amount, sum_of
+from tidegate.records.records import Amount
 from tidegate.spark.frame_facts import is_known_empty
 from tidegate.spark.materialize import stored_rows
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
@@ -36,16 +36,22 @@ _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
 
 def is_small(amounts: Iterable[Amount]) -> bool:
-    """Return whether the input is small. False if its size is unknown, as without any amounts."""
+    """Return whether the input is small. False if its size is unknown, as without any amounts.
+
+    Few rows are small if only their number is known, as of a topic.
+    """
     parts = list(amounts)
-    total = sum_of(parts).bytes
-    return bool(parts) and total is not None and total <= SMALL_BYTES
+    return bool(parts) and sum(map(_share_of_small, parts)) <= 1
 
 
 def are_few(amounts: Iterable[Amount]) -> bool:
     """Return whether these are few rows. False if their number is unknown, as without any amounts."""
     parts = list(amounts)
     return bool(parts) and sum(map(_share_of_few, parts)) <= 1
+
+
+def _share_of_small(amount: Amount) -> float:
+    return amount.bytes / SMALL_BYTES if amount.bytes is not None else _share_of_few(amount)
 
 
 def _share_of_few(amount: Amount) -> float:
