@@ -13,7 +13,7 @@ from tidegate.dag.lineage.provider import send_postponed_start
 from tidegate.dag.names import CONF_BACKFILL, POOL
 from tidegate.records.names import backfill_dag
 
-__all__ = ["SchedulerListener", "TaskListener"]
+__all__ = ["SchedulerListener", "TaskListener", "tell_fractions_of_seconds"]
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +23,14 @@ class SchedulerListener:
 
     @hookimpl
     def on_starting(self, component: Any) -> None:
-        """Create the pool for backfills, with one slot, if it is missing: without a pool, its tasks never start.
+        """Create the pool for backfills, with one slot, if it is missing: without a pool, its tasks never start. Let
+        SQLite's clock be exact.
 
         Users change the number of slots under Admin → Pools.
         """
         if type(component).__module__ != "airflow.jobs.job":
             return
+        tell_fractions_of_seconds()
         try:
             _make_pool()
         except Exception as error:
@@ -66,6 +68,18 @@ def _ended(task_instance: Any) -> None:
         send_postponed_start(task_instance)
     except Exception as error:
         log.warning("OpenLineage's event of the task's start could not be sent: %r", error)
+
+
+def tell_fractions_of_seconds() -> None:
+    """Make SQL's now() exact with SQLite. It has no effect with other databases.
+
+    The scheduler starts runs that were due before now(). SQLite's CURRENT_TIMESTAMP has whole seconds, so that each run
+    would wait for the next one, for half a second on average.
+    """
+    from sqlalchemy.ext.compiler import compiles
+    from sqlalchemy.sql.functions import now
+
+    compiles(now, "sqlite")(lambda *_, **__: "(strftime('%Y-%m-%d %H:%M:%f', 'now'))")
 
 
 def _make_pool() -> None:
