@@ -4,6 +4,7 @@ from tidegate.gates.agrees import Agrees
 from tidegate.gates.anomaly import Anomaly
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.builtin import Freshness, SchemaDrift, Volume
+from tidegate.gates.contracts.gate import Contract
 from tidegate.gates.expectations.gate import Expectations
 from tidegate.gates.references import References
 from tidegate.gates.row_rules import RowRules
@@ -14,6 +15,7 @@ __all__ = [
     "Agrees",
     "Anomaly",
     "BrokenRule",
+    "Contract",
     "Expectations",
     "Freshness",
     "Gate",

@@ -192,6 +192,11 @@ class Gate(ABC):
         return ()
 
     @property
+    def followed_by(self) -> Gate | None:
+        """A second gate, which judges the rows that pass this one. None: there is none."""
+        return None
+
+    @property
     def quarantines(self) -> bool:
         """Whether rows may go to quarantine, so that the gate needs a table for them.
 

@@ -709,7 +709,13 @@ class Stream:
             self.pipeline._stages.append(node)
             judged = Stream(self.pipeline, uid, into_job=self.into_job)
         self.pipeline._stages.append(GateNode(gate_name, gate, judged.name, self.into_job, not name))
-        return Stream(self.pipeline, gate_name)
+        passed = Stream(self.pipeline, gate_name)
+        second = gate.followed_by if isinstance(gate, Gate) else None
+        if second is None:
+            return passed
+        second_name = generated_name([gate_name, "over-table"])
+        self.pipeline._stages.append(GateNode(second_name, second, gate_name, generated=not name))
+        return Stream(self.pipeline, second_name)
 
     def sink(self, name: str, sink: Sink, *, refused: Refused = "abort", at_least_once: bool = False) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint, and return this stream.

@@ -15,7 +15,7 @@ from tidegate.cli.targets import Target
 from tidegate.connectors.source import SourceContext
 from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected
-from tidegate.gates import Expectations
+from tidegate.gates import Contract, Expectations
 from tidegate.gates.base import Gate, GateContext
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.expressions import refuse_expressions
@@ -194,6 +194,10 @@ def _declared(target: Target, name: str) -> Gate | None:
         return gates[0] if gates and type(gates[0]).row_rules is not Gate.row_rules else None
     verdict = verdict_of_gate(target.ledger, name)
     policy = verdict.policy if verdict is not None else {}
+    if {"contract", "on_failure", "private"} <= policy.keys():
+        names = ("schema", "without", "per_checkpoint", "on_failure", "private")
+        gate: Gate = Contract(policy["contract"], **{name: policy[name] for name in names if name in policy})
+        return gate
     if not {"suite", "on_failure", "private"} <= policy.keys():
         return None
     suite, context = policy["suite"], policy.get("context")
@@ -203,7 +207,7 @@ def _declared(target: Target, name: str) -> Gate | None:
 def _has_own_rules(target: Target, name: str) -> bool:
     """Return whether the gate may have rules about single rows that are not recorded, as a gate of one's own may."""
     verdict = verdict_of_gate(target.ledger, name)
-    return verdict is not None and "suite" not in verdict.policy
+    return verdict is not None and {"suite", "contract"}.isdisjoint(verdict.policy)
 
 
 def _row_rules(target: Target, name: str, rows: DataFrame) -> tuple[Callable[[], RowRules | None], str]:

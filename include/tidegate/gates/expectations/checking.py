@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource, Kind
@@ -17,7 +17,11 @@ __all__ = ["Problems", "ValueOnLine", "check_rule"]
 
 
 class Problems:
-    """The problems of one file."""
+    """The problems of one file, by default of a suite."""
+
+    expected: ClassVar[str] = "a suite in Great Expectations' form, in which every word is understood"
+    help: ClassVar[str] = "correct the file; `tidegate suite check` reads it alone"
+    reason: ClassVar[str] = "BAD_SUITE"
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -58,9 +62,9 @@ class Problems:
         messages = sorted(self._messages, key=lambda entry: entry[0])
         raise Invalid(
             "\n".join(f"{self.path}:{line}: {message}" for line, message in messages),
-            expected="a suite in Great Expectations' form, in which every word is understood",
-            help="correct the file; `tidegate suite check` reads it alone",
-            reason="BAD_SUITE",
+            expected=self.expected,
+            help=self.help,
+            reason=self.reason,
         )
 
 

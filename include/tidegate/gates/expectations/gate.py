@@ -210,6 +210,10 @@ class Expectations(Gate):
             return self.load(context.place)
         return self.origin.parse(context.planned_inputs[0]["suite"], context.place)
 
+    def private_columns(self, context: GateContext) -> tuple[str, ...]:
+        """Return the columns whose values must not appear in verdicts."""
+        return self.private
+
     def _table_to_read(self, context: GateContext) -> Json | None:
         """Return the table's splits, or None if `over` is not set, or the table does not exist yet."""
         if context.planned_inputs is None or self.over is None:
@@ -223,14 +227,15 @@ class Expectations(Gate):
         if over is not None:
             return self._judge_over(materialize(frame), over, context)
         stage = partial(context.stage, draft=context.memory.get("draft")) if context.stage is not None else None
-        judged = judge(self.suite_for(context), frame, self.private, keeping=True, stage=stage)
+        private = self.private_columns(context)
+        judged = judge(self.suite_for(context), frame, private, keeping=True, stage=stage)
         assert judged.frame is not None
         broken, quarantined = self._apply_policies(judged, context)
         if judged.files is None:
             good_and_bad = split(judged.frame, judged, quarantined, Judgement.RULES) if quarantined else None
             return Judgement(judged.rows, broken, judged.record(), good_and_bad, judged.persisted, plain(judged))
         named = [(finding.leaf, finding.rule.name) for finding in quarantined if finding.leaf is not None]
-        add_samples = partial(add_samples_from_files, frame, judged, self.private)
+        add_samples = partial(add_samples_from_files, frame, judged, private)
         bad_rows = None
         if named:
             bad_rows = _with_samples_after(judged.files.divide(named, Judgement.RULES), add_samples)
@@ -256,7 +261,7 @@ class Expectations(Gate):
         both = frame.withColumn(_NEW, f.lit(True)).unionByName(
             self._table_rows(frame, over, context).withColumn(_NEW, f.lit(False)), allowMissingColumns=True
         )
-        judged = judge(self.suite_for(context), both.drop(_NEW), self.private)
+        judged = judge(self.suite_for(context), both.drop(_NEW), self.private_columns(context))
         broken, quarantined = self._apply_policies(judged, context)
         good_and_bad = None
         if quarantined:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.suite import Suite, read_suite, read_text
 from tidegate.records.place import Place, is_url
+from tidegate.records.records import Json
 
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
@@ -39,7 +40,7 @@ class SuiteOrigin(ABC):
         """Return the problems of the declaration, each as a sentence."""
         return []
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> Json:
         """Return what the gate's description says about the suite."""
         return {"suite": self.name}
 
@@ -113,7 +114,7 @@ class ContextSuite(SuiteOrigin):
             problems.append(f'context is {self.context!r}: name the folder of a file context, such as context="gx"')
         return problems
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> Json:
         return {"suite": self.name, "context": self.context}
 
     def path(self, place: Place) -> Path:

@@ -28,7 +28,7 @@ from tidegate.gates.expectations.yaml_lines import load_yaml
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Json
 
-__all__ = ["GIVEN_ID", "Rule", "Severity", "Suite", "read_suite", "read_text"]
+__all__ = ["GIVEN_ID", "Rule", "Severity", "Suite", "read_suite", "read_text", "rules_from"]
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -158,8 +158,13 @@ def _read_rules(loaded: ValueOnLine, problems: Problems, kinds: Mapping[str, Kin
         return []
     if not listed.value:
         problems.add(listed.line, "expectations is empty: the suite would pass everything")
+    return rules_from(listed.value, problems, kinds)
+
+
+def rules_from(written: Iterable[ValueOnLine], problems: Problems, kinds: Mapping[str, Kind]) -> list[Rule]:
+    """Read expectations. What is wrong with them is added to `problems`."""
     rules: list[Rule] = []
-    for item in listed.value:
+    for item in written:
         rule = _read_rule(item, problems, rules, kinds)
         if rule is not None:
             rules.append(rule)

@@ -1,0 +1,193 @@
+"""A data contract as a gate: its schema, its rules about rows and about the whole table, on real Spark and Delta."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.kit.sampling import in_turn
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.coordinator import Triggered
+from tidegate.execution.job.run_job import run_job
+from tidegate.gates import Contract
+from tidegate.records.records import Verdict
+from tidegate.sinks import DeltaAppend
+
+pytestmark = in_turn(seconds=60)
+
+CONTRACT = """
+apiVersion: v3.1.0
+kind: DataContract
+id: orders
+version: 1.0.0
+status: active
+schema:
+  - name: orders
+    description: One row for each order.
+    properties:
+      - name: id
+        logicalType: integer
+        required: true
+      - name: email
+        logicalType: string
+        classification: confidential
+        description: Where the receipt goes.
+        logicalTypeOptions: {maxLength: 20, pattern: '^[^@]{1,9}@.+$'}
+      - name: amount
+        logicalType: number
+        logicalTypeOptions: {minimum: 0, multipleOf: 0.05}
+        quality:
+          - {id: not-dear, type: sql, query: 'SELECT COUNT(*) FROM {object} WHERE {property} > 900', mustBe: 0}
+      - name: day
+        logicalType: date
+        logicalTypeOptions: {minimum: '2026-01-01'}
+      - name: unit
+        logicalType: string
+        quality:
+          - {metric: invalidValues, arguments: {validValues: [kg, lb]}, mustBe: 0}
+          - {id: unit-known, metric: missingValues, arguments: {missingValues: ['', 'N/A']}, mustBe: 0, severity: info}
+      - name: lines
+        logicalType: array
+        logicalTypeOptions: {minItems: 1}
+        items:
+          logicalType: object
+          properties:
+            - {name: sku, logicalType: string, required: true}
+            - {name: pieces, logicalType: integer, logicalTypeOptions: {minimum: 1}}
+"""
+SCHEMA = (
+    "id long, email string, amount decimal(12,2), day date, unit string, lines array<struct<sku:string,pieces:int>>"
+)
+GOOD = {
+    "id": 1,
+    "email": "ada@example.org",
+    "amount": 10.05,
+    "day": "2026-02-03",
+    "unit": "kg",
+    "lines": [{"sku": "a", "pieces": 1}],
+}
+BAD = {
+    "required(id)": {"id": None},
+    "length(email)": {"email": "ada@a-very-long-name.example.org"},
+    "pattern(email)": {"email": "nobody"},
+    "range(amount)": {"amount": -0.05},
+    "multipleOf(amount)": {"amount": 10.01},
+    "not-dear": {"amount": 1000},
+    "range(day)": {"day": "2025-12-31"},
+    "invalidValues(unit)": {"unit": "stone"},
+    "minItems(lines)": {"lines": []},
+    "required(lines[].sku)": {"lines": [{"sku": "a", "pieces": 1}, {"sku": None, "pieces": 1}]},
+    "range(lines[].pieces)": {"lines": [{"sku": "a", "pieces": 0}]},
+}
+"""For each rule a change to the good row that only it forbids."""
+
+
+def play(root: Path, spark: Any, text: str = CONTRACT, schema: str = SCHEMA, **options: Any) -> SmallPipeline:
+    (root / "contracts").mkdir(exist_ok=True)
+    (root / "contracts" / "orders.odcs.yaml").write_text(text)
+    options = {"on_failure": {"critical": "quarantine"}, **options}
+
+    def build(pipeline: Pipeline) -> None:
+        gate = Contract("contracts/orders.odcs.yaml", **options)
+        rows = sources(pipeline, schema)
+        rows.gate(gate, name="kept").sink("orders", DeltaAppend("tables/orders"))
+
+    return SmallPipeline(root, spark, build)
+
+
+def checkpoint(played: SmallPipeline) -> tuple[dict[str, Verdict], str]:
+    coordinator = played.coordinator()
+    triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
+    assert isinstance(triggered, Triggered)
+    ack = run_job(coordinator, triggered.plan.id, "main", played.spark)
+    outcome = coordinator.complete(triggered.plan.id)
+    coordinator.publish()
+    return ack.gates, outcome.state
+
+
+def test_each_rule_of_a_contract_sends_the_rows_that_break_it_to_quarantine(spark, tmp_path):
+    played = play(tmp_path, spark)
+    played.feed([GOOD, *({**GOOD, **change} for change in BAD.values())])
+    verdicts, state = checkpoint(played)
+    assert state == "completed"
+    assert {rule.rule: rule.rows for rule in verdicts["kept"].broken} == dict.fromkeys(BAD, 1)
+    assert [row["id"] for row in played.rows("tables/orders")] == [1]
+    aside = played.rows("ledger/play/quarantine/kept")
+    assert sorted(row["_tidegate_rules"] for row in aside) == sorted([rule] for rule in BAD)
+    results = str(played.coordinator().ledger.unpack(verdicts["kept"].results))
+    assert "nobody" not in results, "the contract calls the column confidential"
+
+
+OF_THE_TABLE = """
+apiVersion: v3.1.0
+kind: DataContract
+id: orders
+version: 1.0.0
+status: active
+schema:
+  - name: orders
+    properties:
+      - {name: id, logicalType: integer, primaryKey: true}
+      - name: unit
+        logicalType: string
+        quality:
+          - {id: few-nulls, metric: nullValues, mustBeLessThan: 50, unit: percent, severity: warning}
+          - {id: few-stones, metric: invalidValues, arguments: {validValues: [kg]}, mustBeLessThan: 3, severity: info}
+    quality:
+      - {id: enough, metric: rowCount, mustBeGreaterOrEqualTo: 3, severity: warning}
+      - {id: twins, metric: duplicateValues, arguments: {properties: [unit]}, mustBeLessOrEqualTo: 1, severity: warning}
+      - {id: one-kg, type: sql, query: "SELECT max(id) > 0 FROM ${table} WHERE unit = 'kg'", mustBe: true}
+"""
+"""Rules of which each row says nothing."""
+
+
+def test_rules_about_all_rows_are_judged_over_the_table_as_it_will_be(spark, tmp_path):
+    options = {"on_failure": {"critical": "quarantine", "warning": "warn"}, "over": "tables/orders"}
+    played = play(tmp_path, spark, OF_THE_TABLE, "id long, unit string", **options)
+    played.feed([{"id": 1, "unit": "kg"}, {"id": 2, "unit": None}])
+    verdicts, _ = checkpoint(played)
+    assert verdicts["kept"].outcome == "pass", "an id is not null"
+    assert [rule.rule for rule in verdicts["kept-over-table"].broken] == ["few-nulls", "enough"], (
+        "50 % are not below 50 %"
+    )
+
+    played.feed([{"id": 1, "unit": "kg"}, {"id": 3, "unit": "st"}, {"id": 4, "unit": "st"}, {"id": 5, "unit": "kg"}])
+    verdicts, state = checkpoint(played)
+    verdict = verdicts["kept-over-table"]
+    assert state == "completed"
+    assert [(rule.rule, rule.policy, rule.rows) for rule in verdict.broken] == [
+        ("primaryKey(id) is unique", "quarantine", 2),
+        ("twins", "warn", None),
+    ], "an id of the table came again, and both units occur twice"
+    assert sorted(row["id"] for row in played.rows("tables/orders")) == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in played.rows("ledger/play/quarantine/kept-over-table")] == [1]
+
+    played.feed([{"id": 6, "unit": "st"}])
+    verdicts, _ = checkpoint(played)
+    assert [rule.rule for rule in verdicts["kept-over-table"].broken] == ["few-stones", "twins"]
+
+
+def test_rows_without_the_columns_of_the_contract_abort_the_checkpoint(spark, tmp_path):
+    played = play(tmp_path, spark, schema=SCHEMA.replace("day date", "day timestamp").replace("unit string, ", ""))
+    played.feed([GOOD])
+    verdicts, state = checkpoint(played)
+    (broken,) = verdicts["kept"].broken
+    assert (broken.rule, broken.policy, state) == ("schema", "abort", "aborted")
+    assert broken.why == "column day is timestamp, and the contract has logicalType date; column unit is missing"
+
+
+def test_a_contract_that_is_edited_judges_what_is_planned_next(spark, tmp_path):
+    played = play(tmp_path, spark)
+    coordinator = played.coordinator()
+    played.feed([{**GOOD, "amount": 1000}])
+    triggered = coordinator.trigger("run 1")
+    assert isinstance(triggered, Triggered)
+    path = tmp_path / "contracts" / "orders.odcs.yaml"
+    path.write_text(CONTRACT.replace("> 900", "> 9000"))
+    ack = run_job(coordinator, triggered.plan.id, "main", spark)
+    coordinator.complete(triggered.plan.id)
+    coordinator.publish()
+    assert ack.gates["kept"].outcome == "quarantine", "by the contract of its plan"
+    played.feed([{**GOOD, "amount": 1000}])
+    assert checkpoint(played)[0]["kept"].outcome == "pass"
