@@ -316,7 +316,9 @@ class Coordinator(PipelineContext):
 
     def _answering(self, id: int) -> str:
         """Return the command that answers a hold, if it is not the pipeline's own."""
-        return f": tidegate approve|reject {self.graph.name} {id}{self.option}" if self.option else ""
+        if not self.option:
+            return ""
+        return f": tidegate approve|reject {self.graph.name} {id}{self.option}"
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
         """Abort checkpoint `id` unless it is decided, and return its outcome. This is always safe."""
@@ -372,7 +374,9 @@ class Coordinator(PipelineContext):
 def _outcome(id: int, entry: Entry | None) -> Outcome:
     if entry is None:
         return Outcome(id, "retired")
-    return Outcome(id, "open") if entry.decision is None else _decided(entry.decision)
+    if entry.decision is None:
+        return Outcome(id, "open")
+    return _decided(entry.decision)
 
 
 def _decided(decision: Decision) -> Outcome:

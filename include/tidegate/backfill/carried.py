@@ -61,7 +61,9 @@ def _approval(entry: Entry, gate: str) -> tuple[Verdict, Answer] | None:
     for acked in entry.acks.values():
         verdict = acked.ack.gates.get(gate)
         if verdict is not None and verdict.outcome == "hold":
-            return (verdict, answer) if answer.approve and answer.ack == acked.handle else None
+            if answer.approve and answer.ack == acked.handle:
+                return (verdict, answer)
+            return None
     return None
 
 

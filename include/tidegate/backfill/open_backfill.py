@@ -300,7 +300,9 @@ class BackfillCoordinator(Coordinator):
                 position = part.start
                 break
             position = part.end
-        return decided if position is None else msgspec.structs.replace(decided, at=position)
+        if position is None:
+            return decided
+        return msgspec.structs.replace(decided, at=position)
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
         """L2: return the next step: the live checkpoints to replay, if any."""

@@ -145,7 +145,9 @@ def _id(plan: Plan) -> int:
 
 
 def _ends(plan: Plan | None) -> Ends:
-    return {name: part.end for name, part in plan.sources.items()} if plan is not None else {}
+    if plan is None:
+        return {}
+    return {name: part.end for name, part in plan.sources.items()}
 
 
 def side_files_of(plan: Plan) -> set[Blob]:

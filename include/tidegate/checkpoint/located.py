@@ -67,7 +67,9 @@ def _located(name: str, published: Published, ledger: Ledger, place: Place, grap
         return msgspec.structs.replace(table, uri=QuarantineSink(name.removeprefix(QUARANTINE)).path(ledger.home))
     if not table.is_delta:  # a database or a broker does not move with the project; its sink says where it is
         declared = graph.sinks.get(name) if graph is not None else None
-        return msgspec.structs.replace(table, uri=declared.sink.target(place)) if declared is not None else table
+        if declared is None:
+            return table
+        return msgspec.structs.replace(table, uri=declared.sink.target(place))
     uris = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
     if len(uris) > 1:
         for uri in uris:

@@ -44,7 +44,9 @@ CONTRAST: Final = 2
 def target_of(adaptive: Adaptive, config: Json, timeout_s: float) -> float | None:
     """Return how long a checkpoint should take, or None if the interval between checkpoints is not set."""
     interval = adaptive.interval_s or KEYS["interval"].parse(config.get("interval", "never"))
-    return adaptive.share * min(interval, timeout_s) if isinstance(interval, float) else None
+    if not isinstance(interval, float):
+        return None
+    return adaptive.share * min(interval, timeout_s)
 
 
 def _observed_checkpoints(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
@@ -183,11 +185,15 @@ def _why(
 
 
 def _times(amounts: Sequence[Timed]) -> str:
-    return f"checkpoint {amounts[0].id}" if len(amounts) == 1 else f"{len(amounts)} checkpoints"
+    if len(amounts) == 1:
+        return f"checkpoint {amounts[0].id}"
+    return f"{len(amounts)} checkpoints"
 
 
 def _failed(count: int) -> str:
-    return "the last one has failed" if count == 1 else f"the last {count} have failed"
+    if count == 1:
+        return "the last one has failed"
+    return f"the last {count} have failed"
 
 
 def _pace(entry: Entry | None, name: str) -> Pace | None:

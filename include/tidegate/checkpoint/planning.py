@@ -197,7 +197,9 @@ class Plans:
         ends = self.pipeline.finishes or suspension.draining(view) is not None
         if ends and not any(part.more for part in ranges.values()):
             return "all input is read, and event time is to end"
-        return "input was skipped for good, which is to be recorded" if skipping.is_news(ranges, view) else ""
+        if not skipping.is_news(ranges, view):
+            return ""
+        return "input was skipped for good, which is to be recorded"
 
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:
@@ -372,7 +374,9 @@ class Plans:
 
     def _context(self, source: str) -> SourceContext:
         context = self.pipeline.source_context(source)
-        return replace(context, blobs=ReadOnlyBlobs(context.blobs)) if self.preview else context
+        if not self.preview:
+            return context
+        return replace(context, blobs=ReadOnlyBlobs(context.blobs))
 
 
 def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:

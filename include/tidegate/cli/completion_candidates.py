@@ -118,7 +118,9 @@ class _Place:
         positionals = [action for action in self.parser._actions if not action.option_strings]
         if self.position < len(positionals):
             return positionals[self.position]
-        return positionals[-1] if positionals and positionals[-1].nargs == "*" else None
+        if positionals and positionals[-1].nargs == "*":
+            return positionals[-1]
+        return None
 
     def _options(self) -> Iterator[Word]:
         for action in self.parser._actions:

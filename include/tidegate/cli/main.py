@@ -246,7 +246,9 @@ def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
 def _examples_of(command: str, epilog: str) -> str:
     """Return the examples of one verb, from its command's examples."""
     lines = [line for line in epilog.splitlines() if line.strip().startswith(f"{command} ")]
-    return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines]) if lines else ""
+    if not lines:
+        return ""
+    return "\n".join(["examples:" if len(lines) > 1 else "example:", *lines])
 
 
 def _version() -> str:

@@ -53,7 +53,9 @@ class Target:
 
     def graph(self) -> Graph | None:
         """Return the graph that the code declares, or None if the command line only has its name."""
-        return self.pipeline.graph(self.settings.place(), self.settings.mode) if self.pipeline is not None else None
+        if self.pipeline is None:
+            return None
+        return self.pipeline.graph(self.settings.place(), self.settings.mode)
 
     def sound_graph(self) -> Graph | None:
         """Return the graph, or None if it is invalid: existing data can be read without valid code."""
@@ -145,11 +147,15 @@ def program() -> str:
     """Return how this program was called, so that the commands that it prints work."""
     script = Path(sys.argv[0])
     if script.name != "tidegate":
-        return "tidegate" if shutil.which("tidegate") else f"{Path(sys.executable).name} -m tidegate"
+        if shutil.which("tidegate"):
+            return "tidegate"
+        return f"{Path(sys.executable).name} -m tidegate"
     on_path = shutil.which("tidegate")
     if on_path is not None and Path(on_path).resolve() == script.resolve():
         return "tidegate"
-    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
+    if script.is_relative_to(Path.cwd()):
+        return os.path.relpath(script)
+    return str(script)
 
 
 def entry_of(ledger: Ledger, id: int) -> Entry:

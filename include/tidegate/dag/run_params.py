@@ -160,7 +160,9 @@ def drain_of(task: Task) -> Drain | None:
     from tidegate.records.records import Drain
 
     act = requested(task)
-    return Drain(by=act.by, reason=_note(act)) if act is not None and act.action == "drain" else None
+    if act is not None and act.action == "drain":
+        return Drain(by=act.by, reason=_note(act))
+    return None
 
 
 def is_named(task: Task) -> bool:

@@ -40,7 +40,9 @@ def _variables(module: str, file: str, process: str) -> Mapping[str, Any]:
     """Import a module by its name, so that Python workers can import it too. A DAG file is run by its path, because
     Airflow's name for it exists in Airflow only."""
     try:
-        return vars(importlib.import_module(module)) if _is_module(module, file) else runpy.run_path(file)
+        if _is_module(module, file):
+            return vars(importlib.import_module(module))
+        return runpy.run_path(file)
     except TidegateError:
         raise
     except Exception as error:

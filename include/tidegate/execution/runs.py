@@ -41,7 +41,9 @@ def abandoned_reason(plan: Plan) -> str | None:
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():
         return None
     pid = int(parts[2])
-    return "RUN_GONE" if not _alive(pid) or (parts[3] and _started(pid) != parts[3]) else None
+    if not _alive(pid) or (parts[3] and _started(pid) != parts[3]):
+        return "RUN_GONE"
+    return None
 
 
 def _alive(pid: int) -> bool:

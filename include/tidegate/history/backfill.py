@@ -80,7 +80,9 @@ class BackfillStatus:
             return "held"
         if self.stop_reason:
             return "stopped"
-        return "caught_up" if self.head is not None and not self.pending else "replaying"
+        if self.head is not None and not self.pending:
+            return "caught_up"
+        return "replaying"
 
 
 def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:

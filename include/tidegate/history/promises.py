@@ -94,7 +94,9 @@ def age_text(seconds: float) -> str:
         if count and rest:
             smaller, smaller_size = units[place + 1]
             below = rest // smaller_size
-            return f"{count} {unit} {below} {smaller}" if below else f"{count} {unit}"
+            if below:
+                return f"{count} {unit} {below} {smaller}"
+            return f"{count} {unit}"
         if count:
             return f"{count} {unit}"
     return "0 s"

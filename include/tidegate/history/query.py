@@ -244,7 +244,9 @@ def _no_stored_rows() -> _StoredRows:
 def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    return pa.concat_tables([first, second]).combine_chunks() if second.num_rows else first
+    if not second.num_rows:
+        return first
+    return pa.concat_tables([first, second]).combine_chunks()
 
 
 # -- rows ----------------------------------------------------------------------------------------------
@@ -293,4 +295,6 @@ def _listed(row: Mapping[str, Any]) -> ListedCheckpoint:
 
 
 def _value(value: Any) -> Any:
-    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
+    if not isinstance(value, datetime):
+        return value
+    return value.isoformat(timespec="milliseconds")

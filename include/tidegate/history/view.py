@@ -28,7 +28,9 @@ class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
     @property
     def described_state(self) -> str:
         """The state, for people."""
-        return f"replaced by backfill {self.replaced_by}" if self.replaced_by is not None else self.state
+        if self.replaced_by is not None:
+            return f"replaced by backfill {self.replaced_by}"
+        return self.state
 
     def document(self) -> Json:
         """Return it as JSON."""
@@ -56,7 +58,9 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
     @property
     def described_state(self) -> str:
         """The same, for people."""
-        return "completed, unpublished" if self._is_pending else super().described_state
+        if self._is_pending:
+            return "completed, unpublished"
+        return super().described_state
 
     @property
     def _is_pending(self) -> bool:

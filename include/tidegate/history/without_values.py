@@ -100,7 +100,9 @@ def _hidden(text: str) -> str:
 
 
 def _act(control: Control | None) -> Control | None:
-    return msgspec.structs.replace(control, reason=_hidden(control.reason)) if control is not None else None
+    if control is None:
+        return None
+    return msgspec.structs.replace(control, reason=_hidden(control.reason))
 
 
 def _rollback(rollback: Rollback | None) -> Rollback | None:

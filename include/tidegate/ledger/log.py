@@ -265,7 +265,9 @@ class EntryLog(ManualRecords):
         view."""
         folder = f"intervals/{interval.key}"
         last = max((id for id in self._indexed_ids(folder) if before is None or id < before), default=None)
-        return None if last is None else self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
+        if last is None:
+            return None
+        return self._read(f"{folder}/{entry_name(last)}.json", Filled, last)
 
     def _indexed_ids(self, folder: str) -> list[int]:
         return _entry_ids([name.removesuffix(".json") for name in self.store.names(folder)])
@@ -380,7 +382,9 @@ class EntryLog(ManualRecords):
 
     def _last(self, listed: list[int], reach: int) -> int:
         """Return the highest entry. A listing may miss one that is known to exist."""
-        return reach if reach > listed[-1] and self.plan(reach) is not None else listed[-1]
+        if reach > listed[-1] and self.plan(reach) is not None:
+            return reach
+        return listed[-1]
 
     def _refuse_loss(self, listed: list[int]) -> None:
         """Raise Corrupt if the log is empty, but once had entries. (A new log may contain the folder of its first

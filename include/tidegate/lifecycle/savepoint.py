@@ -112,7 +112,9 @@ def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:
 def jobs_with_input_in_flight(ledger: Ledger, id: int) -> list[str]:
     """Return the jobs that had input in flight in a checkpoint. Rows in flight are never copied."""
     entry = ledger.entry(id)
-    return sorted(entry.manifest.in_flight) if entry is not None and entry.manifest is not None else []
+    if entry is not None and entry.manifest is not None:
+        return sorted(entry.manifest.in_flight)
+    return []
 
 
 def check_free(ledger: Ledger, name: str, id: int | None) -> None:

@@ -443,7 +443,9 @@ class Aggregate(Operator):
             partials = partials.unionByName(negated)
         parts = _distinct_parts(functions)
         if not parts and retractions is None:
-            return partials if context.state(self._keys).is_empty else context.persist(partials)
+            if context.state(self._keys).is_empty:
+                return partials
+            return context.persist(partials)
         has_lives = _has_life_column(functions)
         frames = list(distinct.growth)
         for part, members in (parts if retractions is not None else distinct.unhandled).items():

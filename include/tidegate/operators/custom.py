@@ -405,7 +405,9 @@ class KeyedKernel(Kernel):
         import pyarrow as pa
 
         schema = pa.schema([like.schema.field(name) for name in names])
-        return schema.empty_table() if table is None else self._typed(table, schema, subject)
+        if table is None:
+            return schema.empty_table()
+        return self._typed(table, schema, subject)
 
     def _typed(self, table: pa.Table, schema: pa.Schema, subject: str, method: str = "step") -> pa.Table:
         """Return the table's columns of the schema, in its types. Texts are not cast, even if they look like numbers.

@@ -80,12 +80,16 @@ class WaitingStream:
     @property
     def now(self) -> int | None:
         """Rows before this time are ready. In a bootstrap, all rows are."""
-        return AFTER_ALL_TIMES if self.context.is_bootstrap else self.context.watermarks.now_micros
+        if self.context.is_bootstrap:
+            return AFTER_ALL_TIMES
+        return self.context.watermarks.now_micros
 
     @property
     def _late(self) -> int | None:
         """Rows before this time are late. In a bootstrap, no row is."""
-        return None if self.context.is_bootstrap else self.context.watermarks.before_micros
+        if self.context.is_bootstrap:
+            return None
+        return self.context.watermarks.before_micros
 
     def kernel(self) -> WaitingRows:
         """Return the part of the kernel that buffers rows."""
@@ -96,7 +100,9 @@ class WaitingStream:
         """Return the SQL condition that a row is on time. Columns are only computed for such rows, so that an error in
         a late row does no harm. time: SQL for the row's time."""
         late = self._late
-        return f"{time} IS NOT NULL" if late is None else f"{time} >= {moment(late, time)}"
+        if late is None:
+            return f"{time} IS NOT NULL"
+        return f"{time} >= {moment(late, time)}"
 
     def lookup(self) -> StateLookup:
         """Return the lookup of the waiting rows."""

@@ -37,7 +37,9 @@ class Expiry:
 
     def describe(self) -> Json:
         """Return the declaration for fingerprints. Empty if nothing expires."""
-        return {} if self.after is None else {"state_ttl": self.after, "ttl_time": self.time}
+        if self.after is None:
+            return {}
+        return {"state_ttl": self.after, "ttl_time": self.time}
 
     def problems(self) -> list[str]:
         """Return the problems of the declaration."""

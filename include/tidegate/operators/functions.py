@@ -199,7 +199,9 @@ class Function:
         """The keyed state with the values of its argument, if it is an exact `count(distinct …)`. Functions with
         different conditions share it."""
         values = ", ".join(self.distinct_arguments)
-        return f"distinct-{sha256(values.encode())[:12]}" if self.call.distinct else None
+        if not self.call.distinct:
+            return None
+        return f"distinct-{sha256(values.encode())[:12]}"
 
     @property
     def distinct_arguments(self) -> tuple[str, ...]:
@@ -214,7 +216,9 @@ class Function:
     @property
     def distinct_column(self) -> str:
         """The column of that state with the number of rows that have a value."""
-        return "_n" if self.distinct_where is None else f"_n_{sha256(self.distinct_where.encode())[:12]}"
+        if self.distinct_where is None:
+            return "_n"
+        return f"_n_{sha256(self.distinct_where.encode())[:12]}"
 
     @property
     def _written(self) -> Call:

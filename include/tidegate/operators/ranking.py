@@ -60,7 +60,9 @@ class OrderTerm:
         from pyspark.sql import functions as F
 
         column = F.col(quoted(self.name))
-        return column.asc_nulls_last() if self.ascending else column.desc_nulls_last()
+        if self.ascending:
+            return column.asc_nulls_last()
+        return column.desc_nulls_last()
 
 
 def rank_problems(rank: object) -> list[str]:

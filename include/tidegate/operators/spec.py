@@ -73,7 +73,9 @@ class Inputs:
     def fix_table(self, context: SourceContext) -> Json | None:
         """Return the version of the table to read, if it reads one. Called when a checkpoint is planned, without a
         JVM."""
-        return self.table.plan(None, context).splits if self.table is not None else None
+        if self.table is None:
+            return None
+        return self.table.plan(None, context).splits
 
     def lost_versions(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
         """Return in words which versions can no longer be read, each once. A backfill that repeats checkpoints calls
@@ -81,7 +83,9 @@ class Inputs:
 
         recorded: for each checkpoint, the result of `fix_table`.
         """
-        return self.table.lost_versions(recorded, context) if self.table is not None else ()
+        if self.table is None:
+            return ()
+        return self.table.lost_versions(recorded, context)
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,9 @@ class Changelog:
         self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
     ) -> ChangelogKey | None:
         """Return the key, from those of the inputs, and from their columns, if these are known."""
-        return self.key.find(inputs, columns) if isinstance(self.key, KeyOfInputs) else self.key
+        if isinstance(self.key, KeyOfInputs):
+            return self.key.find(inputs, columns)
+        return self.key
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """Return whether an emitted row with such a key is only ever replaced by one with the same key."""

@@ -1102,7 +1102,9 @@ class Pipeline:
         node = nodes.get(stream)
         while isinstance(node, GateNode) and not getattr(node.gate, "quarantines", True):
             node = nodes.get(node.input)
-        return node.spec.output.complete_per_checkpoint_by if isinstance(node, OperatorNode) else frozenset()
+        if not isinstance(node, OperatorNode):
+            return frozenset()
+        return node.spec.output.complete_per_checkpoint_by
 
     def _event_time_of(self, stream: str) -> str | None:
         """Return the column of event time that a stream's sources declare, if they agree on one."""

@@ -45,11 +45,15 @@ def _job_text(graph: Graph, user: Node | SinkNode, streams: tuple[str, ...]) -> 
     """Name its job if that is another one than the job of the streams that it reads here."""
     for job in graph.jobs:
         if user in job.stages or user in job.sinks:
-            return f", in job {job.name}" if not set(job.takes).isdisjoint(streams) else ""
+            if set(job.takes).isdisjoint(streams):
+                return ""
+            return f", in job {job.name}"
     return ""
 
 
 def _kind_text(stage: Node) -> str:
     if isinstance(stage, GateNode):
         return f"gate · {stage.gate.kind}"
-    return f"operator · {stage.operator.kind}" if isinstance(stage, OperatorNode) else "stage"
+    if isinstance(stage, OperatorNode):
+        return f"operator · {stage.operator.kind}"
+    return "stage"

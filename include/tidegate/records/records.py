@@ -278,7 +278,9 @@ class BackfillRecord(Record, frozen=True, kw_only=True):
         return f"{LINE_RUN}{self.uid}"
 
     def flaw(self) -> str | None:
-        return None if (self.origin == 0) == (self.manifest is None) else "a checkpoint has a manifest"
+        if (self.origin == 0) == (self.manifest is None):
+            return None
+        return "a checkpoint has a manifest"
 
 
 class BackfillDiscarded(Record, frozen=True, kw_only=True):
@@ -657,7 +659,9 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
     @property
     def shown_version(self) -> str:
         """The table's version, or the target's last checkpoint, for display."""
-        return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
+        if self.is_delta:
+            return f"version {self.version}"
+        return f"checkpoint {self.version}"
 
 
 class SourceChange(Struct, frozen=True, kw_only=True):
@@ -1115,7 +1119,9 @@ class Filled(Record, frozen=True, kw_only=True):
     """For each sink, the data by which the checkpoint's rows can be found in its target."""
 
     def flaw(self) -> str | None:
-        return None if Interval.is_record(self.interval) else f"{self.interval} is not an interval"
+        if Interval.is_record(self.interval):
+            return None
+        return f"{self.interval} is not an interval"
 
 
 class Beginning(Record, frozen=True, kw_only=True):

@@ -253,7 +253,9 @@ def _cores(master: str) -> int:
     if match is not None and match[3] and match[4]:
         return int(match[3]) * int(match[4])
     if match is not None and match[1] == "*":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
     return int(match[1]) if match is not None and match[1] else 1
 
 

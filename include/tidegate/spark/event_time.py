@@ -24,7 +24,9 @@ def duration_problem(name: str, value: object, minimum: int = 1) -> str | None:
     """Return what is wrong with a duration of at least `minimum` microseconds."""
     expected = 'expected a duration such as "90 s", "10 min", "1 hour" or "1 day"'
     try:
-        return None if micros_in(value) >= minimum else f"{name}={value!r} is too short: {expected}"
+        if micros_in(value) >= minimum:
+            return None
+        return f"{name}={value!r} is too short: {expected}"
     except ValueError as error:
         return f"{name}={value!r}{f' ({error})' if str(error) else ''}: {expected}"
 

@@ -98,14 +98,18 @@ def select_sql(frame: DataFrame, texts: Iterable[str]) -> DataFrame:
     """Return `frame.selectExpr(*texts)`. With a Spark in this process, it takes two round trips instead of one each."""
     texts = list(texts)
     array = _java_array(frame, texts)
-    return frame.selectExpr(*texts) if array is None else _wrap_java_frame(frame, frame._jdf.selectExpr(array))
+    if array is None:
+        return frame.selectExpr(*texts)
+    return _wrap_java_frame(frame, frame._jdf.selectExpr(array))
 
 
 def renamed(frame: DataFrame, names: Iterable[str]) -> DataFrame:
     """Return `frame.toDF(*names)`, with as few round trips as `select_sql`."""
     names = list(names)
     array = _java_array(frame, names)
-    return frame.toDF(*names) if array is None else _wrap_java_frame(frame, frame._jdf.toDF(array))
+    if array is None:
+        return frame.toDF(*names)
+    return _wrap_java_frame(frame, frame._jdf.toDF(array))
 
 
 def _wrap_java_frame(frame: Any, java: Any) -> DataFrame:

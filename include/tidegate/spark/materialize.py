@@ -40,7 +40,9 @@ class StoredRows:
 def materialize(frame: DataFrame) -> DataFrame:
     """Return the same rows, computed on first use and cached until they are released. Rows in the attempt's own files
     are read from there instead."""
-    return frame if is_known_empty(frame) or _is_stored(frame) else frame.localCheckpoint(eager=False)
+    if is_known_empty(frame) or _is_stored(frame):
+        return frame
+    return frame.localCheckpoint(eager=False)
 
 
 def mark_stored(frame: DataFrame, rows: StoredRows | None = None) -> DataFrame:

@@ -180,4 +180,6 @@ def _root(module: str, file: str) -> Path | None:
     path = Path(file).with_suffix("")
     if path.name == "__init__":
         path = path.parent
-    return path.parents[len(parts) - 1] if path.parts[-len(parts) :] == tuple(parts) else None
+    if path.parts[-len(parts) :] != tuple(parts):
+        return None
+    return path.parents[len(parts) - 1]

@@ -130,7 +130,9 @@ def _hides(file: StateFile, files: Sequence[StateFile], excluded: Sequence[State
 
 
 def _tier(file: StateFile) -> int:
-    return 0 if file.file.rows < SMALL else 1 + int(math.log(file.file.rows / SMALL, FAN_IN))
+    if file.file.rows < SMALL:
+        return 0
+    return 1 + int(math.log(file.file.rows / SMALL, FAN_IN))
 
 
 def _rows(files: Sequence[StateFile]) -> int:

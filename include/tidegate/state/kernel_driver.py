@@ -178,7 +178,9 @@ class KernelOutput:
     @property
     def retractions(self) -> DataFrame:
         """The emitted rows that are replaced. Empty if they were not requested."""
-        return empty_like(self.rows) if self._retractions is None else self._retractions
+        if self._retractions is None:
+            return empty_like(self.rows)
+        return self._retractions
 
 
 def run_kernel(

@@ -163,7 +163,9 @@ class StartRange:
 
     def mask(self, starts: Any) -> Any:
         """Return a mask of the starts that are in the range."""
-        return starts <= self.upto if self.after is None else (starts <= self.upto) & (starts > self.after)
+        if self.after is None:
+            return starts <= self.upto
+        return (starts <= self.upto) & (starts > self.after)
 
     def misses(self, low: int, greatest: int) -> bool:
         """Return whether no start between these two (inclusive) is in the range."""
@@ -212,7 +214,9 @@ def passed_mask(times: pa.ChunkedArray, watermark: int | None) -> Any:
     """Return a mask of a column that has no nulls: the row has ended by the watermark."""
     import numpy as np
 
-    return np.zeros(len(times), bool) if watermark is None else integers(times) < watermark
+    if watermark is None:
+        return np.zeros(len(times), bool)
+    return integers(times) < watermark
 
 
 def late_rows_mask(times: pa.ChunkedArray, watermark: int | None) -> tuple[Any, Any]:
@@ -238,7 +242,9 @@ def without_expired_files(table: StateTable, expired: ExpiredRows) -> StateTable
     An expired row never hides a live one: for a key, later rows do not end before earlier ones.
     """
     remaining = [file for file in table.files if not _is_expired(file, expired)]
-    return msgspec.structs.replace(table, files=remaining) if len(remaining) < len(table.files) else table
+    if len(remaining) < len(table.files):
+        return msgspec.structs.replace(table, files=remaining)
+    return table
 
 
 def _is_expired(file: StateFile, expired: ExpiredRows) -> bool:

@@ -106,7 +106,9 @@ class StateSink(ExactlyOnceSink):
 
     def head(self, context: SinkContext) -> Head:
         snapshot = self._open(context)
-        return Head(None, None) if snapshot is None else Head(snapshot.version, snapshot.txn(context.app_id))
+        if snapshot is None:
+            return Head(None, None)
+        return Head(snapshot.version, snapshot.txn(context.app_id))
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if head.last_entry is not None and head.last_entry >= publication.id:

@@ -186,7 +186,9 @@ def _quarantine_effects(entry: Entry, waiting: Sequence[Holding], *, of_backfill
 
 def _answered(pipeline: PipelineRef, ledger: Ledger, body: AnswerRequest) -> Ledger:
     """Return the ledger that has the checkpoint: the pipeline's, or a backfill's."""
-    return ledger if body.backfill is None else open_backfill_ledger(ledger, body.backfill, pipeline.options)
+    if body.backfill is None:
+        return ledger
+    return open_backfill_ledger(ledger, body.backfill, pipeline.options)
 
 
 def _staged(entry: Entry) -> str:

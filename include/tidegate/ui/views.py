@@ -497,7 +497,9 @@ def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | No
     """Return the rows of a source per second of its job's work."""
     for job in details.jobs.values():
         if name in job.read:
-            return round(rows / job.sync_s, 1) if rows is not None and job.sync_s else None
+            if rows is not None and job.sync_s:
+                return round(rows / job.sync_s, 1)
+            return None
     return None
 
 
@@ -583,7 +585,9 @@ def _refuse_deleted_tables(pipeline: PipelineRef, tables: Json, to: int, last: C
 def _tables(pipeline: PipelineRef, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Return a checkpoint's table versions, with the tables' current addresses, as the project may have been moved."""
     tables: Json = typed.document_of(view.details.tables)
-    return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
+    if not tables:
+        return tables
+    return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options))
 
 
 # -- small parts ---------------------------------------------------------------------------------------
@@ -668,7 +672,9 @@ def short(view: CheckpointView) -> LastCompleted:
 def age(text: str | None) -> float | None:
     """Return the seconds since a moment."""
     moment = moment_of(text)
-    return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
+    if moment is None:
+        return None
+    return round((seams.now() - moment).total_seconds(), 1)
 
 
 def _savepoint(named: savepoint.Savepoint) -> SavepointAnswer:

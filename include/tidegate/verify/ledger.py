@@ -126,7 +126,9 @@ def _without_plan(ledger: Ledger, id: int) -> list[str]:
             return []
     if id >= max(ledger.ids(), default=id) and not records:
         return []
-    return [] if ledger.retired(id) else [f"checkpoint {id} has a folder but no plan.json"]
+    if ledger.retired(id):
+        return []
+    return [f"checkpoint {id} has a folder but no plan.json"]
 
 
 def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:

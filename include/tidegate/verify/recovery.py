@@ -63,7 +63,9 @@ def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recover
 
 
 def _reason(pipeline: PipelineContext, entry: Entry, give_up: AbandonCheck) -> str | None:
-    return pipeline.why_overdue(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
+    if pipeline.overdue(entry):
+        return pipeline.why_overdue(entry)[0]
+    return give_up(entry.plan)
 
 
 def _pending(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:

@@ -98,8 +98,12 @@ def act_text(view: CheckpointView) -> str:
         return view.details.detail
     if view.details.rollback is not None:
         line, since = view.details.rollback.line, f"checkpoint {view.back_to}" if view.back_to else "the beginning"
-        return f"to {since}, by {view.by}" if line is None else f"backfill {line.name} from {since}, by {view.by}"
-    return f"by {view.by}" if view.details.control is not None else view.details.detail
+        if line is None:
+            return f"to {since}, by {view.by}"
+        return f"backfill {line.name} from {since}, by {view.by}"
+    if view.details.control is not None:
+        return f"by {view.by}"
+    return view.details.detail
 
 
 def _gate(gate: GateDetails, examples: dict[str, list[str]]) -> Json:
@@ -129,7 +133,9 @@ def format_cell(row: ListedCheckpoint, name: str) -> str:
         return f"{value:,.0f} s"
     if name in ("bytes_out", "state_bytes"):
         return size_text(value)
-    return f"{value:,}" if name in ("rows_out", "late", "quarantined") else str(value)
+    if name in ("rows_out", "late", "quarantined"):
+        return f"{value:,}"
+    return str(value)
 
 
 def input_text(view: CheckpointView) -> str:

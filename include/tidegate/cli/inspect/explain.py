@@ -266,7 +266,9 @@ def _on_base(view: CheckpointView) -> str:
 
 def _runner(run: str) -> str:
     parts = run.split(":")
-    return f"process {parts[2]} on {parts[1]}" if parts[0] == "process" and len(parts) == 5 else f"run {run!r}"
+    if parts[0] == "process" and len(parts) == 5:
+        return f"process {parts[2]} on {parts[1]}"
+    return f"run {run!r}"
 
 
 def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
@@ -504,7 +506,9 @@ def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[s
         return "fix the cause in the details, then run the pipeline again: it plans the same input again"
     if entry.completed and view.published is None:
         return "run the pipeline again; `tidegate doctor` shows whether a table blocks it"
-    return "run the pipeline again" if waits and entry.open and abandoned_reason(entry.plan) else ""
+    if waits and entry.open and abandoned_reason(entry.plan):
+        return "run the pipeline again"
+    return ""
 
 
 # -- what had changed ----------------------------------------------------------------------------------

@@ -80,7 +80,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it. Then the pipeline is")
         out.line(f"suspended. Once its input or its rules are corrected:  {target.command('resume')}", "dim")
         out.line(f"To quarantine the held rows, and continue:  {target.command('resume')} --quarantine-all", "dim")
-    return 0 if all((answer.approve, answer.quarantine) == (approve, quarantine) for answer in answered) else 1
+    if all((answer.approve, answer.quarantine) == (approve, quarantine) for answer in answered):
+        return 0
+    return 1
 
 
 def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:

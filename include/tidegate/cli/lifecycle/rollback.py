@@ -223,7 +223,9 @@ def _now(change: TableChange) -> str:
     versions = (
         change.way.target_version.is_delta if change.way.target_version is not None else not change.way.rows_stay_reason
     )
-    return str(change.way.version) if versions else f"checkpoint {change.way.version}"
+    if versions:
+        return str(change.way.version)
+    return f"checkpoint {change.way.version}"
 
 
 def _goal(change: TableChange) -> str:
@@ -235,7 +237,9 @@ def _goal(change: TableChange) -> str:
         return "stays"
     if change.state is not None:
         return "the state then"
-    return change.way.target_version.shown_version if change.way.target_version is not None else "empty: it is newer"
+    if change.way.target_version is not None:
+        return change.way.target_version.shown_version
+    return "empty: it is newer"
 
 
 def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int:

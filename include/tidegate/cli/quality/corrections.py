@@ -47,7 +47,9 @@ class Correction:
     @property
     def word(self) -> str:
         """The argument as it is written."""
-        return f"{self.column} = {self.value}" if self.is_sql else f"{self.column}={self.value}"
+        if self.is_sql:
+            return f"{self.column} = {self.value}"
+        return f"{self.column}={self.value}"
 
 
 def correction(text: str) -> Correction:
@@ -191,7 +193,9 @@ def _declared(target: Target, name: str) -> Gate | None:
     graph = target.sound_graph()
     if graph is not None:
         gates = [gated.gate for gated in graph.gates if gated.name == name]
-        return gates[0] if gates and type(gates[0]).row_rules is not Gate.row_rules else None
+        if gates and type(gates[0]).row_rules is not Gate.row_rules:
+            return gates[0]
+        return None
     verdict = verdict_of_gate(target.ledger, name)
     policy = verdict.policy if verdict is not None else {}
     if {"contract", "on_failure", "private"} <= policy.keys():

@@ -100,7 +100,9 @@ def _warn(warnings: Sequence[str], out: Output) -> None:
 def _base(text: str | None, target: Target) -> Entry | None:
     """Return the checkpoint to continue from, or None for a pipeline without one."""
     if text is None:
-        return target.ledger.view().last_completed if target.ledger.identity() is not None else None
+        if target.ledger.identity() is None:
+            return None
+        return target.ledger.view().last_completed
     entry = entry_of(target.ledger, checkpoint_or_savepoint(text, target))
     if not entry.completed:
         raise no_such_checkpoint(target.name, entry.id, problem="was not completed", expected="a completed one")

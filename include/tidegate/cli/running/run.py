@@ -113,7 +113,9 @@ def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: boo
     """
     checkpoints = progress.checkpoints if args.interval else progress.checkpoints[-1:]
     unmade = bool(args.interval) and stopped
-    return 0 if not unmade and all(checkpoint["state"] == "completed" for checkpoint in checkpoints) else 1
+    if not unmade and all(checkpoint["state"] == "completed" for checkpoint in checkpoints):
+        return 0
+    return 1
 
 
 def refuse_submit(settings: Settings) -> None:
@@ -180,7 +182,9 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
 
 def _schedules(schedule: Schedule, intervals: list[tuple[datetime, datetime]] | None) -> list[Schedule]:
     """Return one schedule, or one for each interval."""
-    return [replace(schedule, interval=interval) for interval in intervals] if intervals else [schedule]
+    if intervals:
+        return [replace(schedule, interval=interval) for interval in intervals]
+    return [schedule]
 
 
 def run_loop(

@@ -196,7 +196,9 @@ def adopt_processes(home: Home, names: Iterable[str], server: str, port: int | N
     if recorded.get("fingerprint") != home.fingerprint(home.environment(last)):
         return []
     leaders = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
-    return [Child(name, leader, home.log(name)) for name, leader in leaders.items()] if server in leaders else []
+    if server not in leaders:
+        return []
+    return [Child(name, leader, home.log(name)) for name, leader in leaders.items()]
 
 
 def end_leftover_processes(home: Home, kept: Iterable[Child] = ()) -> list[str]:

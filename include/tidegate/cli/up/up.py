@@ -410,4 +410,6 @@ def _next_run(dag: Dag) -> str:
         seconds = (parse_time(dag.next_run or "") - seams.now()).total_seconds()
     except ValueError:
         return f"{dag.pipeline}: waiting for a run"
-    return f"{dag.pipeline}: next run in {seconds:.0f} s" if seconds >= 1 else f"{dag.pipeline}: a run is due"
+    if seconds >= 1:
+        return f"{dag.pipeline}: next run in {seconds:.0f} s"
+    return f"{dag.pipeline}: a run is due"

@@ -532,7 +532,9 @@ def _retry_interval(task: Task, error: Rejected) -> float:
     """Return the seconds after which to try again even if the ledger shows no change."""
     if error.reason == "MIN_PAUSE" or error.wait_s is not None:
         return max(error.wait_s or task.settings.min_pause, 0.1)
-    return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
+    if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED"):
+        return 30.0
+    return 60.0
 
 
 def _log_plan(plan: Plan, *, adopted: bool, done: bool) -> None:
@@ -574,4 +576,6 @@ def _without_checkpoint(task: Task) -> Exception:
     text = f"this run made no checkpoint, because task {TRIGGER} is {state}"
     if why:
         text += f": {why}"
-    return AirflowSkipException(text) if state == "skipped" else AirflowFailException(text)
+    if state == "skipped":
+        return AirflowSkipException(text)
+    return AirflowFailException(text)

@@ -89,7 +89,9 @@ class Task:
     def kind(self) -> Literal["scheduled", "manual"]:
         """The kind of event that started the run. A backfill's runs count as scheduled."""
         run_type = self.context["dag_run"].run_type
-        return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
+        if getattr(run_type, "value", run_type) == "manual":
+            return "manual"
+        return "scheduled"
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:

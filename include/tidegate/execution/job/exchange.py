@@ -160,7 +160,9 @@ class Exchange:
             moment = moment_of(acked.ack.created) if acked is not None else None
             if moment is not None:
                 moments.append(moment)
-        return round((max(moments) - min(moments)).total_seconds(), 3) if moments else 0.0
+        if not moments:
+            return 0.0
+        return round((max(moments) - min(moments)).total_seconds(), 3)
 
     def refuse_ended(self) -> None:
         """Raise Unavailable if a later checkpoint whose rows the job takes was ended: its files may be deleted."""

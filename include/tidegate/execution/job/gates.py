@@ -363,7 +363,9 @@ class GateRunner:
 
     def _late_sensitive_operators(self, stage: GateNode) -> list[LateBehind]:
         """Return the downstream operators that drop late rows, if the gate quarantines."""
-        return find_late_sensitive_operators(self.pipeline.graph, stage.name) if stage.quarantine else []
+        if not stage.quarantine:
+            return []
+        return find_late_sensitive_operators(self.pipeline.graph, stage.name)
 
     def _quarantine(
         self,

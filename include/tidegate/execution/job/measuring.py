@@ -44,7 +44,9 @@ class JobMeter:
         """Return the phase that has been open for longest, and for how many seconds by now; ("", 0): none is."""
         with self._lock:
             opened = next(iter(self._open.values()), None)
-        return (opened[0], round(seams.monotonic() - opened[1], 3)) if opened is not None else ("", 0.0)
+        if opened is not None:
+            return (opened[0], round(seams.monotonic() - opened[1], 3))
+        return ("", 0.0)
 
     @contextlib.contextmanager
     def watching(self, spark: SparkSession | None) -> Iterator[None]:

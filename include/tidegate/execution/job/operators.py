@@ -295,7 +295,9 @@ class OperatorRunner:
     def base(self, name: str) -> StateTable | None:
         """Return a state's record in the base's ack."""
         payload = self.prev.states.get(name) if self.prev else None
-        return typed.convert(self.pipeline.ledger.unpack(payload), StateTable) if payload else None
+        if not payload:
+            return None
+        return typed.convert(self.pipeline.ledger.unpack(payload), StateTable)
 
     def finish(self, operators: Sequence[OperatorNode]) -> None:
         """Complete the records of all states, once everything is staged."""

@@ -146,7 +146,9 @@ class _Limit:
 
     def timeout_text(self) -> str:
         """Return the problem of the sample if time was up, else ""."""
-        return f"it took longer than the {MAX_SAMPLING_S:g} s that a job has for all samples" if self._is_over else ""
+        if not self._is_over:
+            return ""
+        return f"it took longer than the {MAX_SAMPLING_S:g} s that a job has for all samples"
 
 
 def _describe_failure(error: Exception) -> str:

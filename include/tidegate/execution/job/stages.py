@@ -28,7 +28,9 @@ def declared_at(function: Callable[..., object]) -> str:
     while isinstance(function, partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}, line {code.co_firstlineno}" if code is not None else ""
+    if code is None:
+        return ""
+    return f"{code.co_filename}, line {code.co_firstlineno}"
 
 
 @contextlib.contextmanager
@@ -182,4 +184,6 @@ def _shape(value: object) -> str:
     if isinstance(value, tuple | list):
         items = ", ".join(type(item).__name__ for item in value)
         return f"a {type(value).__name__} of {items or 'nothing'}"
-    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None (is a `return` missing?)"
+    return f"a {type(value).__name__}"

@@ -259,7 +259,9 @@ def _key(operator: str) -> str:
 
 
 def _earlier(time: datetime | None, seconds: float) -> datetime | None:
-    return None if time is None else at_micros(micros_of(time) - round(seconds * 1_000_000))
+    if time is None:
+        return None
+    return at_micros(micros_of(time) - round(seconds * 1_000_000))
 
 
 def _latest(*times: datetime | None) -> datetime | None:

@@ -47,7 +47,9 @@ class CurrentRowsJoin(Kernel):
 
         if self.retracts and (state_number == 1 or self.how in ("right", "full")):
             return pa.repeat(pa.scalar(True), arrived.num_rows)
-        return pc.invert(arrived[FROM_RIGHT]) if state_number else arrived[FROM_RIGHT]
+        if state_number:
+            return pc.invert(arrived[FROM_RIGHT])
+        return arrived[FROM_RIGHT]
 
     def _new_rows(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
         """Yield the rows that the result gains. Only for inner and semi joins of sides that only add rows."""

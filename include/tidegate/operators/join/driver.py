@@ -150,7 +150,9 @@ def joined_now(
         is_current_column=IS_CURRENT if retracts else None,
         wants_retractions=retracts and context.wants_retractions,
     )
-    return {"": output.rows, "-": output.retractions} if retracts else {"": output.rows}
+    if retracts:
+        return {"": output.rows, "-": output.retractions}
+    return {"": output.rows}
 
 
 def joined_as_of(

@@ -80,7 +80,9 @@ class IntervalJoinKernel(Kernel):
         """Return a mask of the rows of the other side: they may match any row that is stored on this one."""
         import pyarrow.compute as pc
 
-        return pc.invert(arrived[FROM_RIGHT]) if state_number else arrived[FROM_RIGHT]
+        if state_number:
+            return pc.invert(arrived[FROM_RIGHT])
+        return arrived[FROM_RIGHT]
 
     def _split_late(
         self, arrived: pa.Table, place: int, counts: dict[str, int], late_rows: dict[str, pa.Table]

@@ -62,7 +62,9 @@ def side_times(event_time: str | tuple[str | None, str | None] | None) -> tuple[
 
 def side_time_problems(times: Sequence[str | None]) -> list[str]:
     """Return the problems of both sides' time columns."""
-    return [] if len(times) == 2 else [f"event_time={times!r}: give one column, or one for each side"]
+    if len(times) == 2:
+        return []
+    return [f"event_time={times!r}: give one column, or one for each side"]
 
 
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:

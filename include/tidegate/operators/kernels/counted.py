@@ -66,7 +66,9 @@ class CountedWindows(Kernel):
 
     def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
         """Waiting rows need only copies of themselves. Open windows are needed for keys with ready rows."""
-        return self.waiting.none(arrived) if state_number == 0 else self.waiting.are_ready(arrived)
+        if state_number == 0:
+            return self.waiting.none(arrived)
+        return self.waiting.are_ready(arrived)
 
     def _pieces(self, new: pa.Table, codes: Any, before: pa.Table, codes_before: Any) -> pa.Table:
         """Return open windows and single rows in order, each with the number of its window."""

@@ -28,7 +28,9 @@ class Frames:
 
     def aggregated(self, op: str, column: pa.Array) -> pa.Array:
         """Return the sum, min or max of each row's frame. Nulls are ignored; without other values it is null."""
-        return self._sums(column) if op == "sum" else self._extremes(column, greatest=op == "max")
+        if op == "sum":
+            return self._sums(column)
+        return self._extremes(column, greatest=op == "max")
 
     @property
     def _lengths(self) -> Any:

@@ -62,7 +62,9 @@ class RowsInOrder(Kernel):
 
     def needs_match(self, arrived: pa.Table, state_number: int) -> Any:
         """Waiting rows need only copies of themselves. The last rows are needed for keys with ready rows."""
-        return self.waiting.none(arrived) if state_number == 0 else self.waiting.are_ready(arrived)
+        if state_number == 0:
+            return self.waiting.none(arrived)
+        return self.waiting.are_ready(arrived)
 
     @property
     def one_row_columns(self) -> list[str]:

@@ -133,7 +133,9 @@ class RankedRows:
         import numpy as np
 
         ends = self.places[time] + np.maximum(self.counts[time], 0)
-        return np.minimum(ends, self.work.n) if self.work.rank == "row_number" else ends
+        if self.work.rank != "row_number":
+            return ends
+        return np.minimum(ends, self.work.n)
 
     def first(self, mask: Any, time: bool = True) -> pa.Table:
         """Return the rows of a mask that are among the first `n`, once per copy, with their ranks."""

@@ -84,7 +84,9 @@ class MergeSessions(Kernel):
         """Return those of changed sessions that are emitted, or were, with this limit."""
         import pyarrow as pa
 
-        return rows if self.on_update else rows.filter(pa.array(ended_mask(rows[self.end], closed)))
+        if self.on_update:
+            return rows
+        return rows.filter(pa.array(ended_mask(rows[self.end], closed)))
 
     def _due(self, rows: pa.Table) -> pa.Table:
         """Return the sessions that close without a change."""

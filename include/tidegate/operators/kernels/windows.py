@@ -106,7 +106,9 @@ class MergeWindows(Kernel):
         """Return those of changed windows that are emitted, or were, with this limit."""
         import pyarrow as pa
 
-        return rows if self.on_update else rows.filter(pa.array(ended_mask(rows[self.end], closed)))
+        if self.on_update:
+            return rows
+        return rows.filter(pa.array(ended_mask(rows[self.end], closed)))
 
     def _due(self, now: pa.Table, before: pa.Table) -> pa.Table:
         """Return the stored windows that close without a change."""

@@ -209,7 +209,9 @@ class Process(Operator):
             unbounded.append(f"the state of each {joined(self.by)}")
         if self._lasting_entries:
             unbounded.append(f"the entries of {joined(self._lasting_entries)}")
-        return f"{' and '.join(unbounded)} that its function does not clear" if unbounded else None
+        if not unbounded:
+            return None
+        return f"{' and '.join(unbounded)} that its function does not clear"
 
     def _remedy(self) -> str:
         declarations = []

@@ -148,7 +148,9 @@ class StoredList:
 
     def _removed(self) -> tuple[int, int] | None:
         """Return the range of places of stored entries that were cleared, or None."""
-        return (self._first, self._next) if self._cleared and self._next > self._first else None
+        if self._cleared and self._next > self._first:
+            return (self._first, self._next)
+        return None
 
     def _ends(self) -> tuple[int, int] | None:
         """Return the new ends, or None if they have not changed."""

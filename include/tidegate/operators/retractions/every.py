@@ -107,7 +107,9 @@ class EmitEvery(Operator):
             is_current_column=IS_CURRENT if retracts else None,
             wants_retractions=retracts and context.wants_retractions,
         )
-        return {"": output.rows, "-": output.retractions} if retracts else {"": output.rows}
+        if retracts:
+            return {"": output.rows, "-": output.retractions}
+        return {"": output.rows}
 
 
 def _with_ids(rows: DataFrame, like: DataFrame, copies: int) -> DataFrame:

@@ -131,7 +131,9 @@ class Windowing:
     def open_windows_under(self, keys: DataFrame) -> DataFrame | None:
         """Return the stored windows with these keys. keys: windows, with all columns."""
         rows = self.state.lookup(keys)
-        return None if rows is None else recalled(self.state, rows, keys, self.context)
+        if rows is None:
+            return None
+        return recalled(self.state, rows, keys, self.context)
 
     def emitted_results(self, stored: DataFrame) -> DataFrame:
         """Return the results of the stored windows that have been emitted and may be emitted again."""

@@ -125,9 +125,9 @@ class FixedWindows:
             )
             if partials is None or windowing.key_columns or late_columns:
                 return partials  # with keys, the state does not show their number: it only has open windows
-            return (
-                pre_aggregate(partials, windowing.keys, WEIGHT) if windowing.state.has_few_keys_per_batch else partials
-            )
+            if not windowing.state.has_few_keys_per_batch:
+                return partials
+            return pre_aggregate(partials, windowing.keys, WEIGHT)
         ops = merges_of(windowing.parsed)
         if ops is None:
             return None
@@ -136,7 +136,9 @@ class FixedWindows:
         pane = f"{micros} - pmod({micros}, {self.pane}L) AS _pane"
         columns = [pane, f"1L AS {WEIGHT}", *late_columns]
         partials = to_partials(windowing.parsed, rows, windowing.key_columns, windowing.types.partials, columns)
-        return None if partials is None else RowPartials(self._repeat_per_window(partials.rows), ops)
+        if partials is None:
+            return None
+        return RowPartials(self._repeat_per_window(partials.rows), ops)
 
     # -- other functions: in Spark -------------------------------------------------------------------
 
@@ -147,7 +149,9 @@ class FixedWindows:
         late = self.windowing.limits.late
         if ends.reach(late):
             new = new.where(open_sql(END, late))
-        return self._on_update(new, ends) if self.windowing.on_update else self._on_close(new, ends)
+        if self.windowing.on_update:
+            return self._on_update(new, ends)
+        return self._on_close(new, ends)
 
     # -- new windows ---------------------------------------------------------------------------------
 
@@ -199,7 +203,9 @@ class FixedWindows:
             windows = self._repeat_per_window(timed)
         windows = windows.withColumn(END, F.expr(f"timestamp_micros(unix_micros({START}) + {self.size}L)"))
         windows = windows.drop("_pane", "_rows")
-        return windows if self.pane == self.size else self.windowing.merge_by_keys(windows, [*self.windowing.keys, END])
+        if self.pane == self.size:
+            return windows
+        return self.windowing.merge_by_keys(windows, [*self.windowing.keys, END])
 
     def _repeat_per_window(self, panes: DataFrame) -> DataFrame:
         """Repeat each pane for each window that it is part of. `_rows` is counted in the last of these windows only."""
@@ -231,7 +237,9 @@ class FixedWindows:
         if not windowing.allowed and not limits.closes_any(self.size, self.slide):  # true for most checkpoints
             return {"": empty_like(new)}
         if due is None:
-            return {"": closing, "-": closing.where("false")} if windowing.allowed else {"": closing}
+            if windowing.allowed:
+                return {"": closing, "-": closing.where("false")}
+            return {"": closing}
         if not windowing.allowed:
             return {"": windowing.merge_windows(due, closing)}
         emitted_before = windowing.open_windows_under(closing.where(ended_sql(END, limits.closed_before)))

@@ -100,7 +100,9 @@ class SessionWindows:
         any_new = self._count_late(pieces)
         new = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
         stored = windowing.open_windows(new, open_sql(END, windowing.limits.late))
-        return self._merge_sessions(new, stored) if any_new else self._close_sessions(new, stored)
+        if any_new:
+            return self._merge_sessions(new, stored)
+        return self._close_sessions(new, stored)
 
     # -- new sessions --------------------------------------------------------------------------------
 
@@ -163,7 +165,9 @@ class SessionWindows:
             unchanged = due.join(old, same_keys(due, old, windowing.keys), "left_anti")
             complete = complete.unionByName(unchanged.select(*columns))
         emitted_before = old.where(ended_sql(END, limits.closed_before)).select(*columns)
-        return {"": complete, "-": emitted_before} if windowing.allowed else {"": complete}
+        if windowing.allowed:
+            return {"": complete, "-": emitted_before}
+        return {"": complete}
 
     def _merge_candidates(self, new: DataFrame, stored: DataFrame | None) -> DataFrame:
         """Return new sessions, and all stored ones that merge with them. `_island` numbers the merged sessions."""
@@ -197,7 +201,9 @@ class SessionWindows:
         due = empty
         if stored is not None and not windowing.on_update:
             due = stored.where(closing_sql(END, windowing.limits))
-        return {"": due, "-": empty} if windowing.on_update or windowing.allowed else {"": due}
+        if windowing.on_update or windowing.allowed:
+            return {"": due, "-": empty}
+        return {"": due}
 
 
 def same_keys(left: DataFrame, right: DataFrame, keys: Sequence[str]) -> Column:

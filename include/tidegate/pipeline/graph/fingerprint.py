@@ -93,7 +93,9 @@ def _used(value: object, names: Sequence[str], visited: set[int]) -> object:
         members = {name: vars(value)[name] for name in names if name in vars(value)}
         return [[name, _used(members[name], names, visited)] for name in sorted(members) if members[name] is not value]
     if isinstance(value, types.FunctionType | functools.partial | types.MethodType):
-        return _logic(value, visited) if _is_users(inspect.getmodule(value)) else None
+        if not _is_users(inspect.getmodule(value)):
+            return None
+        return _logic(value, visited)
     return _constant_text(value)
 
 
@@ -135,14 +137,18 @@ def _tree(function: types.FunctionType) -> ast.AST | None:
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
-    matches = [
-        node
-        for node in ast.walk(parsed)
-        if isinstance(node, kind)
-        and [argument.arg for argument in _arguments(node.args)] == _parameters(function)
-        and (isinstance(node, ast.Lambda) or node.name == function.__name__)
-    ]
-    return _StripInert().visit(matches[0]) if len(matches) == 1 or (matches and kind is ast.FunctionDef) else None
+    matches = [node for node in ast.walk(parsed) if isinstance(node, kind) and _may_be(node, function)]
+    if len(matches) == 1 or (matches and kind is ast.FunctionDef):
+        tree: ast.AST = _StripInert().visit(matches[0])
+        return tree
+    return None
+
+
+def _may_be(node: ast.Lambda | ast.FunctionDef, function: types.FunctionType) -> bool:
+    """Return whether the node has the function's name, if it has one, and its parameters."""
+    if isinstance(node, ast.FunctionDef) and node.name != function.__name__:
+        return False
+    return [argument.arg for argument in _arguments(node.args)] == _parameters(function)
 
 
 def _arguments(args: ast.arguments) -> list[ast.arg]:
@@ -181,7 +187,9 @@ class _StripInert(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         self.generic_visit(node)
-        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value is not None else ast.Pass()
+        if node.value is not None:
+            return ast.copy_location(ast.Assign([node.target], node.value), node)
+        return ast.Pass()
 
 
 def _compiled(code: types.CodeType) -> bytes:

@@ -292,7 +292,9 @@ class Graph:
     @functools.cached_property
     def greedy_jobs(self) -> tuple[str, ...]:
         """The jobs that take all available input, in mode at_least_once."""
-        return find_greedy_jobs(self.jobs, self.aligned, self.updating) if self.at_least_once else ()
+        if not self.at_least_once:
+            return ()
+        return find_greedy_jobs(self.jobs, self.aligned, self.updating)
 
     def job_of(self, table: str) -> str | None:
         """Return the job that stages the rows of a table, or None."""

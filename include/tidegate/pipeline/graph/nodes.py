@@ -102,7 +102,9 @@ class OperatorNode:
     @cached_property
     def spec(self) -> OperatorSpec:
         """The operator's spec. Users may pass something that is no operator; its spec is empty."""
-        return self.operator.spec() if isinstance(self.operator, Operator) else OperatorSpec()
+        if isinstance(self.operator, Operator):
+            return self.operator.spec()
+        return OperatorSpec()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -166,7 +168,9 @@ class GateNode:
     @property
     def quarantine(self) -> dict[str, QuarantineSink]:
         """Its quarantine table, by its published name; empty if it quarantines nothing."""
-        return {quarantine_name(self.name): self.gate.quarantine(self.name)} if self.gate.quarantines else {}
+        if not self.gate.quarantines:
+            return {}
+        return {quarantine_name(self.name): self.gate.quarantine(self.name)}
 
 
 Node = StageNode | OperatorNode | GateNode
@@ -174,7 +178,9 @@ Node = StageNode | OperatorNode | GateNode
 
 def row_inputs(stage: Node) -> tuple[str, ...]:
     """Return the streams whose rows a stage emits, or computes rows from. What a gate compares rows with is none."""
-    return stage.inputs[:1] if isinstance(stage, OperatorNode) and stage.for_gate else stage.inputs
+    if isinstance(stage, OperatorNode) and stage.for_gate:
+        return stage.inputs[:1]
+    return stage.inputs
 
 
 def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once: bool = False) -> list[str]:
@@ -245,4 +251,6 @@ def replaced_rows_of(stream: str) -> str:
 
 def spec_of(stage: Node | None) -> OperatorSpec | None:
     """Return what the operator of a node promises. None: it is another kind of node, or what was declared is none."""
-    return stage.spec if isinstance(stage, OperatorNode) and isinstance(stage.operator, Operator) else None
+    if isinstance(stage, OperatorNode) and isinstance(stage.operator, Operator):
+        return stage.spec
+    return None

@@ -162,7 +162,9 @@ class JoinedColumns(Columns):
         call = column.parent.name.lower() if isinstance(column.parent, exp.Anonymous) else ""
         if call == "arrays_zip":
             raise self.query.refuse(column, "a name that the join changes", "do it in a SELECT around this one")
-        return exp.alias_(path, column.name, quoted=True) if call == "struct" else path
+        if call != "struct":
+            return path
+        return exp.alias_(path, column.name, quoted=True)
 
     def selected(self, node: Any) -> str:
         if not name_of(node):

@@ -258,7 +258,9 @@ class _Compiler:
 
     def _window_of(self, tree: exp.Select) -> Any:
         from_clause = from_of(tree)
-        return self.query.windows.get(from_clause.this.name) if from_clause is not None else None
+        if from_clause is None:
+            return None
+        return self.query.windows.get(from_clause.this.name)
 
     def _grouped(self, tree: exp.Select, read: _Input) -> Stream:
         groups = self._groups(tree, read, _options("aggregate"))
@@ -774,7 +776,9 @@ def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
 
         more = (F.col(quoted(name)).alias(copy) for copy, name in copied.items())
         names = [joined_name(alias, name) for name in frame.columns]
-        return frame.select("*", *more).toDF(*names, *copied) if copied else frame.toDF(*names)
+        if copied:
+            return frame.select("*", *more).toDF(*names, *copied)
+        return frame.toDF(*names)
 
     return prefixed
 

@@ -88,7 +88,9 @@ class Grouping:
                 name = self.key_of(inner)
             else:
                 name = ""
-            return exp.column(exp.to_identifier(name, quoted=True)) if name else inner
+            if not name:
+                return inner
+            return exp.column(exp.to_identifier(name, quoted=True))
 
         return text_of(node.copy().transform(resolve))
 

@@ -71,7 +71,9 @@ class Query:
     def _written(self, name: re.Match[str]) -> str:
         """Return the short form of a window, for its placeholder."""
         window = self.windows.get(name[0])
-        return name[0] if window is None else f"TABLE({window.kind}(TABLE {window.stream}, …))"
+        if window is None:
+            return name[0]
+        return f"TABLE({window.kind}(TABLE {window.stream}, …))"
 
     def place(self, node: Any) -> str:
         """Return the line and column of a part of the text, for errors. For a SELECT, its WITH is ignored."""

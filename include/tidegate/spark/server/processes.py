@@ -109,7 +109,9 @@ def _start(pid: int) -> str:
         listing = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
         ).stdout.split(maxsplit=1)
-        return listing[1].strip() if len(listing) == 2 and not listing[0].startswith("Z") else ""
+        if len(listing) == 2 and not listing[0].startswith("Z"):
+            return listing[1].strip()
+        return ""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

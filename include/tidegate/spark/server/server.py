@@ -401,7 +401,9 @@ def _watchdog_hangs(folder: ServerFolder) -> bool:
 def _live(folder: ServerFolder) -> ServerState | None:
     """Return the content of server.json, if both processes that it names are alive."""
     state = folder.state()
-    return state if state and is_alive(state.server) and is_alive(state.watchdog) else None
+    if state and is_alive(state.server) and is_alive(state.watchdog):
+        return state
+    return None
 
 
 def _stop(folder: ServerFolder) -> None:

@@ -155,7 +155,9 @@ class _Spare:
             self.pause *= 2  # a machine without room for it should not be tried all the time
             self.due = now + self.pause
         elif self.client is not None:
-            return identify(self.server.process.pid) if self.client.poll() is not None else None
+            if self.client.poll() is None:
+                return None
+            return identify(self.server.process.pid)
         elif (port := self.server.port) is not None:
             words = (sys.executable, "-m", "tidegate.spark.server.warm_up", str(self.folder.path), str(port))
             self.client = _spawn(words, self.server.place.scratch)

@@ -273,7 +273,9 @@ class Lookup:
         expires = numbers < self.expire_before
         if self.expired_since is not None:
             expires &= numbers >= self.expired_since
-        return expires & pc.is_valid(times).to_numpy() if times.null_count else expires
+        if not times.null_count:
+            return expires
+        return expires & pc.is_valid(times).to_numpy()
 
     def _may_expire(self, metadata: Any, index: int) -> bool:
         bounds = raw_bounds(metadata, index)
@@ -298,7 +300,9 @@ class LookupKeys:
     @classmethod
     def all_under_keys(cls, rows: pa.Table, key_columns: Sequence[str]) -> LookupKeys:
         """Look up all rows under these rows' keys."""
-        return cls(Matcher(_keys_to_look_up(rows, key_columns), key_columns)) if rows.num_rows else cls()
+        if rows.num_rows:
+            return cls(Matcher(_keys_to_look_up(rows, key_columns), key_columns))
+        return cls()
 
     def with_copies(self, rows: pa.Table, key_columns: Sequence[str], id_column: str) -> LookupKeys:
         """Also look up exact copies of these rows. id_column: distinguishes rows with equal keys."""
@@ -314,7 +318,9 @@ class LookupKeys:
             keys = None
         if copies is not None and not copies[0].may_be_in(metadata, index):
             copies = None
-        return LookupKeys(keys, copies) if keys is not None or copies is not None else None
+        if keys is not None or copies is not None:
+            return LookupKeys(keys, copies)
+        return None
 
     def positions(
         self, key_arrays: Sequence[pa.Array], read_column: Callable[[str], pa.ChunkedArray], *, is_whole_key: bool
@@ -504,7 +510,9 @@ def _without_duplicates(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
     (codes,) = codes_of([rows.select(list(keys))], keys)
     first, _ = distinct_codes(codes)
-    return rows if len(first) == rows.num_rows else rows.take(pa.array(np.sort(first)))
+    if len(first) == rows.num_rows:
+        return rows
+    return rows.take(pa.array(np.sort(first)))
 
 
 # -- where Spark reads and writes the rows ----------------------------------------------------------------

@@ -258,7 +258,9 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
         changed = pc.fill_null(pc.not_equal(previous, following), False)
         nulls = pc.not_equal(pc.is_null(previous), pc.is_null(following))
         differ |= pc.or_(changed, nulls).to_numpy(zero_copy_only=False)
-    return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
+    if rows.num_rows:
+        return np.concatenate([[0], np.flatnonzero(differ) + 1])
+    return np.zeros(0, int)
 
 
 def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = True) -> list[Any]:
@@ -333,7 +335,9 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[Any, int]:
 
     if (numbers := integers(column)) is not None:
         low, high = int(numbers.min()), int(numbers.max())
-        return (numbers - low, high - low + 1) if high - low < CODE_LIMIT else _without_gaps(numbers)
+        if high - low < CODE_LIMIT:
+            return (numbers - low, high - low + 1)
+        return _without_gaps(numbers)
     coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
     return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(coded.dictionary)
 

@@ -152,14 +152,18 @@ class _Digit:
 
         if self.bounds is None:
             indexes = pc.fill_null(pc.index_in(column, value_set=self.values), -1).to_numpy().astype(np.int64)
-            return np.where(column.is_null().to_numpy(False), len(self.values), indexes) if self.has_null else indexes
+            if not self.has_null:
+                return indexes
+            return np.where(column.is_null().to_numpy(False), len(self.values), indexes)
         low, high = self.bounds
         filled = pc.fill_null(column, pa.scalar(0, column.type)) if column.null_count else column
         numbers = integers(filled)
         outside = (numbers < low) | (numbers > high)
         if column.null_count:
             outside |= column.is_null().to_numpy(False)
-        return np.where(outside, -1, numbers - low) if outside.any() else numbers - low
+        if outside.any():
+            return np.where(outside, -1, numbers - low)
+        return numbers - low
 
 
 def _between(plain: Any, lowest: int, highest: int) -> tuple[int, int]:
@@ -186,4 +190,6 @@ def _like(plain: Any, kind: Any) -> Any:
     import pyarrow as pa
 
     numbers = pa.array(plain)
-    return numbers.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else numbers.cast(kind)
+    if pa.types.is_date32(kind):
+        return numbers.cast(pa.int32()).cast(kind)
+    return numbers.cast(kind)

@@ -60,7 +60,9 @@ def _segments(column: Any, op: str, starts: Any) -> Any:
     if numbers is not None and not (op == "sum" and _may_overflow(numbers)):
         reduced_numbers = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(numbers, starts)
         result = pa.array(reduced_numbers, mask=_only_nulls(column, starts, lengths))
-        return result.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else result.cast(kind)
+        if pa.types.is_date32(kind):
+            return result.cast(pa.int32()).cast(kind)
+        return result.cast(kind)
     if op != "sum" and (ranked := ranks_and_values(column, rows // _ROWS_PER_VALUE)) is not None:
         ranks, values = ranked
         if op == "min":
