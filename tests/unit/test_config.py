@@ -172,6 +172,12 @@ def test_interval_can_be_never(project):
     assert settings.record()["interval"] == "never"
 
 
+def test_gaps_are_reported_also_under_the_name_of_version_0_2(project):
+    assert load(project).gaps == "reported"
+    assert load(project, cli={"gaps": "told"}).gaps == "reported"
+    assert load(project, cli={"gaps": "expected"}).gaps == "expected"
+
+
 def test_interval_can_be_event(project):
     settings = load(project, cli={"interval": "event", "max_pause": "90 s"})
     assert (settings.interval, settings.by_event, settings.max_pause) == (None, True, 90.0)

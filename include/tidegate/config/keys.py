@@ -174,6 +174,11 @@ def _one_of(*choices: str) -> Callable[[object], str]:
     return parse
 
 
+def _gaps(value: object) -> str:
+    """Accept also "told", which version 0.2 called "reported"."""
+    return _one_of(*GAPS)("reported" if value == "told" else value)
+
+
 def _remote(value: object) -> str:
     if not _text(value).startswith("sc://") or len(str(value)) < 6:
         raise InvalidValue
@@ -280,7 +285,7 @@ RETENTIONS = ("retain_on_cancellation", "retain_on_failure", "never_retain")
 after `cancel`, which is then final; or none, after `cancel` and after a drain. Failures, `suspend` and `stop` retain
 all."""
 
-GAPS = ("told", "expected")
+GAPS = ("reported", "expected")
 """Time between the intervals of an interval pipeline that no checkpoint covers: reported, or accepted."""
 
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
@@ -295,7 +300,7 @@ KEYS: Mapping[str, Key] = {
         Key("interval", "5 min", _SPAN.format("1 s") + ', or "event" or "never"', _duration(1, never=True, event=True)),
         Key("max_pause", "5 min", _SPAN.format("1 s"), _duration(1)),
         Key("initial_delay", "0 s", _SPAN.format("0"), _duration(0)),
-        Key("gaps", "told", '"told" or "expected"', _one_of(*GAPS)),
+        Key("gaps", "reported", '"reported" or "expected"', _gaps),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
         Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
@@ -358,9 +363,7 @@ DESCRIPTIONS: Mapping[str, str] = {
         "that event time and timers move on."
     ),
     "initial_delay": "By how much every scheduled run starts later, to spread pipelines over the interval.",
-    "gaps": (
-        "Whether time that no interval of an interval pipeline covers is reported (`told`) or accepted (`expected`)."
-    ),
+    "gaps": ("Whether time that no interval of an interval pipeline covers is `reported`, or accepted as `expected`."),
     "timeout": (
         "How long a checkpoint may take from its plan until all jobs have acknowledged it; after that it is aborted."
     ),
