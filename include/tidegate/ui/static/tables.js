@@ -283,7 +283,7 @@ function partsOf(source) {
 function difference({ before, after }, show) {
   if (before === null || after === null || before === after) return none;
   const by = after - before;
-  const share = before ? ` (${by > 0 ? "+" : "−"}${Math.abs((100 * by) / before).toFixed(0)} %)` : "";
+  const share = before ? ` (${by > 0 ? "+" : "−"}${count(Math.abs((100 * by) / before))} %)` : "";
   const tone = show === seconds ? (by > 0 ? "up" : "down") : ""; // more rows are neither good nor bad
   return h("span", { class: tone }, `${by > 0 ? "+" : "−"}${show(Math.abs(by))}${share}`);
 }
