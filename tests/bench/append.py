@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.bench.harness import Budget, Options, Result, Turns, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tidegate.sinks import DeltaAppend
 
 SCHEMA = "id long, customer long, country string, amount decimal(12,2), at timestamp, note string"
@@ -80,10 +80,12 @@ def mapped(orders: Any) -> Any:
     )
 
 
-def measure(options: Options, name: str, files: list[Path], partition_by: tuple[str, ...]) -> tuple[World, Turns]:
+def measure(
+    options: Options, name: str, files: list[Path], partition_by: tuple[str, ...]
+) -> tuple[BenchedPipeline, Turns]:
     """Both sides append the same landed files to a table of their own, round by round."""
     sink = DeltaAppend("tables/ours", partition_by=partition_by)
-    world = World(options.folder(name), SCHEMA, mapped, sink, options.spark)
+    world = BenchedPipeline(options.folder(name), SCHEMA, mapped, sink, options.spark)
 
     def rival(number: int) -> None:
         orders = world.sessions().read.schema(SCHEMA).parquet(str(world.landing(number)))
@@ -99,7 +101,7 @@ def measure(options: Options, name: str, files: list[Path], partition_by: tuple[
     )
 
 
-def differs(world: World, expected: int) -> list[str]:
+def differs(world: BenchedPipeline, expected: int) -> list[str]:
     """Both tables hold the same rows, and as many as went in."""
     reader = world.sessions().read.format("delta")
     ours, rival = (fingerprint(reader.load(f"{world.root}/tables/{name}")) for name in ("ours", "rival"))

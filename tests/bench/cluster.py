@@ -30,7 +30,7 @@ from tests.bench.counting import SCHEMA as EVENTS
 from tests.bench.counting import spread
 from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_of
 from tests.bench.spark import fingerprint
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tests.cluster.world import Place as ClusterPlace
 from tests.cluster.world import place
 from tests.kit.limits import Limits
@@ -104,7 +104,7 @@ def session(where: ClusterPlace, home: Path, options: Options) -> Iterator[Any]:
         yield spark
 
 
-class InBucket(World):
+class InBucket(BenchedPipeline):
     """A pipeline with everything in a folder of the bucket, whose input is Parquet files that Spark makes there."""
 
     def __init__(self, cluster: Cluster, name: str, schema: str, build: Callable[[Stream], object]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.bench.harness import Options
 from tests.bench.spark import sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tidegate.sinks import DeltaAppend
 
 SCHEMA = "k long"
@@ -22,7 +22,7 @@ QUICK_KEYS = 2_000
 """Keys of every state in a quick run: those who start from as many keys share one that is made once."""
 
 
-class Counting(World):
+class Counting(BenchedPipeline):
     """The pipeline."""
 
     def __init__(self, root: Path, spark: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from tests.bench.harness import Budget, Options, Pairs, Result, in_turn, median_of
 from tests.bench.spark import sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tidegate.gates import Expectations
 from tidegate.gates.expectations.suite import Suite, read_suite
 from tidegate.sinks import DeltaAppend
@@ -92,11 +92,11 @@ def run(options: Options) -> Result:
     )
 
 
-def world(options: Options, name: str, gate: Expectations | None) -> World:
+def world(options: Options, name: str, gate: Expectations | None) -> BenchedPipeline:
     root = options.folder(name)
     (root / "include" / "expectations").mkdir(parents=True)
     (root / "include" / "expectations" / "bench.yaml").write_text(SUITE)
-    return World(
+    return BenchedPipeline(
         root, SCHEMA, lambda rows: rows.withColumn("email", lower(rows)), DeltaAppend("tables/t"), options.spark, gate
     )
 
@@ -130,13 +130,13 @@ def rows_of(spark: Any, rows: int) -> Any:
     )
 
 
-def staged(plain: World, files: list[Path]) -> Any:
+def staged(plain: BenchedPipeline, files: list[Path]) -> Any:
     """What the last checkpoint without a gate has staged."""
     paths = [f"{plain.root}/tables/t/{path}" for path in staged_paths(plain)]
     return plain.sessions().read.schema(SCHEMA).parquet(*paths)
 
 
-def staged_paths(plain: World) -> list[str]:
+def staged_paths(plain: BenchedPipeline) -> list[str]:
     """The files of it, in the table's folder."""
     from tidegate.connectors.delta.sink.table import StagedBatch
 
@@ -166,7 +166,7 @@ def validate(suite: Suite, frame: Any, *, lean: bool = False) -> list[int]:
     return [result.result.get("unexpected_count", 0) for result in found]
 
 
-def differs(gated: World, rows: int, theirs: list[int]) -> str:
+def differs(gated: BenchedPipeline, rows: int, theirs: list[int]) -> str:
     """Both count the same bad rows, and every row is in one of both tables."""
     ledger = gated.control.ledger
     acked = ledger.ack(ledger.view().last_id, "main")

@@ -16,7 +16,7 @@ from typing import Any
 from tests.bench.control import PIPELINE
 from tests.bench.harness import Budget, Options, Result, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tests.kit.kafka import Broker, kafka
 from tests.kit.limits import Limits
 from tidegate import Pipeline
@@ -67,7 +67,7 @@ def run(options: Options) -> Result:
     )
 
 
-class TopicToTopic(World):
+class TopicToTopic(BenchedPipeline):
     """A pipeline from one topic to another."""
 
     def __init__(self, root: Path, broker: Broker, spark: str) -> None:

@@ -115,7 +115,7 @@ def in_fresh_process(root: Path, counted: int, pairs: int) -> dict[str, Any]:
 
 def measure(root: Path, counted: int, pairs: int) -> dict[str, Any]:
     """What the fresh process does: cold, warm, then small and large tables in turn."""
-    small, large = World(root / SMALL), World(root / LARGE)
+    small, large = StagedPipeline(root / SMALL), StagedPipeline(root / LARGE)
     cold = timed(small.next)
     rounds = [small.next() for _ in range(WARMUPS + counted)][WARMUPS:]
     parts = median_of(rounds)
@@ -134,7 +134,7 @@ def measure(root: Path, counted: int, pairs: int) -> dict[str, Any]:
     }
 
 
-class World:
+class StagedPipeline:
     """A pipeline whose files are staged; each call of `next` makes one checkpoint of them."""
 
     def __init__(self, root: Path) -> None:

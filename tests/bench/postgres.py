@@ -17,7 +17,7 @@ from typing import Any
 from tests.bench.append import FILES, warmups
 from tests.bench.harness import ROOT, Budget, Options, Pairs, Result, Turns, in_turn, median_of
 from tests.bench.spark import sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tests.kit.postgres import Server, server
 from tests.kit.postgres_sinks import CONNECTION, connections
 from tidegate.connectors.postgres.upsert import FILL
@@ -75,7 +75,9 @@ def run(options: Options) -> Result:
     )
 
 
-def measure_append(options: Options, database: Server, rows: int, jar: Path) -> tuple[World, Turns, list[str]]:
+def measure_append(
+    options: Options, database: Server, rows: int, jar: Path
+) -> tuple[BenchedPipeline, Turns, list[str]]:
     """Both sides append the same rows to a table of their own, which is empty before each round."""
     made = options.cached("postgres-append", lambda folder: make_rows(options, folder, rows))
     files, wrong = sorted(made.glob("*.parquet")), []
@@ -100,7 +102,9 @@ def measure_append(options: Options, database: Server, rows: int, jar: Path) -> 
     return world, turns, wrong + differs(database, "ours", "rival", rows)
 
 
-def measure_upsert(options: Options, database: Server, rows: int, changed: int) -> tuple[World, Turns, list[str]]:
+def measure_upsert(
+    options: Options, database: Server, rows: int, changed: int
+) -> tuple[BenchedPipeline, Turns, list[str]]:
     """Both sides take the same changes into a large table of their own, round by round."""
     names = ("ours_large", "rival_large", "tuned_large")
     filled = f"SELECT n, n % 1000, 'AT', n % 100, to_timestamp(n) FROM generate_series(0, {rows - 1}) n"
@@ -150,12 +154,12 @@ def make_rows(options: Options, folder: Path, rows: int) -> None:
     sessions(options.spark)().range(0, rows, 1, FILES).selectExpr(*columns).write.mode("overwrite").parquet(str(folder))
 
 
-def begin(options: Options, database: Server, name: str, sink: Any) -> World:
+def begin(options: Options, database: Server, name: str, sink: Any) -> BenchedPipeline:
     same: Callable[[Any], Any] = lambda rows: rows  # noqa: E731
-    return World(options.folder(name), SCHEMA, same, sink, options.spark, connections=connections(database))
+    return BenchedPipeline(options.folder(name), SCHEMA, same, sink, options.spark, connections=connections(database))
 
 
-def write_jdbc(world: World, database: Server, number: int, table: str, *, fast: bool = False) -> None:
+def write_jdbc(world: BenchedPipeline, database: Server, number: int, table: str, *, fast: bool = False) -> None:
     """What a user would write. fast: many rows in one statement, which is the driver's fastest way."""
     login = {name: database.options[name] for name in ("user", "password")}
     url = f"jdbc:postgresql://127.0.0.1:{database.port}/postgres" + ("?reWriteBatchedInserts=true" if fast else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench import ledger, scale_requests, scale_worlds
 from tests.bench.harness import Budget, Options, Result
-from tests.bench.scale_worlds import WORLDS, World
+from tests.bench.scale_worlds import WORLDS, ScaledPipeline
 from tidegate.records import records
 from tidegate.records.codec import sha256
 
@@ -51,7 +51,7 @@ def run(options: Options) -> Result:
     )
 
 
-def world(options: Options, name: str, kind: type[World], size: int) -> World:
+def world(options: Options, name: str, kind: type[ScaledPipeline], size: int) -> ScaledPipeline:
     """Most are made once, and found again by later runs, which have made some more checkpoints."""
     if not kind.lasting:
         folder = options.folder(f"scale-{name}-{size}")

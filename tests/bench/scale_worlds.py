@@ -64,7 +64,7 @@ def triggered(control: Coordinator, **options: Any) -> Plan:
     return answer.plan
 
 
-class World:
+class ScaledPipeline:
     """One pipeline in a folder."""
 
     lasting: ClassVar[bool] = True
@@ -173,7 +173,7 @@ def settle(control: Coordinator, id: int, source: Range, **fields: Any) -> None:
     ledger.hint(LatestHint(**stamp(ATTEMPT), id=id))
 
 
-class Landed(World):
+class Landed(ScaledPipeline):
     """A folder of files that were read long ago: a run with nothing new, and one with as many as a checkpoint takes."""
 
     @staticmethod
@@ -215,7 +215,7 @@ def land(folder: Path, first: int, count: int) -> None:
         os.close(opened)
 
 
-class Retired(World):
+class Retired(ScaledPipeline):
     """A ledger that so many checkpoints have gone through; ten are retained."""
 
     @staticmethod
@@ -234,7 +234,7 @@ class Retired(World):
         self.expect("what is retained", self.control.ledger.ids(), list(range(last - 8, last + 2)))
 
 
-class Hours(World):
+class Hours(ScaledPipeline):
     """An interval pipeline that has processed so many hours: the next one, and one that is done."""
 
     @staticmethod
@@ -273,7 +273,7 @@ def hour(number: int) -> Interval:
     return Interval(FIRST_HOUR + number * HOUR, FIRST_HOUR + (number + 1) * HOUR)
 
 
-class Target(World):
+class Target(ScaledPipeline):
     """A table of so many files that each checkpoint adds one to: the plan, and the publication."""
 
     @staticmethod
@@ -294,7 +294,7 @@ class Target(World):
         self.control.retire()
 
 
-class Input(World):
+class Input(ScaledPipeline):
     """A table of so many files that is read from its beginning, a thousand at a time."""
 
     lasting = False
@@ -315,7 +315,7 @@ class Input(World):
         self.finish(plan)
 
 
-class Days(World):
+class Days(ScaledPipeline):
     """An interval pipeline whose input and target are tables of so many files, one for each hour."""
 
     @staticmethod
@@ -364,7 +364,7 @@ def _hour_file(path: str, at: Interval) -> StagedFile:
     return StagedFile(path=path, size=999, rows=1, stats=msgspec.json.encode(stats).decode())
 
 
-WORLDS: Final[Mapping[str, tuple[type[World], int, int]]] = {
+WORLDS: Final[Mapping[str, tuple[type[ScaledPipeline], int, int]]] = {
     "landed": (Landed, 1_000_000, 2_000),
     "history": (Retired, 100_000, 200),
     "intervals": (Hours, 100_000, 200),
@@ -375,7 +375,9 @@ WORLDS: Final[Mapping[str, tuple[type[World], int, int]]] = {
 """Each with how much is behind it, in full and in the short form; the other one has a tenth of that."""
 
 
-def measure(large: World, small: World, warmups: int, rounds: int) -> list[tuple[dict[str, float], dict[str, float]]]:
+def measure(
+    large: ScaledPipeline, small: ScaledPipeline, warmups: int, rounds: int
+) -> list[tuple[dict[str, float], dict[str, float]]]:
     """Both in turn."""
     steps = [(large.step(), small.step()) for _ in range(warmups + rounds)]
     return list(itertools.islice(steps, warmups, None))

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tidegate.sinks import DeltaUpsert
 
 SCHEMA = "id long, round long, customer long, country string, amount decimal(12,2), at timestamp, note string"
@@ -84,10 +84,10 @@ def copy_of(table: Path, to: Path) -> None:
     shutil.copytree(table / "_delta_log", to / "_delta_log")
 
 
-def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[World, Turns]:
+def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[BenchedPipeline, Turns]:
     """Both sides take the same changes into a table of their own, round by round."""
     sink = DeltaUpsert("tables/ours", keys=["id"])
-    world = World(options.folder("upsert"), SCHEMA, lambda changes: changes, sink, options.spark)
+    world = BenchedPipeline(options.folder("upsert"), SCHEMA, lambda changes: changes, sink, options.spark)
     for name in ("ours", *RIVALS):
         copy_of(base / "table", world.root / "tables" / name)
     with_vectors = f"ALTER TABLE delta.`{world.root}/tables/vectors` SET TBLPROPERTIES"
@@ -110,7 +110,7 @@ def measure(options: Options, base: Path, rows: int, changed: int) -> tuple[Worl
     )
 
 
-def land_changes(world: World, number: int, rows: int, changed: int) -> None:
+def land_changes(world: BenchedPipeline, number: int, rows: int, changed: int) -> None:
     """`changed` keys, each once, all over the table and a little beyond it: most are there, some are new."""
     size = rows + rows // 50
     keys = f"pmod((id + {number * changed}) * {STEP}, {size}) AS id"
@@ -120,7 +120,7 @@ def land_changes(world: World, number: int, rows: int, changed: int) -> None:
     world.land(number, sorted(made.glob("*.parquet")))
 
 
-def differs(world: World) -> list[str]:
+def differs(world: BenchedPipeline) -> list[str]:
     """All tables hold the same rows."""
     reader: Any = world.sessions().read.format("delta")
     ours, *rivals = (fingerprint(reader.load(f"{world.root}/tables/{name}")) for name in ("ours", *RIVALS))

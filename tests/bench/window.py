@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.bench.harness import Budget, Options, Result, Turns, in_turn, median_of
 from tests.bench.spark import fingerprint, sessions
-from tests.bench.worlds import World
+from tests.bench.worlds import BenchedPipeline
 from tidegate.sinks import DeltaAppend
 
 SCHEMA = "k long, at timestamp"
@@ -80,7 +80,7 @@ def events(spark: Any, number: int, count: int, keys: int, folder: Path) -> Path
     return next(folder.glob("*.parquet"))
 
 
-class Hours(World):
+class Hours(BenchedPipeline):
     """The pipeline."""
 
     def __init__(self, root: Path, spark: str) -> None:

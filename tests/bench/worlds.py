@@ -24,7 +24,7 @@ from tidegate.records.records import Ack, Plan
 from tidegate.sources import Files
 
 
-class World:
+class BenchedPipeline:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
     connections: Mapping[str, str] = {}

@@ -275,7 +275,7 @@ def test_what_does_not_go_with_replaced_rows_is_told_when_the_pipeline_is_declar
 
 
 @dataclass
-class Shop(World):
+class ShopIntoKafka(World):
     """Orders and totals into Kafka."""
 
     name: str = field(default="shop", init=False)
@@ -298,7 +298,7 @@ class Shop(World):
 
 
 def test_a_pipeline_sends_each_checkpoint_and_going_back_asks_about_what_was_sent(kafka_broker, tmp_path, spark):
-    shop = Shop(tmp_path, servers=kafka_broker.servers, suffix=os.urandom(3).hex())
+    shop = ShopIntoKafka(tmp_path, servers=kafka_broker.servers, suffix=os.urandom(3).hex())
     shop.spark = spark
     for id in (1, 2):
         shop.land(id)

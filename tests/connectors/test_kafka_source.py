@@ -412,7 +412,7 @@ class ReplacedInBetween(Kafka):
         return spark.createDataFrame(found, frame.schema)
 
 
-class Shop(World):
+class ShopFromKafka(World):
     """A pipeline from a topic to a table."""
 
     def __init__(self, root: Path, spark: SparkSession, source: Kafka) -> None:
@@ -440,7 +440,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_fails_the_attempt(
     spark: SparkSession, kafka_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     kafka_broker.send(topic, [(None, '{"id": 1}')] * 3)
-    shop = Shop(tmp_path, spark, ReplacedInBetween(kafka_broker, topic, schema="id long"))
+    shop = ShopFromKafka(tmp_path, spark, ReplacedInBetween(kafka_broker, topic, schema="id long"))
     id = shop.planned()
     with pytest.raises(Invalid, match="was deleted and created again") as error:
         shop.completed(id)
@@ -455,7 +455,7 @@ def test_checkpoints_take_each_record_once_tell_what_waits_and_set_the_group(
 ) -> None:
     kafka_broker.send(topic, [(f"k{id}", json.dumps({"id": id})) for id in range(10)])
     source = source_of(kafka_broker, topic, schema="id long", group=f"{topic}-watchers", max_offsets=6)
-    shop = Shop(tmp_path, spark, source)
+    shop = ShopFromKafka(tmp_path, spark, source)
     for waiting in (4, 0):
         id = shop.planned()
         shop.completed(id)
@@ -468,7 +468,7 @@ def test_checkpoints_take_each_record_once_tell_what_waits_and_set_the_group(
     assert sum(group_offsets(kafka_broker, f"{topic}-watchers").values()) == 10
 
 
-class CountedShop(Shop):
+class CountedShop(ShopFromKafka):
     """A pipeline that counts a topic's records by customer."""
 
     def pipeline(self) -> Pipeline:

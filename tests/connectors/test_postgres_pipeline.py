@@ -31,7 +31,7 @@ TABLES = (
 )
 
 
-class Shop:
+class ShopIntoPostgres:
     """Orders come into one table; totals for each customer are kept in another, and Delta has them all, too."""
 
     def __init__(self, folder, postgres, spark):
@@ -56,7 +56,7 @@ class Shop:
             self.postgres.run(f"INSERT INTO orders VALUES ({id}, '{customer}', {amount})")
 
     def checkpoint(self, **limits):
-        told = Told()
+        told = LoopRecorder()
         run_checkpoints(self.coordinator(**limits), lambda job=None: self.spark, Schedule(checkpoints=1), told)
         return told
 
@@ -67,7 +67,7 @@ class Shop:
         )
 
 
-class Told(Observer):
+class LoopRecorder(Observer):
     """What the loop says."""
 
     def __init__(self):
@@ -87,7 +87,7 @@ class Told(Observer):
 def shop(tmp_path, spark):
     with server("wal_level=logical") as own:
         own.run(*TABLES)
-        yield Shop(tmp_path, own, spark)
+        yield ShopIntoPostgres(tmp_path, own, spark)
 
 
 def test_orders_arrive_once_survive_an_outage_and_go_back(shop):
@@ -185,7 +185,7 @@ class Rows:
             self.postgres.run(f"INSERT INTO orders VALUES ({id}, 'ann', {id})")
 
     def checkpoint(self):
-        told = Told()
+        told = LoopRecorder()
         run_checkpoints(self.coordinator(), lambda job=None: self.spark, Schedule(checkpoints=1), told)
         return told
 

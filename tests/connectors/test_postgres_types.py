@@ -13,7 +13,7 @@ from tidegate.errors import Invalid
 from tidegate.sinks import PostgresAppend, PostgresUpsert
 
 
-class World:
+class StagingSink:
     """A sink that stages with Spark."""
 
     def __init__(self, folder, place, spark, sink=None):
@@ -37,7 +37,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path, place, spark):
-    return lambda sink=None: World(tmp_path, place, spark, sink)
+    return lambda sink=None: StagingSink(tmp_path, place, spark, sink)
 
 
 MOMENT = datetime.datetime.fromisoformat("2026-01-02 03:04:05.678901")

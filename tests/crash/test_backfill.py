@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash.thirty_days import Story, a_process
+from tests.crash.thirty_days import ThirtyDays, a_process
 from tests.kit.sampling import ALL, in_turn
-from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, Shown, always_right, never
+from tests.spark.mended_shop import DAYS, MODULE, MendedShop, OneSession, Shown, always_right, never
 from tidegate import backfill
 from tidegate.backfill import discard, pause_pipeline, release_pipeline, swap
 from tidegate.cli.main import main
@@ -30,15 +30,15 @@ FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: Any, spark: Any) -> Shop:
+def begun(tmp_path_factory: Any, spark: Any) -> MendedShop:
     """A shop whose code is mended, without a backfill yet."""
-    shop = Shop(tmp_path_factory.mktemp("begun") / "shop", spark)
+    shop = MendedShop(tmp_path_factory.mktemp("begun") / "shop", spark)
     shop.play_with_the_bug(3)
     return shop
 
 
 @pytest.fixture(scope="module")
-def caught_up(tmp_path_factory: Any, begun: Shop) -> Shop:
+def caught_up(tmp_path_factory: Any, begun: MendedShop) -> MendedShop:
     """The same shop with a backfill that is ready to be swapped in."""
     shop = begun.copied(tmp_path_factory.mktemp("caught up") / "shop")
     shop.replayed(shop.line("fix", 1))
@@ -50,12 +50,12 @@ def right(tmp_path_factory: Any, spark: Any) -> Shown:
     return always_right(tmp_path_factory.mktemp("right") / "shop", spark, 3)
 
 
-def decided(shop: Shop) -> bool:
+def decided(shop: MendedShop) -> bool:
     plans = [entry.rollback for entry in shop.coordinator().ledger.view().entries if entry.completed]
     return any(rollback is not None and rollback.line is not None for rollback in plans)
 
 
-def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: Shop, right: Shown) -> None:
+def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: MendedShop, right: Shown) -> None:
     wrong, sample = caught_up.shown(), caught_up.copied(tmp_path / "sample")
     with points_reached() as points:
         sample.swap_and_discard("fix")
@@ -70,7 +70,7 @@ def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: Shop, right
         assert shop.shown() == right, point
 
 
-def test_a_pipeline_does_not_wait_for_a_swap_whose_process_has_died(tmp_path: Path, caught_up: Shop) -> None:
+def test_a_pipeline_does_not_wait_for_a_swap_whose_process_has_died(tmp_path: Path, caught_up: MendedShop) -> None:
     shop = caught_up.copied(tmp_path / "shop")
     with a_process(1), crash_at("S6.ack.before"):
         shop.swap_and_discard("fix")
@@ -90,7 +90,7 @@ def test_a_pipeline_does_not_wait_for_a_swap_whose_process_has_died(tmp_path: Pa
 
 def test_the_story_of_thirty_days_can_be_told(tmp_path: Path, spark: Any) -> None:
     """Of three of them, and of one of its points: `make matrix BACKFILL=1` tells all."""
-    story = Story(tmp_path, spark, days=3)
+    story = ThirtyDays(tmp_path, spark, days=3)
     points = story.points()
     assert {"S4.stage.after", "S9.decision.after", "S10.publish.after"} <= set(points)
     assert story.tell(points[len(points) // 2], points[: len(points) // 2].count(points[len(points) // 2])) == ""
@@ -99,7 +99,7 @@ def test_the_story_of_thirty_days_can_be_told(tmp_path: Path, spark: Any) -> Non
 EVERY = 1 if ALL else 20
 
 
-def test_killed_at_lines_of_the_swap_and_of_the_end(tmp_path: Path, caught_up: Shop, right: Shown) -> None:
+def test_killed_at_lines_of_the_swap_and_of_the_end(tmp_path: Path, caught_up: MendedShop, right: Shown) -> None:
     """ALL=1: at every line of the package."""
     wrong, sample = caught_up.shown(), caught_up.copied(tmp_path / "sample")
     with lines_reached(FILES) as reached:
@@ -115,7 +115,7 @@ def test_killed_at_lines_of_the_swap_and_of_the_end(tmp_path: Path, caught_up: S
         assert not list((tmp_path / f"{number}").rglob("lines/fix/shop")), line
 
 
-def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: Shop) -> None:
+def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: MendedShop) -> None:
     """It continues where it stopped, or begins anew; in the end the line has what the first one would have had."""
     sample = begun.copied(tmp_path / "sample")
     with lines_reached(FILES) as reached:
@@ -133,7 +133,7 @@ def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: Shop) -> None:
 
 
 def test_a_clean_up_takes_nothing_that_a_swap_is_about_to_name(
-    tmp_path: Path, caught_up: Shop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caught_up: MendedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = caught_up.copied(tmp_path / "shop")
     monkeypatch.chdir(shop.root)
@@ -152,7 +152,7 @@ def test_a_clean_up_takes_nothing_that_a_swap_is_about_to_name(
 
 @pytest.mark.parametrize("how", ["retract", "discard", "keep"])
 def test_what_others_have_committed_since_is_asked_about(
-    tmp_path: Path, caught_up: Shop, right: Shown, how: Any
+    tmp_path: Path, caught_up: MendedShop, right: Shown, how: Any
 ) -> None:
     import pyarrow as pa
     from deltalake import write_deltalake
@@ -172,7 +172,7 @@ def test_what_others_have_committed_since_is_asked_about(
     assert shown["sales"] == expected[how]
 
 
-def test_a_backfill_rests_on_what_counts_and_is_swapped_in_once(tmp_path: Path, caught_up: Shop) -> None:
+def test_a_backfill_rests_on_what_counts_and_is_swapped_in_once(tmp_path: Path, caught_up: MendedShop) -> None:
     shop = caught_up.copied(tmp_path / "shop")
     live, wrong = shop.coordinator(), shop.shown()
     last = live.ledger.view().last_id
@@ -184,7 +184,7 @@ def test_a_backfill_rests_on_what_counts_and_is_swapped_in_once(tmp_path: Path, 
     assert shop.shown() == wrong, "to ask once more does not undo that"
 
 
-def test_a_backfill_of_what_was_rolled_back_is_refused(tmp_path: Path, caught_up: Shop) -> None:
+def test_a_backfill_of_what_was_rolled_back_is_refused(tmp_path: Path, caught_up: MendedShop) -> None:
     shop = caught_up.copied(tmp_path / "shop")
     shop.coordinator().roll_back(1, run="back", by="bob")
     with pytest.raises(Rejected, match="was rolled back since"):
@@ -194,7 +194,7 @@ def test_a_backfill_of_what_was_rolled_back_is_refused(tmp_path: Path, caught_up
     assert all(pin.kind != "line" for pin in shop.coordinator().ledger.pins())
 
 
-def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_up: Shop, right: Shown) -> None:
+def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_up: MendedShop, right: Shown) -> None:
     shop = caught_up.copied(tmp_path / "shop")
     shop.coordinator().suspend("bob", "looks at something")
     line = shop.reopened("fix")
@@ -210,7 +210,7 @@ def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_swap_is_above_all_numbers_of_its_line(
-    tmp_path: Path, caught_up: Shop, right: Shown, suspended: bool
+    tmp_path: Path, caught_up: MendedShop, right: Shown, suspended: bool
 ) -> None:
     """Rows of states carry numbers, and the highest counts."""
     shop = caught_up.copied(tmp_path / "shop")

@@ -175,7 +175,7 @@ def nothing_to_wait_for(why: str) -> None:
     raise AssertionError(f"nothing is to be waited for: {why}")
 
 
-class Story:
+class ThirtyDays:
     """The thirty days, and what must come of them."""
 
     def __init__(self, home: Path, spark: Any, days: int = DAYS) -> None:
@@ -265,7 +265,7 @@ def main() -> int:
     part, parts = map(int, options.part.split("/"))
     began, wrong = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="tidegate-thirty-") as folder:
-        story = Story(Path(folder), sessions("local")(), options.days)
+        story = ThirtyDays(Path(folder), sessions("local")(), options.days)
         points = story.points()
         wanted = [(point, points[:number].count(point)) for number, point in enumerate(points)]
         if options.ends:

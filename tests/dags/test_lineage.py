@@ -40,7 +40,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
         yield started
 
 
-class Shop:
+class ShopWithLineage:
     """A pipeline with a gate, and what is told of it."""
 
     def __init__(self, airflow: Airflow, collector: Collector, name: str) -> None:
@@ -94,7 +94,7 @@ def rules_of(event: Event) -> dict[str, tuple[bool, str | None]]:
 
 
 def test_a_life_is_told_as_it_was(airflow: Airflow, collector: Collector) -> None:
-    shop = Shop(airflow, collector, "shop")
+    shop = ShopWithLineage(airflow, collector, "shop")
     made = shop.made
 
     # A checkpoint with rows, of which a gate quarantines some.
@@ -203,7 +203,7 @@ def test_a_life_is_told_as_it_was(airflow: Airflow, collector: Collector) -> Non
 
 
 def test_a_collector_that_does_not_answer_holds_up_no_checkpoint(airflow: Airflow, collector: Collector) -> None:
-    shop = Shop(airflow, collector, "patient")
+    shop = ShopWithLineage(airflow, collector, "patient")
     shop.made.feed()
     collector.answers.clear()
     try:

@@ -251,7 +251,7 @@ def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
     ledger = task.coordinator.ledger
 
     def checkpoint(run_id: str) -> int:
-        at = context(dag, run_id) | {"params": {}, "outlet_events": defaultdict(Told)}
+        at = context(dag, run_id) | {"params": {}, "outlet_events": defaultdict(OutletEvent)}
         id = dag.task_dict["trigger"].execute(at)["checkpoint"]
         attempt = f"{ledger.plan(id).attempt}-by-hand"
         ledger.create_ack(Ack(**stamp(attempt), id=id, job="main", prev=None, sinks={}, stats=JobStats()))
@@ -291,7 +291,10 @@ def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
 
     def at(run_id: str) -> dict[str, Any]:
         known = context(dag, run_id, conf={"savepoint": "good"})
-        return known | {"params": {"savepoint": "good", "note": "before prices"}, "outlet_events": defaultdict(Told)}
+        return known | {
+            "params": {"savepoint": "good", "note": "before prices"},
+            "outlet_events": defaultdict(OutletEvent),
+        }
 
     with mock.patch.object(Coordinator, "trigger", autospec=True, side_effect=Coordinator.trigger) as triggered:
         id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
@@ -319,7 +322,7 @@ def test_a_run_may_be_the_last_one(made: Made):
     given = {"request": asked_for(task, "drain", "first", note="season over")}
 
     def at(run_id: str) -> dict[str, Any]:
-        return context(dag, run_id, conf=given) | {"params": {}, "outlet_events": defaultdict(Told)}
+        return context(dag, run_id, conf=given) | {"params": {}, "outlet_events": defaultdict(OutletEvent)}
 
     id = dag.task_dict["trigger"].execute(at("first"))["checkpoint"]
     ledger, plan = task.coordinator.ledger, task.coordinator.ledger.plan(id)
@@ -332,7 +335,7 @@ def test_a_run_may_be_the_last_one(made: Made):
     assert (ledger.discarded().id, ledger.ids()) == (id, [id, id + 1])
 
 
-class Told:
+class OutletEvent:
     """What goes with an asset's event."""
 
     extra: dict[str, Any]

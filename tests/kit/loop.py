@@ -36,7 +36,7 @@ class Session:
         self.cancelled += 1
 
 
-class Told(Observer):
+class LoopEvents(Observer):
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
 
@@ -65,7 +65,7 @@ class Loop:
     def __init__(self, root: Path) -> None:
         self.world = ToyWorld(root)
         self.session = Session()
-        self.told = Told()
+        self.told = LoopEvents()
         self.slept: list[float] = []
         self.while_asleep: list[Callable[[], object]] = []
 

@@ -167,7 +167,7 @@ class Life:
         return sorted(offset for name in found.live() for offset, _ in found.files[name])
 
 
-class Story(Life):
+class OvertakingStory(Life):
     """Told step by step."""
 
     def __init__(self, root: Path, limits: Limits | None = None) -> None:
@@ -226,9 +226,9 @@ class Story(Life):
         return [each.ack.entry for each in entry.manifest.in_flight.get(job, ())]
 
 
-def busy(tmp_path: Path, limits: Limits | None = None) -> tuple[Story, tuple[Attempt, Any, Handle | None]]:
+def busy(tmp_path: Path, limits: Limits | None = None) -> tuple[OvertakingStory, tuple[Attempt, Any, Handle | None]]:
     """One checkpoint went well; in the second, `slow` is at work."""
-    story = Story(tmp_path, limits)
+    story = OvertakingStory(tmp_path, limits)
     story.all_done(story.planned())
     second = story.planned()
     story.work(second, "slower")

@@ -12,7 +12,7 @@ from tests.model import invariants
 from tests.model.facts import Fact, State
 from tests.model.process import steps
 from tests.model.stories import story
-from tests.model.world import World
+from tests.model.world import ModelWorld
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Result:
         return f"{seen}: after {len(self.trace)} steps: {self.problem}\n{story}"
 
 
-def explore(world: World, limit: int = 1_000_000) -> Result:
+def explore(world: ModelWorld, limit: int = 1_000_000) -> Result:
     """Visit every state that `world` can reach, up to `limit`; stop at the first that breaks an invariant."""
     with _without_collecting_garbage():
         return _explore(world, limit)
@@ -50,7 +50,7 @@ def _without_collecting_garbage() -> Iterator[None]:
         gc.enable()
 
 
-def _explore(world: World, limit: int) -> Result:
+def _explore(world: ModelWorld, limit: int) -> Result:
     first = world.first()
     came_from: dict[State, tuple[State, str] | None] = {first: None}
     queue, taken = deque([first]), 0
@@ -71,7 +71,7 @@ def _explore(world: World, limit: int) -> Result:
     return Result(len(came_from), taken, True)
 
 
-def successors(world: World, state: State) -> Iterator[tuple[str, State]]:
+def successors(world: ModelWorld, state: State) -> Iterator[tuple[str, State]]:
     """All that can happen next: any process takes a step, or the power fails."""
     for number in range(len(world.actors)):
         name = world.actors[number].name
@@ -81,7 +81,7 @@ def successors(world: World, state: State) -> Iterator[tuple[str, State]]:
         yield "the power fails", power_loss(world, state)
 
 
-def power_loss(world: World, state: State) -> State:
+def power_loss(world: ModelWorld, state: State) -> State:
     """All processes die and start again; what was seen but not synced is gone."""
     log: list[Fact | None] = list(state.log)
     lines = list(state.lines)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.model.facts import Commit, Fact, Log, Shape, State, table_name, view_of
 from tests.model.stepper import Step, Stepper, put
-from tests.model.world import END, Pc, World
+from tests.model.world import END, ModelWorld, Pc
 from tidegate.protocol import rules
 from tidegate.records.interval import Interval
 
@@ -19,7 +19,7 @@ def interval_of(number: int) -> Interval:
     return Interval(start, start + timedelta(hours=1))
 
 
-def wanted(world: World, run: str, below: tuple[int, ...]) -> rules.WantedInterval:
+def wanted(world: ModelWorld, run: str, below: tuple[int, ...]) -> rules.WantedInterval:
     """What a run asks for: to make its interval, again if it is done. below: the intervals that the index has."""
     indexed = frozenset(interval_of(number) for number in below)
     return rules.WantedInterval(interval_of(world.shape.interval(run)), True, reprocess=True, indexed=indexed)
@@ -31,7 +31,7 @@ def filed(at: Stepper) -> tuple[int, ...]:
 
 
 def ask_publish(
-    world: World, facts: Log, first: int, settled: int, table: int, last: int | None, held: frozenset[int]
+    world: ModelWorld, facts: Log, first: int, settled: int, table: int, last: int | None, held: frozenset[int]
 ) -> object:
     """Section 8, put to the real function."""
     view = view_of(world.shape, facts, first, settled=settled)
@@ -142,7 +142,7 @@ def index(at: Stepper, ids: tuple[int, ...], pc: Pc) -> Iterator[Step]:
 # -- what must hold --------------------------------------------------------------------------------------
 
 
-def broken_log(world: World, before: State, after: State) -> Iterator[str]:
+def broken_log(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """Each run has one checkpoint at most, each interval one that is open; nothing rests on anything."""
     runs: dict[str, int] = {}
     open_ones: dict[int, int] = {}
@@ -157,7 +157,7 @@ def broken_log(world: World, before: State, after: State) -> Iterator[str]:
             yield f"checkpoints {other} and {id} make one interval at the same time"
 
 
-def broken_tables(world: World, before: State, after: State) -> Iterator[str]:
+def broken_tables(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """I4: only what is completed is shown, as decided; and of one interval never a lower one behind a higher one."""
     for table, commits in enumerate(after.tables):
         seen: dict[int, int] = {}
@@ -174,7 +174,7 @@ def broken_tables(world: World, before: State, after: State) -> Iterator[str]:
             seen[world.shape.interval(fact.run)] = commit.id
 
 
-def owed(world: World, state: State) -> str | None:
+def owed(world: ModelWorld, state: State) -> str | None:
     """I8: each table shows the highest completed entry of each interval."""
     for table, commits in enumerate(state.tables):
         wanted = {world.shape.interval(f.run): id for id, f in enumerate(state.log, 1) if f.made is not None}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from tests.model import intervals, lines, rollback
 from tests.model.facts import Fact, LineFact, Log, State, last
 from tests.model.process import steps
-from tests.model.world import START, Actor, World
+from tests.model.world import START, Actor, ModelWorld
 
 PATIENCE = 400
 """A lone process that needs more steps than this is taken to be stuck."""
 
 
-def broken_by(world: World, before: State, after: State) -> str | None:
+def broken_by(world: ModelWorld, before: State, after: State) -> str | None:
     """The first thing that is wrong with `after`, or with having come there from `before`."""
     if before.log is not after.log or before.tables is not after.tables or before.hint != after.hint:
         by_interval = (_rewritten, intervals.broken_log, intervals.broken_tables)
@@ -43,7 +43,7 @@ def broken_by(world: World, before: State, after: State) -> str | None:
     return problem  # type: ignore[return-value]
 
 
-def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
+def _rewritten(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """Records are written once. A power loss may take back what nobody may rely on yet."""
     if after.losses < before.losses:
         return
@@ -58,7 +58,7 @@ def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
             yield f"I3: the answer to {id} was rewritten"
 
 
-def _log(world: World, before: State, after: State) -> Iterator[str]:
+def _log(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """I1, I3: completed entries tile the input, each run has at most one, each rests on a completed one."""
     reached, runs = 0, {}
     for id, fact in enumerate(after.log, 1):
@@ -95,7 +95,7 @@ def _completed(id: int, fact: Fact, log: Log, reached: int) -> Iterator[str]:
             yield f"I6: the manifest of {id} names an ack of job {job} by {attempts}, the ack is by {fact.acks[job]}"
 
 
-def _tables(world: World, before: State, after: State) -> Iterator[str]:
+def _tables(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """I1, I4: a table shows the contents of a prefix of the completed entries: none twice, no hole, none beyond."""
     rollbacks = any(fact is not None and fact.rollback is not None for fact in after.log)
     for table, commits in enumerate(after.tables):
@@ -121,10 +121,10 @@ def _tables(world: World, before: State, after: State) -> Iterator[str]:
 # -- I8 ------------------------------------------------------------------------------------------------
 
 
-def alone(world: World, log: Log, tables: tuple[object, ...], hint: int) -> str | None:
+def alone(world: ModelWorld, log: Log, tables: tuple[object, ...], hint: int) -> str | None:
     """I8: from here, one new run alone ends what is open, completes its own, and publishes all that is owed."""
     patient = world.remembered(_patient)
-    assert isinstance(patient, World)
+    assert isinstance(patient, ModelWorld)
     state = State(log=log, tables=tables, hint=hint, pcs=(START,))  # type: ignore[arg-type]
     for _ in range(PATIENCE):
         if state.pcs[0][0] == "END":
@@ -143,16 +143,16 @@ def alone(world: World, log: Log, tables: tuple[object, ...], hint: int) -> str 
 
 
 def line_alone(
-    world: World, log: Log, tables: tuple[object, ...], hint: int, lines_before: tuple[LineFact, ...]
+    world: ModelWorld, log: Log, tables: tuple[object, ...], hint: int, lines_before: tuple[LineFact, ...]
 ) -> str | None:
     """I8 for lines: once a run has ended what was open, the same command swaps a line in, or says why it never can."""
     patient = world.remembered(_patient)
-    assert isinstance(patient, World)
+    assert isinstance(patient, ModelWorld)
     state = State(log=log, tables=tables, hint=hint, pcs=(START,), lines=lines_before)  # type: ignore[arg-type]
     starts = [START, *(("LB", number) for number, line in enumerate(lines_before) if line.origin is not None)]
     for start in starts:
         world_of_one = patient if start == START else world.remembered(_line_process, start[1])
-        assert isinstance(world_of_one, World)
+        assert isinstance(world_of_one, ModelWorld)
         state = state._replace(pcs=(start,))
         for _ in range(PATIENCE):
             if state.pcs[0][0] in ("END", "NO", "CORRUPT"):
@@ -172,13 +172,13 @@ def line_alone(
     return None
 
 
-def _line_process(world: World, line: int) -> World:
+def _line_process(world: ModelWorld, line: int) -> ModelWorld:
     """The same rules with one process of a line."""
     actor = Actor("lone line", lines.run_of(line), ("LB", line))
     return replace(world, actors=(actor,), max_ids=1000, give_up=True)
 
 
-def _patient(world: World) -> World:
+def _patient(world: ModelWorld) -> ModelWorld:
     """The same rules with one process, and as many ids as it likes."""
     return replace(world, actors=(Actor("lone", run="lone"),), max_open=1, max_ids=1000, give_up=True)
 

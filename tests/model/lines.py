@@ -14,8 +14,8 @@ from tests.model.stepper import Step, Stepper, put
 from tests.model.world import (
     END,
     PUBLISH,
+    ModelWorld,
     Pc,
-    World,
     ask_cut,
     ask_discard,
     ask_hold,
@@ -49,7 +49,7 @@ def changed(at: Stepper, line: int, **made: object) -> tuple[LineFact, ...]:
     return (*lines[:line], lines[line]._replace(**made), *lines[line + 1 :])
 
 
-def progress(world: World, fact: LineFact, line: int) -> BackfillProgress:
+def progress(world: ModelWorld, fact: LineFact, line: int) -> BackfillProgress:
     """What the protocol asks a line."""
     assert fact.origin is not None
     head = fact.checkpoints[-1][0] if fact.checkpoints else fact.origin
@@ -495,7 +495,7 @@ def discard_pin(at: Stepper, line: int) -> Iterator[Step]:
 # -- what must hold ----------------------------------------------------------------------------------------
 
 
-def broken(world: World, before: State, after: State) -> Iterator[str]:
+def broken(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """What must hold where there are lines."""
     for was, now in zip(before.pcs, after.pcs, strict=True):
         if now[0] == "NO" and was != now and not _is_refused(after.lines[int(str(now[1]))], after.log):
@@ -535,7 +535,7 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
             yield from _can_go_on(number, line, log)
 
 
-def _approved_by_somebody(world: World, number: int, line: LineFact) -> Iterator[str]:
+def _approved_by_somebody(world: ModelWorld, number: int, line: LineFact) -> Iterator[str]:
     """I10: whatever a gate holds in a line was approved by a person who has looked at the very same rows."""
     for (_, ids), by in zip(line.checkpoints, line.approved, strict=True):
         if not any(held_live(world, id) for id in ids) or by == "a person":
@@ -592,7 +592,7 @@ def _cut_as_recorded(id: int, fact: Fact, log: Log) -> Iterator[str]:
         yield f"I9: {id} brings {found}, recorded are {due}"
 
 
-def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
+def _as_of(world: ModelWorld, id: int, log: Log) -> Iterator[str]:
     """I1 and I2: as of each completed entry, each table shows each offset once, and later rows have higher numbers."""
     shape = world.shape
     for table in range(shape.tables):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tests.model.world import World
+from tests.model.world import ModelWorld
 from tests.model.worlds import (
     AN_HOUR_IS_EMPTIED,
     BACK_AND_POWER,
@@ -36,11 +36,11 @@ class Mutation:
     """One rule, broken: in which world, and what has to be seen."""
 
     name: str
-    world: World
+    world: ModelWorld
     shows: str
     """A part of the problem that has to be found."""
 
-    def broken_world(self) -> World:
+    def broken_world(self) -> ModelWorld:
         """The world with this mutation switched on."""
         return replace(self.world, broken=self.world.broken | {self.name})
 

@@ -67,7 +67,7 @@ from collections.abc import Callable, Iterator
 from tests.model import chain, intervals, lines, publishing, retention, rollback
 from tests.model.facts import State
 from tests.model.stepper import Step, Stepper
-from tests.model.world import World
+from tests.model.world import ModelWorld
 
 _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "T": chain.trigger,
@@ -127,7 +127,7 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
 }
 
 
-def steps(world: World, state: State, number: int) -> Iterator[Step]:
+def steps(world: ModelWorld, state: State, number: int) -> Iterator[Step]:
     """All that this actor could do next, each with a description."""
     pc = state.pcs[number]
     step = _STEPS.get(pc[0])

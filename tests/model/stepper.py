@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.model.facts import Content, Fact, Log, State, last
-from tests.model.world import Actor, Pc, World
+from tests.model.world import Actor, ModelWorld, Pc
 
 Step = tuple[str, State]
 """What is done, for the story, and the state after it."""
@@ -12,7 +12,7 @@ Step = tuple[str, State]
 class Stepper:
     """One actor in one state."""
 
-    def __init__(self, world: World, state: State, number: int) -> None:
+    def __init__(self, world: ModelWorld, state: State, number: int) -> None:
         self.world, self.state, self.number = world, state, number
         self.actor: Actor = world.actors[number]
         self.log = state.log

@@ -52,7 +52,7 @@ class Actor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class World:
+class ModelWorld:
     """What is explored: the pipeline, the processes, the limits, and what is broken on purpose."""
 
     actors: tuple[Actor, ...]
@@ -141,7 +141,7 @@ def begun(shape: Shape, id: int) -> Fact:
 
 
 def ask_trigger(
-    world: World,
+    world: ModelWorld,
     facts: Log,
     first: int,
     elsewhere: tuple[tuple[int, Fact], ...],
@@ -159,7 +159,7 @@ def ask_trigger(
     return world.on_trigger(view, run, world.max_open, reasons)
 
 
-def ask_rollback(world: World, facts: Log, first: int) -> object:
+def ask_rollback(world: ModelWorld, facts: Log, first: int) -> object:
     """R2."""
     return world.on_rollback(view_of(world.shape, facts, first))
 
@@ -169,7 +169,7 @@ Rollbacks = tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
 
 
 def ask_replay(
-    world: World,
+    world: ModelWorld,
     facts: Log,
     first: int,
     elsewhere: tuple[tuple[int, Fact], ...],
@@ -180,7 +180,7 @@ def ask_replay(
     return world.on_replay(view_of(world.shape, facts, first, elsewhere), line, *rollbacks)
 
 
-def ask_hold(world: World, ids: tuple[int, ...]) -> object:
+def ask_hold(world: ModelWorld, ids: tuple[int, ...]) -> object:
     """L9: whether the approval of a live checkpoint carries over to a line's that covers these."""
 
     def judged(covered: tuple[int, ...], rows: str) -> JudgedHold:
@@ -192,13 +192,13 @@ def ask_hold(world: World, ids: tuple[int, ...]) -> object:
     return world.on_hold(ids, judged(ids, f"of {ids}{' anew' if new else ''}"), live)
 
 
-def held_live(world: World, id: int) -> str:
+def held_live(world: ModelWorld, id: int) -> str:
     """Who has approved a live checkpoint; empty: no gate has held it."""
     return world.holds[id - 1] if id <= len(world.holds) else ""
 
 
 def ask_cut(
-    world: World,
+    world: ModelWorld,
     facts: Log,
     first: int,
     ids: tuple[int, ...],
@@ -212,20 +212,20 @@ def ask_cut(
     return world.on_cut(plans, base, recorded=recorded, drops=drops)
 
 
-def ask_clock(world: World, id: int, base: Fact | None, by_hand: bool) -> object:
+def ask_clock(world: ModelWorld, id: int, base: Fact | None, by_hand: bool) -> object:
     """Section 9."""
     plan = plan_of(world.shape, 1, base._replace(base=None, swap=None, rollback=None)) if base is not None else None
     return clock_of(world.clock_of_plan(clock_text(world.now(id)), plan, by_hand=by_hand))
 
 
-def ask_swap_clock(world: World, head: int, base: Fact | None) -> object:
+def ask_swap_clock(world: ModelWorld, head: int, base: Fact | None) -> object:
     """Section 9."""
     plan = plan_of(world.shape, 1, base._replace(base=None, swap=None, rollback=None)) if base is not None else None
     return clock_of(world.clock_of_swap(plan_of(world.shape, 1, Fact("-", None, 0, 0, (), clock=head)), plan))
 
 
 def ask_swap(
-    world: World,
+    world: ModelWorld,
     facts: Log,
     first: int,
     elsewhere: tuple[tuple[int, Fact], ...],
@@ -238,26 +238,26 @@ def ask_swap(
     return world.on_swap(view_of(world.shape, facts, first, elsewhere), line, *rollbacks, reasons)
 
 
-def ask_discard(world: World, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...], run: str) -> object:
+def ask_discard(world: ModelWorld, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...], run: str) -> object:
     """L8."""
     return world.on_discard(view_of(world.shape, facts, first, elsewhere), run)
 
 
-def ask_job(world: World, id: int, fact: Fact, base: Fact | None, job: int) -> object:
+def ask_job(world: ModelWorld, id: int, fact: Fact, base: Fact | None, job: int) -> object:
     """J1."""
     return world.on_job(entry(world, id, fact), entry(world, fact.base, base), f"job{job}")
 
 
-def ask_completion(world: World, id: int, fact: Fact, base: Fact | None) -> object:
+def ask_completion(world: ModelWorld, id: int, fact: Fact, base: Fact | None) -> object:
     """D1, D2."""
     return world.on_completion(entry(world, id, fact), entry(world, fact.base, base))
 
 
-def ask_publish(world: World, facts: Log, first: int, table: int, last: int | None) -> object:
+def ask_publish(world: ModelWorld, facts: Log, first: int, table: int, last: int | None) -> object:
     """P2."""
     return world.on_publish(view_of(world.shape, facts, first), table_name(table), last)
 
 
-def entry(world: World, id: int | None, fact: Fact | None) -> Entry | None:
+def entry(world: ModelWorld, id: int | None, fact: Fact | None) -> Entry | None:
     """The record that the protocol gets for a fact."""
     return None if id is None or fact is None else entry_of(world.shape, id, fact)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.model.facts import Shape
-from tests.model.world import BY_HAND, PUBLISH, RETENTION, ROLLBACK, Actor, World
+from tests.model.world import BY_HAND, PUBLISH, RETENTION, ROLLBACK, Actor, ModelWorld
 
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
@@ -21,19 +21,19 @@ BACK, BACK2 = Actor("r", "-", ROLLBACK), Actor("r2", "-", ROLLBACK)
 PUBLISHER = Actor("p", "-", PUBLISH)
 READER = Actor("p", "-", PUBLISH, careful=True)
 
-ONE_AT_A_TIME = World((A1, A2, B1), max_open=1)
-TWO_AT_A_TIME = World((A1, A2, B1), max_open=2)
-THREE_RUNS = World((A1, B1, C1), max_open=2, shape=ONE_TABLE)
-ONE_RUN_AGAIN = World((A1, A2, A3, B1), give_up=False, shape=ONE_TABLE)
-WITH_PUBLISHER = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TABLE)
-WITH_READER = World((A1, B1, READER), max_open=2, max_ids=2)
-POWER = World((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
-HELD = World((A1, A2, B1), max_open=2, max_ids=2, shape=ONE_TABLE._replace(held=True))
-ROLLED_BACK = World((A1, B1, BACK), max_open=1, max_ids=4, shape=ONE_TABLE, give_up=False)
+ONE_AT_A_TIME = ModelWorld((A1, A2, B1), max_open=1)
+TWO_AT_A_TIME = ModelWorld((A1, A2, B1), max_open=2)
+THREE_RUNS = ModelWorld((A1, B1, C1), max_open=2, shape=ONE_TABLE)
+ONE_RUN_AGAIN = ModelWorld((A1, A2, A3, B1), give_up=False, shape=ONE_TABLE)
+WITH_PUBLISHER = ModelWorld((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=ONE_TABLE)
+WITH_READER = ModelWorld((A1, B1, READER), max_open=2, max_ids=2)
+POWER = ModelWorld((A1, A2, B1), max_open=2, max_ids=2, power_losses=1, shape=ONE_TABLE)
+HELD = ModelWorld((A1, A2, B1), max_open=2, max_ids=2, shape=ONE_TABLE._replace(held=True))
+ROLLED_BACK = ModelWorld((A1, B1, BACK), max_open=1, max_ids=4, shape=ONE_TABLE, give_up=False)
 TWICE_BACK = replace(ROLLED_BACK, actors=(A1, B1, BACK, BACK2))
 BACK_AND_POWER = replace(ROLLED_BACK, max_ids=3, power_losses=1)
-INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
-AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
+INTERVALS = ModelWorld((A1, B1, C1), max_open=2, shape=SAME_HOUR)
+AN_HOUR_IS_EMPTIED = ModelWorld((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
 
 L1, L2, OTHER = Actor("l1", "line0", ("LB", 0)), Actor("l2", "line0", ("LB", 0)), Actor("m", "line1", ("LB", 1))
 DISCARD, DISCARD2 = Actor("d", "-", ("DB", 0)), Actor("d2", "-", ("DB", 0))
@@ -43,7 +43,7 @@ CLOCKS = (1, 2, 5, 3, 6, 4, 7)
 """The clocks of some machines are behind."""
 HAND = Actor("h", BY_HAND)
 
-LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1, clocks=CLOCKS)
+LINE = ModelWorld((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1, clocks=CLOCKS)
 LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
 LINE_TORN = replace(LINE, actors=(A1, L1._replace(careful=True), L2))
 LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
@@ -72,7 +72,7 @@ class Exploration(NamedTuple):
     """A world in which nothing may be wrong, and how many states it has at least: it must not shrink unseen."""
 
     name: str
-    world: World
+    world: ModelWorld
     at_least: int
     what: str
 
@@ -83,7 +83,7 @@ SMALL = [
     Exploration("three runs", THREE_RUNS, 370_000, "runs A, B and C, k = 2, 3 ids, one table"),
     Exploration(
         "two jobs",
-        World((A1, B1, C1), shape=TWO_JOBS, max_open=2, give_up=False),
+        ModelWorld((A1, B1, C1), shape=TWO_JOBS, max_open=2, give_up=False),
         160_000,
         "runs A, B and C, k = 2, a job and an ack per table, some with nothing to publish",
     ),
@@ -93,7 +93,7 @@ SMALL = [
     Exploration("an hour is emptied", AN_HOUR_IS_EMPTIED, 15_000, "an hour by run A, without rows by B, a publisher"),
     Exploration(
         "hours and power loss",
-        World((A1, B1), max_open=2, max_ids=2, power_losses=1, shape=TWO_TABLES_BY_HOUR),
+        ModelWorld((A1, B1), max_open=2, max_ids=2, power_losses=1, shape=TWO_TABLES_BY_HOUR),
         20_000,
         "an hour by runs A and B, two tables, power may fail at any step",
     ),
@@ -226,7 +226,9 @@ LARGE = [
     ),
     Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),
     Exploration("again and again", ONE_RUN_AGAIN, 470_000, "run A three times, run B, 3 ids, one table"),
-    Exploration("three runs, two tables", World((A1, B1, C1), max_open=2), 800_000, "runs A, B and C, k = 2, 3 ids"),
+    Exploration(
+        "three runs, two tables", ModelWorld((A1, B1, C1), max_open=2), 800_000, "runs A, B and C, k = 2, 3 ids"
+    ),
     Exploration(
         "power loss, 3 ids", replace(POWER, max_ids=3), 2_500_000, "doubled run A, run B, k = 2, power may fail once"
     ),
@@ -238,13 +240,13 @@ LARGE = [
     ),
     Exploration(
         "torn reads everywhere",
-        World((A1._replace(careful=True), B1._replace(careful=True), PUBLISHER), max_open=2, shape=ONE_TABLE),
+        ModelWorld((A1._replace(careful=True), B1._replace(careful=True), PUBLISHER), max_open=2, shape=ONE_TABLE),
         300_000,
         "every reader reads entry by entry",
     ),
     Exploration(
         "four processes",
-        World((A1, A2, B1, C1), max_open=2, shape=ONE_TABLE, give_up=False),
+        ModelWorld((A1, A2, B1, C1), max_open=2, shape=ONE_TABLE, give_up=False),
         1_000_000,
         "doubled run A, runs B and C, k = 2, 3 ids, one table",
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.kit.jvm import INTERPRETED
 from tests.replay.life import ACTS, Life
-from tests.replay.oracle import Told
+from tests.replay.oracle import ReplayReport
 from tests.replay.pipelines import GATES, PIECES, Drawn
 from tidegate.spark.session import SparkSettings, session
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--story", action="store_true", help="print what befalls each life")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
-    began, bad, all_told = time.monotonic(), 0, Told()
+    began, bad, all_told = time.monotonic(), 0, ReplayReport()
     lives = 0
     with tempfile.TemporaryDirectory(prefix="tidegate-replay-") as folder:
         settings = SparkSettings(
@@ -47,14 +47,14 @@ def main() -> int:
                 drawn = Drawn(seed, tuple(options.pieces), options.gates, options.count)
                 told = _one(seed, Path(folder) / str(seed), spark, drawn, options)
                 bad += bool(told.wrong)
-                for each in fields(Told):
+                for each in fields(ReplayReport):
                     setattr(all_told, each.name, getattr(all_told, each.name) + getattr(told, each.name))
     print(f"{lives} lives, {time.monotonic() - began:.0f} s: {all_told}")
     print(f"{bad} lives went wrong" if bad else "no backfill has changed a row that it must not change")
     return 1 if bad else 0
 
 
-def _one(seed: int, root: Path, spark: Any, drawn: Drawn, options: argparse.Namespace) -> Told:
+def _one(seed: int, root: Path, spark: Any, drawn: Drawn, options: argparse.Namespace) -> ReplayReport:
     began = time.monotonic()
     print(f"seed {seed}: {drawn}", flush=True)
     life = Life(seed, root, spark, drawn)

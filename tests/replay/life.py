@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tests.replay.oracle import Told, Trial
+from tests.replay.oracle import ReplayReport, Trial
 from tests.replay.pipelines import CUSTOMERS, Drawn
 from tests.replay.reading import quarantine_rows
 from tests.replay.world import Clock, Clocked
@@ -65,7 +65,7 @@ class Life:
     """One seed's life."""
 
     def __init__(self, seed: int, root: Path, spark: Any, drawn: Drawn | None = None) -> None:
-        self.root, self.spark, self.told, self.clock = root, spark, Told(), Clock(seed)
+        self.root, self.spark, self.told, self.clock = root, spark, ReplayReport(), Clock(seed)
         self.dice = random.Random(f"life {seed}")
         self.sql = random.Random(f"sql {seed}")
         self.play = Clocked(root / "live", spark, drawn or Drawn(seed), in_jobs=self.dice.random() < 0.3)
@@ -79,7 +79,7 @@ class Life:
             (self.play.root / "landing" / name).mkdir(parents=True)
         self._write_customers()
 
-    def live(self, steps: int, acts: tuple[str, ...] = ()) -> Told:
+    def live(self, steps: int, acts: tuple[str, ...] = ()) -> ReplayReport:
         """Live, and compare on the way. acts: these, in place of random ones."""
         self.checkpoints()
         for name in acts or self.dice.choices(list(ACTS), list(ACTS.values()), k=steps):

@@ -30,14 +30,14 @@ from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.protocol.verdicts import unanswered
 
-__all__ = ["Told", "Trial"]
+__all__ = ["ReplayReport", "Trial"]
 
 A_YEAR = timedelta(days=365)
 Cuts = Literal["own", "recorded"]
 
 
 @dataclass
-class Told:
+class ReplayReport:
     """What was tried, and what was found."""
 
     checkpoints: int = 0
@@ -98,7 +98,7 @@ class Trial:
     play: Clocked
     clock: Clock
     dice: random.Random
-    told: Told
+    told: ReplayReport
     complete: bool = True
     """Whether all that it has ever read can be repeated: else a backfill may be refused, if the dry run says so."""
 

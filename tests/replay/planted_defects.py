@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 
-from tests.replay.oracle import Told
+from tests.replay.oracle import ReplayReport
 from tidegate.backfill import open_backfill
 from tidegate.backfill.open_backfill import BackfillCoordinator
 from tidegate.checkpoint import planning
@@ -85,7 +85,7 @@ class Planted(NamedTuple):
                 stack.enter_context(patch)
             yield
 
-    def is_found(self, told: Told) -> bool:
+    def is_found(self, told: ReplayReport) -> bool:
         """Return whether a life has found it."""
         return any(self.found in each for each in told.wrong)
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
-from tests.simulation.world import FORK, GATE, TABLES, Violation, World
+from tests.simulation.world import FORK, GATE, TABLES, SimulatedWorld, Violation
 from tidegate.checkpoint import approvals, quarantine_requests
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
@@ -28,7 +28,7 @@ class GaveUp(Exception):
     """A task has failed for good."""
 
 
-def run(world: World, name: str) -> None:
+def run(world: SimulatedWorld, name: str) -> None:
     """One run: trigger, jobs, completion, publish, retention. After an abort it asks for another checkpoint."""
     coordinator = world.coordinator()
     try:
@@ -39,7 +39,7 @@ def run(world: World, name: str) -> None:
         world.log("gives up")
 
 
-def checkpoint(world: World, coordinator: Coordinator, run: str, asks: Asks | None = None) -> str:
+def checkpoint(world: SimulatedWorld, coordinator: Coordinator, run: str, asks: Asks | None = None) -> str:
     """One checkpoint from trigger to publish; answers with what became of it."""
     triggered = patiently(world, asks or world.asks(coordinator, run, suspicion(world, run)), coordinator)
     if not isinstance(triggered, Triggered):
@@ -67,7 +67,7 @@ def checkpoint(world: World, coordinator: Coordinator, run: str, asks: Asks | No
     return outcome.state
 
 
-def answer(world: World, coordinator: Coordinator, id: int) -> None:
+def answer(world: SimulatedWorld, coordinator: Coordinator, id: int) -> None:
     """A person looks at what is held: on a bad day not soon, and says anything."""
     if not world.calm and world.dice.chance(0.7):
         return
@@ -81,14 +81,14 @@ def answer(world: World, coordinator: Coordinator, id: int) -> None:
         world.log(f"says nothing that counts: {error.what}")
 
 
-def answer_all(world: World) -> None:
+def answer_all(world: SimulatedWorld) -> None:
     """A person looks at all that is held."""
     coordinator = world.coordinator()
     for entry in coordinator.ledger.view().still_open():
         answer(world, coordinator, entry.id)
 
 
-def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] | None:
+def jobs(world: SimulatedWorld, coordinator: Coordinator, plan: Plan) -> tuple[str, str] | None:
     """All jobs of a checkpoint; why they failed, if they did."""
     for job in plan.acks:
         try:
@@ -100,7 +100,7 @@ def jobs(world: World, coordinator: Coordinator, plan: Plan) -> tuple[str, str] 
     return None
 
 
-def publish(world: World, coordinator: Coordinator) -> None:
+def publish(world: SimulatedWorld, coordinator: Coordinator) -> None:
     """Publish, hints, retention: what any process may do at any time."""
 
     def once() -> None:
@@ -112,7 +112,7 @@ def publish(world: World, coordinator: Coordinator) -> None:
     patiently(world, coordinator.retire)
 
 
-def patiently(world: World, call: Callable[[], T], whose: Coordinator | None = None) -> T:
+def patiently(world: SimulatedWorld, call: Callable[[], T], whose: Coordinator | None = None) -> T:
     """Try again while storage does not answer, or while others must come first."""
     tries = 0
     while True:
@@ -136,7 +136,7 @@ def patiently(world: World, call: Callable[[], T], whose: Coordinator | None = N
         world.sleep(1 + world.dice.below(20))
 
 
-def suspicion(world: World, me: str) -> Callable[[Plan], str | None]:
+def suspicion(world: SimulatedWorld, me: str) -> Callable[[Plan], str | None]:
     """Whether another run is taken for dead: often wrongly on a bad day, only rightly on a calm one."""
 
     def give_up(plan: Plan) -> str | None:
@@ -147,7 +147,7 @@ def suspicion(world: World, me: str) -> Callable[[Plan], str | None]:
     return give_up
 
 
-def meddler(world: World) -> None:
+def meddler(world: SimulatedWorld) -> None:
     """Late tasks, cleared tasks, impatient people: any call about any checkpoint at any time."""
     coordinator = world.coordinator()
     for _ in range(6):
@@ -176,7 +176,7 @@ def meddler(world: World) -> None:
             world.log(f"meddled in vain: {error.what}")
 
 
-def rollbacker(world: World) -> None:
+def rollbacker(world: SimulatedWorld) -> None:
     """A person who goes back to some checkpoint, again and again."""
     coordinator = world.coordinator()
     for number in range(world.climate.rollbacks):
@@ -209,7 +209,7 @@ def rollbacker(world: World) -> None:
                 coordinator.resume("rollbacker")
 
 
-def _name(world: World, number: int, id: int) -> None:
+def _name(world: SimulatedWorld, number: int, id: int) -> None:
     """Make a savepoint, or dispose of one."""
     ledger = world.coordinator().ledger
     try:
@@ -225,7 +225,7 @@ def _name(world: World, number: int, id: int) -> None:
         world.log(f"names nothing: {error.what}")
 
 
-def completed(world: World, store: FakeStore | None = None) -> list[int]:
+def completed(world: SimulatedWorld, store: FakeStore | None = None) -> list[int]:
     """What is completed and there, by the bytes."""
     store = store or world.store
     names = store.listing("checkpoints")
@@ -233,7 +233,7 @@ def completed(world: World, store: FakeStore | None = None) -> list[int]:
     return [id for id, found in told.items() if found is not None and b'"completed"' in found.data]
 
 
-def releaser(world: World) -> None:
+def releaser(world: SimulatedWorld) -> None:
     """A person who looks into the quarantine now and then, and lets rows go on, or gives them up."""
     ledger = world.coordinator().ledger
     for number in range(10):
@@ -249,7 +249,7 @@ def releaser(world: World) -> None:
             world.log(f"asks in vain: {error.what}")
 
 
-def operator(world: World) -> None:
+def operator(world: SimulatedWorld) -> None:
     """A person who ends what nobody works on any more, once all is calm."""
     coordinator = world.coordinator()
     for _ in range(100):
@@ -259,13 +259,13 @@ def operator(world: World) -> None:
             _end_left_behind(world, world.fork(), lambda run: not world.is_at_work(run.split()[0]))
 
 
-def _end_left_behind(world: World, coordinator: Coordinator, is_left_behind: Callable[[str], bool]) -> None:
+def _end_left_behind(world: SimulatedWorld, coordinator: Coordinator, is_left_behind: Callable[[str], bool]) -> None:
     for entry in patiently(world, coordinator.ledger.view).still_open():
         if is_left_behind(entry.plan.run):
             patiently(world, lambda id=entry.id: coordinator.abort(id, "CANCELLED"))
 
 
-def foreign_writer(world: World) -> None:
+def foreign_writer(world: SimulatedWorld) -> None:
     """Somebody else commits to the same tables."""
     for number in range(world.climate.foreign_commits):
         world.sleep(20 + world.dice.below(100))
@@ -274,7 +274,7 @@ def foreign_writer(world: World) -> None:
         world.log(f"makes foreign commit {number}")
 
 
-def last_run(world: World) -> None:
+def last_run(world: SimulatedWorld) -> None:
     """I8: when all is calm, one more run ends what is open, makes a checkpoint, and publishes all that is owed."""
     coordinator = world.coordinator()
     outcome: Outcome | str = ""

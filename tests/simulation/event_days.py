@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from tests.simulation import actors
 from tests.simulation.lifecycle_oracle import LifeOracle
-from tests.simulation.world import Process, Violation, World
+from tests.simulation.world import Process, SimulatedWorld, Violation
 from tidegate.checkpoint import suspension
 from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
@@ -37,7 +37,7 @@ class Standing:
     published: bool
 
 
-class EventWorld(World):
+class EventWorld(SimulatedWorld):
     """Input arrives in bursts, and people do to the pipeline what they do on other days. Every third row is bad."""
 
     bad = 3

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.simulation.event_days import EventOracle, EventWorld, Standing
 from tests.simulation.line_days import LineWorld
 from tests.simulation.line_oracle import LineOracle
-from tests.simulation.world import World
+from tests.simulation.world import SimulatedWorld
 
 __all__ = ["EventLineOracle", "EventLineWorld"]
 
@@ -26,7 +26,7 @@ class EventLineWorld(EventWorld, LineWorld):
         self._mended = self._pipeline(mended=True).graph()
 
     def go(self, run: str, does: Callable[[str], None]) -> None:
-        World.go(self, run, does)
+        SimulatedWorld.go(self, run, does)
 
     def more_people(self) -> None:
         EventWorld.more_people(self)

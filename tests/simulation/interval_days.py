@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.kit.toys import ToyCommit, ToyIntervals, ToySink
 from tests.simulation.oracle import Checkpoint, Oracle
-from tests.simulation.world import EPOCH, TABLES, Violation, World
+from tests.simulation.world import EPOCH, TABLES, SimulatedWorld, Violation
 from tidegate import Pipeline
 from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
@@ -19,7 +19,7 @@ HOURS = 3
 """Few, so that several runs make the same one."""
 
 
-class HourWorld(World):
+class HourWorld(SimulatedWorld):
     """The same storage and the same troubles; what an hour has to read changes all the time."""
 
     lived = False

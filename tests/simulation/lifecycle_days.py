@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 from tests.simulation import actors
-from tests.simulation.world import FORK, Violation, World
+from tests.simulation.world import FORK, SimulatedWorld, Violation
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import control, copies, savepoint
@@ -19,7 +19,7 @@ FORKER, COPIER = "fork", "copy"
 """How the processes' names begin."""
 
 
-def begin(world: World) -> None:
+def begin(world: SimulatedWorld) -> None:
     """Whoever takes part today."""
     for _ in range(world.climate.forks):  # of two, one comes too late, or both make the same one
         world.spawn(FORKER, "", lambda: _forker(world), world.dice.below(300))
@@ -30,7 +30,7 @@ def begin(world: World) -> None:
 
 
 @contextlib.contextmanager
-def folders_in_memory(world: World) -> Iterator[None]:
+def folders_in_memory(world: SimulatedWorld) -> Iterator[None]:
     """A folder that somebody names lies in the storage of this world."""
 
     def ledger(folder: str, pipeline: str, options: object) -> Ledger:
@@ -43,7 +43,7 @@ def folders_in_memory(world: World) -> Iterator[None]:
 # -- forks -------------------------------------------------------------------------------------------------
 
 
-def _forker(world: World) -> None:
+def _forker(world: SimulatedWorld) -> None:
     """A person who forks, again and again until it is there; then works with the fork."""
     assert world.current is not None
     me = world.current.name
@@ -64,7 +64,7 @@ def _forker(world: World) -> None:
                 _told(world, lambda number=number: _back(world, f"{me} back {number}"))  # type: ignore[misc]
 
 
-def _fork(world: World, id: int) -> None:
+def _fork(world: SimulatedWorld, id: int) -> None:
     """From the pipeline, or from a copy that somebody has made."""
     made = _copies(world)
     if made and world.dice.chance(0.9):
@@ -76,12 +76,12 @@ def _fork(world: World, id: int) -> None:
     world.log(f"has forked checkpoint {id}")
 
 
-def _copies(world: World) -> list[str]:
+def _copies(world: SimulatedWorld) -> list[str]:
     """The folders that hold a whole one."""
     return [folder for folder, store in world.others.items() if "savepoint.json" in store.files]
 
 
-def _from_copy(world: World, folder: str) -> None:
+def _from_copy(world: SimulatedWorld, folder: str) -> None:
     to, copied = world.fork(), copies.open_copy(folder, {})
     if forked_already(copied, to, claims=False):
         return
@@ -90,7 +90,7 @@ def _from_copy(world: World, folder: str) -> None:
     world.log(f"has forked {folder}, checkpoint {copied.copy.origin.entry}")
 
 
-def _back(world: World, run: str) -> None:
+def _back(world: SimulatedWorld, run: str) -> None:
     ids = actors.completed(world, world.other(FORK))
     if ids:
         to = world.dice.one_of(ids)
@@ -98,7 +98,7 @@ def _back(world: World, run: str) -> None:
         world.log(f"the fork went back to {to} by {done.id}")
 
 
-def _told(world: World, call: Callable[[], object]) -> str:
+def _told(world: SimulatedWorld, call: Callable[[], object]) -> str:
     """ "" if it was done, or why not."""
     try:
         call()
@@ -112,7 +112,7 @@ def _told(world: World, call: Callable[[], object]) -> str:
     return ""
 
 
-def last_fork(world: World) -> None:
+def last_fork(world: SimulatedWorld) -> None:
     """A fork that was begun is brought to its end, if what it was begun from is there; and then it works."""
     to = world.fork()
     known = to.ledger.identity_or_none() or to.ledger.claim()
@@ -132,7 +132,7 @@ def last_fork(world: World) -> None:
         raise Violation(f"I8: the last checkpoints of the fork are {outcomes}")
 
 
-def _fork_again(world: World, id: int) -> None:
+def _fork_again(world: SimulatedWorld, id: int) -> None:
     made = _copies(world)
     of = [folder for folder in made if copies.open_copy(folder, {}).copy.origin.entry == id]
     if of:
@@ -144,7 +144,7 @@ def _fork_again(world: World, id: int) -> None:
 # -- copies ------------------------------------------------------------------------------------------------
 
 
-def _copier(world: World, number: int) -> None:
+def _copier(world: SimulatedWorld, number: int) -> None:
     """A person who wants a checkpoint as a folder, and asks for it until it is there."""
     folder, id = f"{COPIER}{number}", 0
     for _ in range(8):
@@ -159,7 +159,7 @@ def _copier(world: World, number: int) -> None:
                 id = 0
 
 
-def _copy(world: World, folder: str, id: int) -> None:
+def _copy(world: SimulatedWorld, folder: str, id: int) -> None:
     ledger = world.coordinator().ledger
     savepoint.nameable(ledger, "copied", id)
     copies.copy_out(snapshot_at(ledger, id, {}, by="copier"), folder, "copied")
@@ -169,7 +169,7 @@ def _copy(world: World, folder: str, id: int) -> None:
 # -- the end -----------------------------------------------------------------------------------------------
 
 
-def _drainer(world: World) -> None:
+def _drainer(world: SimulatedWorld) -> None:
     """A person who lets event time come to its end; and sometimes goes on behind it, on purpose."""
     coordinator = world.coordinator()
 

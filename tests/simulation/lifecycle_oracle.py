@@ -10,13 +10,13 @@ from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
 from tests.simulation.lifecycle_days import COPIER, FORKER
 from tests.simulation.oracle import Checkpoint, Oracle
-from tests.simulation.world import FORK, TABLES, Violation, World
+from tests.simulation.world import FORK, TABLES, SimulatedWorld, Violation
 
 
 class LifeOracle(Oracle):
     """Judges the pipeline, and with it what was made of it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)
         self.fork = ForkOracle(world, self)
         world.on_folder = self._watched
@@ -90,7 +90,7 @@ class LifeOracle(Oracle):
 class ForkOracle(Oracle):
     """Judges the fork: it begins with what the other one had, and from there on all holds that holds for any."""
 
-    def __init__(self, world: World, parent: Oracle) -> None:
+    def __init__(self, world: SimulatedWorld, parent: Oracle) -> None:
         super().__init__(world, world.other(FORK), (FORK,))
         self.parent = parent
 

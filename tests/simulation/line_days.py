@@ -15,7 +15,7 @@ from tests.simulation import actors
 from tests.simulation.line_storage import LineGate, MendableSource, ShadowedSink, lines_in_memory
 from tests.simulation.long_lives import STATE, LongClimate, LongWorld
 from tests.simulation.state_storage import Totals
-from tests.simulation.world import GATE, TABLES, Violation, World
+from tests.simulation.world import GATE, TABLES, SimulatedWorld, Violation
 from tidegate import Pipeline
 from tidegate.backfill import OpenBackfill, begin, discard, open_line, pause_pipeline, release_pipeline, replay, swap
 from tidegate.backfill.discard import release_name
@@ -130,7 +130,7 @@ class LineWorld(LongWorld):
 
 
 @contextlib.contextmanager
-def lines(world: World) -> Iterator[None]:
+def lines(world: SimulatedWorld) -> Iterator[None]:
     """What it takes that is not in the world itself."""
     if not isinstance(world, LineWorld):
         yield

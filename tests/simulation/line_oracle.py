@@ -14,7 +14,7 @@ from tests.kit.toys import ToyCommit
 from tests.simulation.line_days import LineWorld
 from tests.simulation.long_lives_oracle import LongForkOracle, LongOracle, Needs
 from tests.simulation.oracle import Checkpoint
-from tests.simulation.world import GATE, TABLES, Violation, World
+from tests.simulation.world import GATE, TABLES, SimulatedWorld, Violation
 
 QUARANTINE = f"quarantine.{GATE}"
 
@@ -22,7 +22,7 @@ QUARANTINE = f"quarantine.{GATE}"
 class LineOracle(LongOracle):
     """Judges the pipeline, and what its backfills do to it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         assert isinstance(world, LineWorld)
         super().__init__(world)
         self.store.watch = self.record_written

@@ -21,7 +21,7 @@ from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tests.simulation import actors
 from tests.simulation.fault_rates import Climate
 from tests.simulation.state_storage import Totals, states_in_memory
-from tests.simulation.world import FORK, TABLES, World
+from tests.simulation.world import FORK, TABLES, SimulatedWorld
 from tidegate import Pipeline
 from tidegate.connectors.sink import Prepared
 from tidegate.connectors.source import Planned, SourceContext
@@ -106,7 +106,7 @@ class Scattered(ToySink):
         return Prepared(committable={"files": here} if here else None, rows=len(here), files=len(here))
 
 
-class LongWorld(World):
+class LongWorld(SimulatedWorld):
     """The same storage and the same troubles, but milder, and for longer."""
 
     bad = 3
@@ -207,7 +207,7 @@ class LongWorld(World):
 
 
 @contextlib.contextmanager
-def long_life(world: World) -> Iterator[None]:
+def long_life(world: SimulatedWorld) -> Iterator[None]:
     """What it takes that is not in the world itself."""
     if not isinstance(world, LongWorld):
         yield

@@ -16,7 +16,7 @@ from tests.simulation.lifecycle_oracle import ForkOracle, LifeOracle
 from tests.simulation.long_lives import STATE, LongWorld, examined
 from tests.simulation.oracle import Checkpoint
 from tests.simulation.quarantine_days import AsideOracle
-from tests.simulation.world import FORK, GATE, TABLES, Violation, World
+from tests.simulation.world import FORK, GATE, TABLES, SimulatedWorld, Violation
 
 BLOB = re.compile(rb'"(blobs/[^"]+)"')
 STATE_SINK = f"state.{STATE}"
@@ -25,7 +25,7 @@ STATE_SINK = f"state.{STATE}"
 class LongOracle(LifeOracle, AsideOracle):
     """Judges a long life, and that of the fork."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         assert isinstance(world, LongWorld)
         self.long = world
         super().__init__(world)

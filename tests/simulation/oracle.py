@@ -13,7 +13,7 @@ import msgspec
 
 from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
-from tests.simulation.world import GATE, TABLES, Violation, World
+from tests.simulation.world import GATE, TABLES, SimulatedWorld, Violation
 
 IS_PLAN = re.compile(r"checkpoints/\d+/plan\.json").fullmatch
 HINTS = ("latest.json", "kept.json")
@@ -55,7 +55,7 @@ class Checkpoint:
 class Oracle:
     """Watches the day as it goes on, and judges it at its end."""
 
-    def __init__(self, world: World, store: FakeStore | None = None, tables: Sequence[str] = TABLES) -> None:
+    def __init__(self, world: SimulatedWorld, store: FakeStore | None = None, tables: Sequence[str] = TABLES) -> None:
         self.world = world
         self.store = store or world.store
         self.tables = tables

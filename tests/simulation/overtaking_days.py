@@ -16,7 +16,7 @@ from unittest import mock
 from tests.kit.toys import ToyFrame, ToySink, ToySource
 from tests.simulation.fault_rates import Climate
 from tests.simulation.oracle import Checkpoint, Oracle
-from tests.simulation.world import TABLES, Violation, World
+from tests.simulation.world import TABLES, SimulatedWorld, Violation
 from tidegate import Pipeline
 from tidegate.checkpoint.context import AbandonCheck
 from tidegate.connectors.channel import Channel, ChannelRows, Sent
@@ -51,7 +51,7 @@ class BusyClimate(Climate):
         return {**super().record(), "unaligned": True, "aligned_timeout": self.patience}  # type: ignore[dict-item]
 
 
-class BusyWorld(World):
+class BusyWorld(SimulatedWorld):
     """The same storage and the same troubles."""
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class BehindWorld(BusyWorld):
 
 
 @contextlib.contextmanager
-def channels_in_memory(world: World) -> Iterator[None]:
+def channels_in_memory(world: SimulatedWorld) -> Iterator[None]:
     """Channels whose files lie in the world, and stages that need no Spark."""
     if not isinstance(world, BusyWorld):
         yield
@@ -191,7 +191,7 @@ def channels_in_memory(world: World) -> Iterator[None]:
 class BusyOracle(Oracle):
     """Told from bytes: what a table shows is all that was read, but for what the manifest has in flight."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world, world.store, (*TABLES, THIRD))
         self._brought: dict[tuple[str, int], list[int]] = {}
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from tests.kit.toy_gate import fate_of
 from tests.simulation.oracle import Checkpoint, Oracle
-from tests.simulation.world import GATE, TABLES, Violation, World
+from tests.simulation.world import GATE, TABLES, SimulatedWorld, Violation
 
 
-class AsideWorld(World):
+class AsideWorld(SimulatedWorld):
     """Every third row is bad."""
 
     bad = 3

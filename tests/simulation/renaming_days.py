@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.kit.toys import ToySink, ToySource
-from tests.simulation.world import TABLES, World
+from tests.simulation.world import TABLES, SimulatedWorld
 from tidegate import Pipeline
 from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
@@ -21,7 +21,7 @@ OTHER_CODE = ("SOURCE_REMOVED", "SOURCE_STILL_THERE", "CODE_CHANGED", "NO_SUCH_S
 """What whoever has other code than others is refused for."""
 
 
-class RenamingWorld(World):
+class RenamingWorld(SimulatedWorld):
     """Each process has the code of one of two days."""
 
     lived = False

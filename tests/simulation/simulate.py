@@ -23,7 +23,7 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.overtaking_days import BehindWorld, BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
 from tests.simulation.renaming_days import RenamingWorld
-from tests.simulation.world import Violation, World
+from tests.simulation.world import SimulatedWorld, Violation
 from tidegate import seams
 from tidegate.ledger import log, record_files
 from tidegate.records import codec
@@ -50,8 +50,8 @@ class Day:
         return "\n".join(f"{tick:7.0f}  {who:10} {what}" for tick, who, what in self.events)
 
 
-KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
-    "life": (World, lifecycle_oracle.LifeOracle),
+KINDS: dict[str, tuple[type[SimulatedWorld], type[Oracle]]] = {
+    "life": (SimulatedWorld, lifecycle_oracle.LifeOracle),
     "events": (EventWorld, EventOracle),
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
@@ -134,7 +134,7 @@ def decoded_once() -> Iterator[None]:
 _decode = functools.lru_cache(maxsize=5000)(codec.decode)
 
 
-def _storm(world: World, hours: bool) -> None:
+def _storm(world: SimulatedWorld, hours: bool) -> None:
     """Everybody at work, everything goes wrong."""
     for number in range(world.climate.runs):
         _start_run(world, number, world.dice.below(world.spread))
@@ -165,22 +165,22 @@ def _storm(world: World, hours: bool) -> None:
     world.play(until=world.climate.ticks)
 
 
-def _ask_for_bad_rows(world: World) -> None:
+def _ask_for_bad_rows(world: SimulatedWorld) -> None:
     for _ in range(2):
         world.spawn("releaser", "", lambda: actors.releaser(world))
 
 
-def _start_run(world: World, number: int, delay: int) -> None:
+def _start_run(world: SimulatedWorld, number: int, delay: int) -> None:
     run = f"run {number}"
     world.spawn(run.replace(" ", ""), run, lambda: world.go(run, lambda name: actors.run(world, name)), delay)
 
 
-def _restart_all(world: World) -> None:
+def _restart_all(world: SimulatedWorld) -> None:
     for number in range(world.climate.runs):
         _start_run(world, number, world.dice.below(50))
 
 
-def _calm(world: World) -> None:
+def _calm(world: SimulatedWorld) -> None:
     """Nothing goes wrong any more. Some are dead, some go on, some are zombies that wake up much later."""
     world.calm = True
     late = []
@@ -209,7 +209,7 @@ def _calm(world: World) -> None:
     world.processes += late
 
 
-def _zombies(world: World) -> None:
+def _zombies(world: SimulatedWorld) -> None:
     """I5: whoever was asleep all the time goes on now, and changes nothing that counts."""
     for process in world.processes:
         process.wake = world.tick

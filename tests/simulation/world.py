@@ -56,7 +56,7 @@ class Process:
 
 
 @dataclass
-class World(Weather):
+class SimulatedWorld(Weather):
     """Storage, processes and time of one day. Everything random comes from `dice`."""
 
     dice: Dice

@@ -48,7 +48,7 @@ class NoFives(Gate):
         return Judgement(frame.count(), broken, split=(frame.where("id % 5 <> 0"), bad) if count else None)
 
 
-class Shop(SmallPipeline):
+class MendedShop(SmallPipeline):
     """It counts everything double, until somebody mends it."""
 
     def __init__(self, root: Path, spark: Any, factor: int = 2, *, files_at_once: int = 1000) -> None:
@@ -111,10 +111,10 @@ class Shop(SmallPipeline):
             assert not swapped.report.stuck
         discard(line, "ann")
 
-    def copied(self, root: Path) -> Shop:
+    def copied(self, root: Path) -> MendedShop:
         """The same shop in another folder."""
         shutil.copytree(self.root, root)
-        other = Shop(root, self.spark, self.factor)
+        other = MendedShop(root, self.spark, self.factor)
         other.files = self.files
         return other
 
@@ -138,7 +138,7 @@ def never(why: str) -> None:
 
 def always_right(root: Path, spark: Any, days: int) -> Shown:
     """What the tables of a shop show that never had the bug."""
-    other = Shop(root, spark, factor=1)
+    other = MendedShop(root, spark, factor=1)
     for day in DAYS[:days]:
         other.feed(day)
     other.checkpoint()

@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests.spark.graphs_of_other_keys import drawn
 from tests.spark.mended_lives import MendedLife
-from tests.spark.random_cuts import Story
+from tests.spark.random_cuts import CutStory
 from tests.spark.random_cuts import told as told_of_cuts
 from tests.spark.random_histories import told as told_of_life
 from tidegate.backfill import open_backfill
@@ -54,7 +54,7 @@ def _a_backfill_goes_by_the_clock_of_now() -> Patches:
 def tell_cuts(seed: int, root: Path, spark: Any) -> list[str]:
     """The seed's graph, cut in two, without faults."""
     graph = drawn(seed)
-    story = replace(Story.of(graph, seed, checkpoints=3), in_jobs=False)
+    story = replace(CutStory.of(graph, seed, checkpoints=3), in_jobs=False)
     story.faults[:] = ["", "", ""]
     return told_of_cuts(graph, story, story.run(graph, root, spark))
 

@@ -44,7 +44,7 @@ from tidegate.pipeline import Graph as PipelineGraph
 from tidegate.state import kernel_driver, keyed
 from tidegate.state.arrow import workers
 
-__all__ = ["FAULTS", "Batches", "Event", "Found", "Graph", "Story", "counted", "told"]
+__all__ = ["FAULTS", "Batches", "CutStory", "Event", "Found", "Graph", "counted", "told"]
 
 COUNT = re.compile("_n(_[0-9a-f]{12})?")
 """The columns of a state of distinct values that say how often each has come: all in all, or under a condition."""
@@ -98,7 +98,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Story:
+class CutStory:
     """One seed's events, cuts and faults."""
 
     events: list[Event]
@@ -121,7 +121,7 @@ class Story:
     """Whether its input counts as much, however little it is."""
 
     @classmethod
-    def of(cls, graph: Graph, seed: int, checkpoints: int | None = None, finishes: bool | None = None) -> Story:
+    def of(cls, graph: Graph, seed: int, checkpoints: int | None = None, finishes: bool | None = None) -> CutStory:
         """checkpoints: how many there are; by default that is random, too, and so is whether it finishes."""
         dice = random.Random(f"{graph.name} {seed}")
         finishes = dice.random() < 0.25 if finishes is None else finishes
@@ -365,7 +365,7 @@ def _plain(value: Any) -> Any:
     return "NaN" if value != value else value
 
 
-def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
+def told(graph: Graph, story: CutStory, play: SmallPipeline) -> list[str]:
     """What is not as it must be: first what is taken back, then against plain Python, then against Spark over all
     events at once."""
     held, wrong = given(play.root)
@@ -449,7 +449,7 @@ def _one(graph: Graph, seed: int, folder: Path, spark: Any) -> int:
     import shutil
     import traceback
 
-    story, began = Story.of(graph, seed), time.monotonic()
+    story, began = CutStory.of(graph, seed), time.monotonic()
     root = folder / f"{graph.name}-{seed}"
     try:
         wrong = told(graph, story, story.run(graph, root, spark))

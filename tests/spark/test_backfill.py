@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.kit.sampling import in_turn
-from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, always_right, never
+from tests.spark.mended_shop import DAYS, MODULE, MendedShop, OneSession, always_right, never
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline
 from tidegate.backfill import begin, discard, replay, swap
@@ -28,7 +28,7 @@ pytestmark = in_turn(seconds=40)
 
 @pytest.mark.parametrize("origin", [0, 1])
 def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin: int) -> None:
-    shop = Shop(tmp_path / "shop", spark)
+    shop = MendedShop(tmp_path / "shop", spark)
     shop.play_with_the_bug(4)
     wrong = shop.shown()
     line = shop.replayed(shop.line("fix", origin))
@@ -48,7 +48,7 @@ def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin:
 
 
 def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(tmp_path: Path, spark: Any) -> None:
-    shop = Shop(tmp_path / "shop", spark)
+    shop = MendedShop(tmp_path / "shop", spark)
     shop.play_with_the_bug(5)
     line = shop.line("look", 1)
     line.backfill.larger, line.backfill.until = 1000, line.live.real_entry(3)
@@ -69,7 +69,7 @@ def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(t
 
 
 def test_a_backfill_reads_larger_ranges_than_the_pipeline_did(tmp_path: Path, spark: Any) -> None:
-    shop = Shop(tmp_path / "shop", spark, files_at_once=1)
+    shop = MendedShop(tmp_path / "shop", spark, files_at_once=1)
     shop.play_with_the_bug(5)
     line = shop.line("fix", 1)
     line.backfill.larger = 3
@@ -99,7 +99,7 @@ def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, sp
     assert (difference.rows_after, difference.rows_removed, difference.rows_added) == (2, 0, 0)
 
 
-def states(shop: Shop) -> list[tuple[str, tuple[int, ...]]]:
+def states(shop: MendedShop) -> list[tuple[str, tuple[int, ...]]]:
     """How the pages, which run no code of the pipeline, tell of its backfills."""
     return [(line.state, line.pending) for line in backfill_statuses(shop.coordinator().ledger, {})]
 
@@ -126,7 +126,7 @@ def test_the_command_tells_compares_swaps_and_leaves_a_way_back(
 
     monkeypatch.setattr(command, "reused_session", lambda settings: TheSession(spark))
     monkeypatch.chdir(tmp_path)
-    shop = Shop(tmp_path, spark)
+    shop = MendedShop(tmp_path, spark)
     (tmp_path / "mended.py").write_text(MODULE)
     shop.play_with_the_bug(2)
 

@@ -53,7 +53,7 @@ def text(*arguments: str) -> str:
     return " ".join((out.getvalue() + err.getvalue()).split())
 
 
-class Shop(SmallPipeline):
+class GatedShop(SmallPipeline):
     """Orders with a gate, and a table after it."""
 
     def judge_by(self, limit: int = 1000) -> None:
@@ -83,7 +83,7 @@ class Shop(SmallPipeline):
 
 
 @pytest.fixture
-def shop(spark: Any, tmp_path: Path, monkeypatch: Any) -> Shop:
+def shop(spark: Any, tmp_path: Path, monkeypatch: Any) -> GatedShop:
     (tmp_path / "tidegate.toml").write_text(settings_of_fixture())
     monkeypatch.chdir(tmp_path)
 
@@ -94,7 +94,7 @@ def shop(spark: Any, tmp_path: Path, monkeypatch: Any) -> Shop:
         gate = rows.gate(Expectations("orders", on_failure=policy), name="checked")
         gate.sink("orders", DeltaAppend("tables/orders"))
 
-    shop = Shop(tmp_path, spark, declare)
+    shop = GatedShop(tmp_path, spark, declare)
     shop.judge_by()
     return shop
 
@@ -103,7 +103,7 @@ def release(*arguments: str) -> Any:
     return cli("quarantine", "release", "play", "checked", *arguments)
 
 
-def test_one_sql_corrects_all_rows_of_a_rule_and_those_it_cannot_correct_wait(shop: Shop) -> None:
+def test_one_sql_corrects_all_rows_of_a_rule_and_those_it_cannot_correct_wait(shop: GatedShop) -> None:
     shop.feed_and_run(
         order(1, "EUR 1", 1),
         order(2, "EUR 12.50"),
@@ -157,7 +157,7 @@ def test_one_sql_corrects_all_rows_of_a_rule_and_those_it_cannot_correct_wait(sh
     assert "in place" not in text("quarantine", "show", "play", "checked"), "that would not help here"
 
 
-def test_sql_that_fails_for_all_rows_is_refused_with_sparks_reason(shop: Shop) -> None:
+def test_sql_that_fails_for_all_rows_is_refused_with_sparks_reason(shop: GatedShop) -> None:
     shop.feed_and_run(order(1, "EUR 12.50"), order(2, "EUR 13"))
     sql = "amount = cast(regexp_extract(raw, '[0-9.]+') AS decimal(12,2))"  # there is no group 1, which it would take
     code, said = release("--all", "--set", sql)
@@ -170,7 +170,7 @@ def test_sql_that_fails_for_all_rows_is_refused_with_sparks_reason(shop: Shop) -
     assert not shop.coordinator().ledger.requests("checked")
 
 
-def test_several_columns_see_the_row_as_it_was_and_constants_may_be_among_them(shop: Shop) -> None:
+def test_several_columns_see_the_row_as_it_was_and_constants_may_be_among_them(shop: GatedShop) -> None:
     shop.feed_and_run(order(1, "5", country="YY"), order(2, "6", country="ZZ"))
     words = ["--set", "amount = cast(raw AS decimal(12,2))", "--set", "raw = concat(country, raw)"]
     assert release("--all", *words, "--set", "country=FR")[0] == 0
@@ -182,7 +182,7 @@ def test_several_columns_see_the_row_as_it_was_and_constants_may_be_among_them(s
 
 
 @pytest.mark.parametrize("mode", ["NO_CODEGEN", "CODEGEN_ONLY"])
-def test_what_fails_for_a_row_fails_for_that_row_only_though_two_columns_need_it(shop: Shop, mode: str) -> None:
+def test_what_fails_for_a_row_fails_for_that_row_only_though_two_columns_need_it(shop: GatedShop, mode: str) -> None:
     """Spark computes an expression that occurs twice only once, and before what would catch its error."""
     shop.spark = shop.spark.newSession()
     shop.spark.conf.set("spark.sql.codegen.factoryMode", mode)
@@ -196,7 +196,7 @@ def test_what_fails_for_a_row_fails_for_that_row_only_though_two_columns_need_it
     assert set(shop.stays().values()) == {f"amount cannot be corrected: {number} + {number} fails for this row"}
 
 
-def test_a_constant_that_breaks_a_rule_waits_and_rows_as_they_are_are_not_judged(shop: Shop) -> None:
+def test_a_constant_that_breaks_a_rule_waits_and_rows_as_they_are_are_not_judged(shop: GatedShop) -> None:
     shop.feed_and_run(order(1, "a", -1), order(2, "b", -2), order(3, "c", -3))
     ids = {id: row["_tidegate_id"] for id, row in shop.aside().items()}
     release("--id", ids[1], "--set", "amount=-5")
@@ -232,7 +232,9 @@ def test_a_constant_that_breaks_a_rule_waits_and_rows_as_they_are_are_not_judged
         ("nothing = 1", "have no column 'nothing'"),
     ],
 )
-def test_sql_that_is_no_function_of_a_row_is_refused_before_it_is_recorded(shop: Shop, sql: str, told: str) -> None:
+def test_sql_that_is_no_function_of_a_row_is_refused_before_it_is_recorded(
+    shop: GatedShop, sql: str, told: str
+) -> None:
     shop.feed_and_run(order(1, "a"))
     code, said = release("--all", "--set", sql)
     assert code == 2, said
@@ -242,12 +244,12 @@ def test_sql_that_is_no_function_of_a_row_is_refused_before_it_is_recorded(shop:
 
 
 @pytest.mark.parametrize("sql", ["raw = 'now() and current_date'", "raw = concat('(SELECT 1)', country) -- rand()"])
-def test_what_only_looks_like_it_is_sql_like_any_other(shop: Shop, sql: str) -> None:
+def test_what_only_looks_like_it_is_sql_like_any_other(shop: GatedShop, sql: str) -> None:
     shop.feed_and_run(order(1, "a"))
     assert release("--all", "--set", sql, "--set", "amount=1", "--dry-run")[0] == 0
 
 
-def test_a_rule_that_was_too_strict_is_loosened_and_its_rows_are_judged_again(shop: Shop) -> None:
+def test_a_rule_that_was_too_strict_is_loosened_and_its_rows_are_judged_again(shop: GatedShop) -> None:
     shop.judge_by(limit=10)
     first = shop.feed_and_run(order(1, "a", 5), order(2, "b", 50), order(3, "c", 500), order(4, "d", 20, "XX"))
     shop.feed_and_run(order(5, "e", 60), order(6, "f", 6), order(6, "f", 6))

@@ -44,7 +44,7 @@ def make(spark: Any, target: str, columns: str) -> None:
     spark.sql(f"CREATE TABLE delta.`{target}` {columns} USING delta {extra}")
 
 
-class World:
+class FeatureTable:
     def __init__(self, spark: Any, folder: Path, sink: Any) -> None:
         self.spark, self.sink = spark, sink
         self.context = SinkContext("p", "u", "s", Place(str(folder)), spark=lambda: spark)
@@ -80,7 +80,7 @@ class World:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_published_by_the_engine_that_keeps_its_rules(spark, tmp_path, name):
     columns, said = TABLES[name]
-    world = World(spark, tmp_path, DeltaAppend("t", schema_evolution="add"))
+    world = FeatureTable(spark, tmp_path, DeltaAppend("t", schema_evolution="add"))
     make(spark, world.target, columns)
     table = open_table(Location(world.target))
     assert table is not None
@@ -111,7 +111,7 @@ def test_a_table_is_published_by_the_engine_that_keeps_its_rules(spark, tmp_path
 def test_a_row_that_breaks_a_rule_of_the_table_is_refused_while_it_is_staged(
     spark, tmp_path, sink, columns, rule, bad, named
 ):
-    world = World(spark, tmp_path, sink)
+    world = FeatureTable(spark, tmp_path, sink)
     make(spark, world.target, columns)
     if rule:
         spark.sql(f"ALTER TABLE delta.`{world.target}` {rule}")
@@ -126,7 +126,7 @@ def test_a_row_that_breaks_a_rule_of_the_table_is_refused_while_it_is_staged(
 
 @pytest.mark.parametrize("sink", [DeltaAppend("t"), DeltaUpsert("t", keys=["k"])])
 def test_a_rule_that_is_added_after_staging_is_kept_and_named_without_the_row_that_breaks_it(spark, tmp_path, sink):
-    world = World(spark, tmp_path, sink)
+    world = FeatureTable(spark, tmp_path, sink)
     make(spark, world.target, "(k int, v string)")
     world.checkpoint(1, "(1, 'a')")
 
@@ -144,7 +144,7 @@ def test_a_rule_that_is_added_after_staging_is_kept_and_named_without_the_row_th
 
 
 def test_without_spark_it_waits(spark, tmp_path):
-    world = World(spark, tmp_path, DeltaAppend("t"))
+    world = FeatureTable(spark, tmp_path, DeltaAppend("t"))
     make(spark, world.target, "(k int, v varchar(9))")
     bare = SinkContext("p", "u", "s", world.context.place)
     with pytest.raises(Unavailable, match="no Spark"):
@@ -159,7 +159,7 @@ def test_without_spark_it_waits(spark, tmp_path):
     ],
 )
 def test_upserts_that_need_spark(spark, tmp_path, columns, said):
-    world = World(spark, tmp_path, DeltaUpsert("t", keys=["k"]))
+    world = FeatureTable(spark, tmp_path, DeltaUpsert("t", keys=["k"]))
     make(spark, world.target, columns)
     spark.sql(
         f"INSERT INTO delta.`{world.target}` SELECT /*+ coalesce(1) */ * FROM VALUES (8, 'x'), (9, 'y') AS t(k, v)"
@@ -188,10 +188,10 @@ PARTITIONED: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def partitioned(spark: Any, folder: Path, name: str, **kinds: str) -> World:
+def partitioned(spark: Any, folder: Path, name: str, **kinds: str) -> FeatureTable:
     """A table with partition columns of these types, that only delta-spark may upsert into."""
     sink = DeltaUpsert("t", keys=["k"], order_by=["v"], delete_when="v = 'z'", partition_by=[*kinds])
-    world = World(spark, folder, sink)
+    world = FeatureTable(spark, folder, sink)
     more, then = PARTITIONED[name]
     extra, _, properties = more.partition("~")
     typed, names = ", ".join(f"{each} {kind}" for each, kind in kinds.items()), ", ".join(kinds)

@@ -17,7 +17,7 @@ from tests.spark.graphs_in_order import IN_ORDER
 from tests.spark.graphs_of_joins import JOINS
 from tests.spark.graphs_of_layers import LAYERS
 from tests.spark.graphs_of_shared_keys import SHARED
-from tests.spark.random_cuts import Graph, Story, counted, told
+from tests.spark.random_cuts import CutStory, Graph, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
@@ -34,9 +34,9 @@ FAULTS = ("crash", "twice", "early", "crash", "twice", "early", "crash", "twice"
 CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER, *LAYERS, *SHARED), FAULTS, strict=True))
 
 
-def story_of(graph: Graph, **options: Any) -> Story:
+def story_of(graph: Graph, **options: Any) -> CutStory:
     """A short story in which every table gets rows."""
-    story = replace(Story.of(graph, seed=8 if graph.name == "layered" else 7, **options), in_jobs=False)
+    story = replace(CutStory.of(graph, seed=8 if graph.name == "layered" else 7, **options), in_jobs=False)
     assert all(graph.expected(story.events).values())
     return story
 

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.sampling import in_turn, turn_of
 from tests.spark.graphs_of_other_keys import FOLLOWERS, MAKERS, drawn, pairs_of
 from tests.spark.planted_defects import PLANTED
-from tests.spark.random_cuts import Graph, Story, counted, states_of_values, told
+from tests.spark.random_cuts import CutStory, Graph, counted, states_of_values, told
 from tests.spark.small_pipeline import sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaUpsert
@@ -25,7 +25,7 @@ SEEDS = (0, 1, 2, 3, 4, 6)
 @pytest.mark.parametrize("seed", turn_of(SEEDS, 6))
 def test_tables_are_right_by_whatever_keys_they_go(tmp_path: Path, spark: Any, seed: int) -> None:
     graph = drawn(seed)
-    story = replace(Story.of(graph, seed, checkpoints=2), in_jobs=False, watched=True)
+    story = replace(CutStory.of(graph, seed, checkpoints=2), in_jobs=False, watched=True)
     story.faults[:] = ["crash", ""]
     assert told(graph, story, story.run(graph, tmp_path / "play", spark)) == []
 
@@ -59,7 +59,7 @@ def test_attempts_may_count_otherwise_how_often_a_value_has_come_that_stays(tmp_
     events = [("rows", {"k": k, "v": v}) for k, v in enumerate(values)]
     kinds = counted([{"kinds": 3}])
     graph = Graph("values", build, lambda _: events, lambda _: {"totals": kinds, "sizes": kinds})
-    story = Story(events, cuts=[5], faults=["crash", "crash"], tasks=[2, -1, -2, 3], large=True)
+    story = CutStory(events, cuts=[5], faults=["crash", "crash"], tasks=[2, -1, -2, 3], large=True)
     play = story.run(graph, tmp_path / "play", spark)
     assert told(graph, story, play) == []
     assert [name.split(".")[0] for name in states_of_values(play.graph())] == ["totals"]

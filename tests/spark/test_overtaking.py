@@ -45,7 +45,7 @@ def batch(number: int) -> list[dict[str, Any]]:
     return [{"id": 10 * number + n, "k": "abc"[n % (number % 3 + 1)], "v": n % 4} for n in range(9)]
 
 
-class Story:
+class TwoPipelines:
     """A pipeline whose slow job is slow, and one without a slow job that is told the same."""
 
     def __init__(self, root: Path, spark: Any) -> None:
@@ -99,7 +99,7 @@ class Story:
 
 
 def test_checkpoints_go_past_a_slow_job_and_it_catches_up_in_one_go(tmp_path: Path, spark: Any) -> None:
-    story = Story(tmp_path, spark)
+    story = TwoPipelines(tmp_path, spark)
     first = story.planned()
     story.work(first, "slow")
     story.work(first, "later")
@@ -112,7 +112,7 @@ def test_checkpoints_go_past_a_slow_job_and_it_catches_up_in_one_go(tmp_path: Pa
     _the_end_of_time_waits_for_it(story)
 
 
-def _while_it_is_at_work(story: Story) -> None:
+def _while_it_is_at_work(story: TwoPipelines) -> None:
     """Checkpoint 2 is its own; 3 and 4 come meanwhile, and do not wait."""
     play, done = story.play, tables(story.play)
     second = story.planned()
@@ -136,7 +136,7 @@ def _while_it_is_at_work(story: Story) -> None:
     assert play.ack(second, "slow").inputs == {"main": [play.ledger.entry(second).acks["main"].handle]}  # type: ignore[union-attr]
 
 
-def _it_catches_up(story: Story) -> None:
+def _it_catches_up(story: TwoPipelines) -> None:
     play = story.play
     fifth = story.planned()
     story.work(fifth, "slow")
@@ -154,7 +154,7 @@ def _it_catches_up(story: Story) -> None:
     assert tables(play) == tables(story.other)
 
 
-def _going_back_to_what_had_rows_in_flight(story: Story) -> None:
+def _going_back_to_what_had_rows_in_flight(story: TwoPipelines) -> None:
     play = story.play
     sixth = story.planned()
 
@@ -183,7 +183,7 @@ def _going_back_to_what_had_rows_in_flight(story: Story) -> None:
     assert {stream for stream, _ in story.channels} == {"clean", "totals"}
 
 
-def _the_end_of_time_waits_for_it(story: Story) -> None:
+def _the_end_of_time_waits_for_it(story: TwoPipelines) -> None:
     """So do savepoints: alignment is forced."""
     eighth = story.planned()
     last: list[int] = []

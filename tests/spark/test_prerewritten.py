@@ -35,7 +35,7 @@ def server() -> Iterator[S3Server]:
         yield server
 
 
-class World:
+class BucketTable:
     """A table in the bucket that takes checkpoints, rewritten ahead or not."""
 
     def __init__(self, spark: Any, server: S3Server, name: str, sink: DeltaUpsert, *, ahead: bool) -> None:
@@ -67,7 +67,7 @@ def test_the_rows_are_the_same(
 ) -> None:
     monkeypatch.setattr(prerewritten, "MIN_BYTES", 0)
     name = "partitions" if sink.partition_by else "order"
-    worlds = [World(spark, server, f"{name}-{ahead}", sink, ahead=ahead) for ahead in (True, False)]
+    worlds = [BucketTable(spark, server, f"{name}-{ahead}", sink, ahead=ahead) for ahead in (True, False)]
     last = [*SECOND, *LATE] if sink.order_by else SECOND
     for id, changes in enumerate([FIRST, last], 1):
         staged = [world.stage(id, changes) for world in worlds]

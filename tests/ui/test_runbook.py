@@ -60,7 +60,7 @@ def run(what: str) -> str:
     return f"airflow:orders:{what} {next(_numbers)}"
 
 
-class Story:
+class Mishap:
     """One row: what breaks, what the list and the pipeline's first page show, and what mends it."""
 
     def __init__(self, world: ToyWorld, page: Page, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -210,31 +210,31 @@ class Skipping(ToySource):
         return dataclasses.replace(super().plan(*args, **words), unread=unread)
 
 
-Step = Callable[[Story], None]
+Step = Callable[[Mishap], None]
 ROWS: dict[str, tuple[Step, tuple[str, ...], Step]] = {
-    "rows break a gate's rules": (Story.break_rules, ("GATE_FAILED", "2 of 9 rows", "-5"), Story.resume),
-    "a file or folder is gone": (Story.lose_a_file, ("JOB_FAILED", "00001.json", "put it back"), Story.resume),
-    "a process was killed, or Spark's server": (Story.kill, ("its process was killed", "spark.memory"), Story.resume),
+    "rows break a gate's rules": (Mishap.break_rules, ("GATE_FAILED", "2 of 9 rows", "-5"), Mishap.resume),
+    "a file or folder is gone": (Mishap.lose_a_file, ("JOB_FAILED", "00001.json", "put it back"), Mishap.resume),
+    "a process was killed, or Spark's server": (Mishap.kill, ("its process was killed", "spark.memory"), Mishap.resume),
     "code changed while a checkpoint was running": (
-        Story.change_code, ("code has changed since the checkpoint", "KeyError"), Story.resume,
+        Mishap.change_code, ("code has changed since the checkpoint", "KeyError"), Mishap.resume,
     ),
     "Spark does not start, or sees another disk": (
-        Story.lose_spark, ("ENVIRONMENT_FAILED", "Java is missing", "install Java 17"), Story.run,
+        Mishap.lose_spark, ("ENVIRONMENT_FAILED", "Java is missing", "install Java 17"), Mishap.run,
     ),
-    "a disk is full": (Story.fill_the_disk, ("a disk is full", "make room"), Story.make_room),
+    "a disk is full": (Mishap.fill_the_disk, ("a disk is full", "make room"), Mishap.make_room),
     'a file arrived below the position of `order="name"`': (
-        Story.skip_input, ("leaves input unread", "00000.json", 'order="arrival"'), Story.read_in_order_of_arrival,
+        Mishap.skip_input, ("leaves input unread", "00000.json", 'order="arrival"'), Mishap.read_in_order_of_arrival,
     ),
     "intervals were missed": (
-        Story.miss_intervals, ("No checkpoint has made 2026-01-01", "airflow backfill create --dag-id hourly"),
-        Story.make_the_missing_hour,
+        Mishap.miss_intervals, ("No checkpoint has made 2026-01-01", "airflow backfill create --dag-id hourly"),
+        Mishap.make_the_missing_hour,
     ),
     "code that cannot continue from the stored state": (
-        Story.change_state, ("STATE_CHANGED", "by is file, and was id", "revert the change"), Story.run,
+        Mishap.change_state, ("STATE_CHANGED", "by is file, and was id", "revert the change"), Mishap.run,
     ),
-    "a gate waits for you": (Story.hold, ("held by gate", "positive", "the button Approve"), Story.approve),
-    "a table accepts no commits": (Story.refuse_publishing, ("not on all tables",), Story.repair_the_table),
-    "a record or table is damaged": (Story.damage, ("plan.json",), Story.restore),
+    "a gate waits for you": (Mishap.hold, ("held by gate", "positive", "the button Approve"), Mishap.approve),
+    "a table accepts no commits": (Mishap.refuse_publishing, ("not on all tables",), Mishap.repair_the_table),
+    "a record or table is damaged": (Mishap.damage, ("plan.json",), Mishap.restore),
 }  # fmt: skip
 
 
@@ -259,18 +259,18 @@ def story(
     world: ToyWorld,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-) -> Iterator[Story]:
+) -> Iterator[Mishap]:
     running(world)
     world.checkpoint(run("before"), rows=1)
     page = browser.page()
     page.cookie(served, "_token", tokens["admin"])
-    yield Story(world, page, monkeypatch, tmp_path)
+    yield Mishap(world, page, monkeypatch, tmp_path)
     page.close()
     running(world)
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_breaks_is_found_by_three_clicks_and_mended_as_told(story: Story, served: str, row: str):
+def test_what_breaks_is_found_by_three_clicks_and_mended_as_told(story: Mishap, served: str, row: str):
     breaks, shows, mends = ROWS[row]
     breaks(story)
     story.look_for(shows, served)
@@ -283,13 +283,13 @@ def test_what_breaks_is_found_by_three_clicks_and_mended_as_told(story: Story, s
     assert wrong == []
 
 
-def test_the_list_itself_tells_the_cause(story: Story, served: str):
+def test_the_list_itself_tells_the_cause(story: Mishap, served: str):
     story.kill()
     story.look_for(("its process was killed",), served)
     assert story.clicks == 0
 
 
-def test_the_page_of_a_red_dag_is_one_click_from_the_cause(story: Story, served: str):
+def test_the_page_of_a_red_dag_is_one_click_from_the_cause(story: Mishap, served: str):
     story.break_rules()
     story.page.goto(f"{served}/dags/orders")
     story.click("a[href$='/plugin/checkpoints']")

@@ -14,7 +14,7 @@ os.environ.setdefault("AIRFLOW_HOME", f"{tempfile.gettempdir()}/tidegate-values-
 
 from tests.kit.jvm import INTERPRETED
 from tests.kit.postgres import Server
-from tests.values.case import SINKS, Case, Told
+from tests.values.case import SINKS, Case, ValuesReport
 from tests.values.edges import KINDS
 from tests.values.inputs import FORMATS
 from tests.values.places import postgres_if_any
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--to", choices=SINKS, help="to this kind of sink only")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
-    told, began = Told(), time.monotonic()
+    told, began = ValuesReport(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidegate-values-") as folder:
         settings = SparkSettings(
             mode="local", home=Path(folder) / "spark", master="local[2]", memory="2g", conf=INTERPRETED
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _one(
-    seed: int, options: argparse.Namespace, folder: Path, spark: object, postgres: Server | None, told: Told
+    seed: int, options: argparse.Namespace, folder: Path, spark: object, postgres: Server | None, told: ValuesReport
 ) -> None:
     began = time.monotonic()
     case = Case.of(seed, options.kind, options.format, options.roles, options.to, postgres is not None)

@@ -31,7 +31,7 @@ from tidegate.pipeline import Pipeline
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, IcebergAppend, PostgresAppend, PostgresUpsert
 from tidegate.testing import RunningPipeline
 
-__all__ = ["SINKS", "Case", "Told"]
+__all__ = ["SINKS", "Case", "ValuesReport"]
 
 FILES = ("parquet", "csv", "json")
 SINKS = ("delta", *FILES, "iceberg", "postgres")
@@ -49,7 +49,7 @@ _MOST_TRIES = 8
 
 
 @dataclass
-class Told:
+class ValuesReport:
     """What was tried, and what was found."""
 
     wrong: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Told:
     """Rows that a target would refuse, by type and role."""
     checkpoints: int = 0
 
-    def add(self, other: Told) -> None:
+    def add(self, other: ValuesReport) -> None:
         self.wrong += other.wrong
         self.tried += other.tried
         self.read += other.read
@@ -141,9 +141,9 @@ class Case:
     def __str__(self) -> str:
         return f"{self.given}; {', '.join(map(str, self.uses))}{'; finishes' if self.finishes else ''}"
 
-    def play(self, folder: Path, spark: Any, postgres: Server | None = None) -> Told:
+    def play(self, folder: Path, spark: Any, postgres: Server | None = None) -> ValuesReport:
         """Run it."""
-        told = Told()
+        told = ValuesReport()
         try:
             self.given.write(spark, folder / "landing").createOrReplaceTempView("all_rows")
             self._play(folder, spark, postgres, told)
@@ -151,7 +151,7 @@ class Case:
             told.wrong.append("raises: " + "".join(traceback.format_exc(limit=-6))[-2500:])
         return told
 
-    def _play(self, folder: Path, spark: Any, postgres: Server | None, told: Told) -> None:
+    def _play(self, folder: Path, spark: Any, postgres: Server | None, told: ValuesReport) -> None:
         uses = self.uses
         for attempt in range(_MOST_TRIES):
             if not uses:
@@ -189,7 +189,7 @@ class Case:
             stream.sink(use.uid, _sink(use, column), refused="quarantine" if use.quarantines else "abort")
         return pipeline
 
-    def _checked(self, running: RunningPipeline, uses: tuple[Use, ...], told: Told) -> tuple[Use, ...]:
+    def _checked(self, running: RunningPipeline, uses: tuple[Use, ...], told: ValuesReport) -> tuple[Use, ...]:
         """The uses that `check` does not refuse."""
         try:
             problems = [str(error) for error in running.errors()]
@@ -216,7 +216,7 @@ class Case:
             name in text for name in (repr(column.name), column.name, column.quoted, *map(repr, (*RESULTS, *keys)))
         )
 
-    def _run(self, running: RunningPipeline, uses: tuple[Use, ...], told: Told) -> tuple[Use, ...]:
+    def _run(self, running: RunningPipeline, uses: tuple[Use, ...], told: ValuesReport) -> tuple[Use, ...]:
         """Make all checkpoints. Return the same uses if no row was refused, otherwise the uses to try next."""
         try:
             done = running.until_idle()
@@ -238,7 +238,7 @@ class Case:
 
     # -- what must be there --------------------------------------------------------------------------------
 
-    def _read(self, use: Use, running: RunningPipeline, places: Places, spark: Any, told: Told) -> None:
+    def _read(self, use: Use, running: RunningPipeline, places: Places, spark: Any, told: ValuesReport) -> None:
         column = self.given.column
         wanted = spark.sql(self._sql(use.role.wanted)).toArrow()
         columns = list(wanted.schema.names)

@@ -14,14 +14,14 @@ from tests.views.remedies import Remedies
 from tests.views.routes import Web
 from tests.views.shops import Shops
 
-__all__ = ["Told", "live"]
+__all__ = ["LifeReport", "live"]
 
 FIRST = ("passes", "sets_aside")
 """So that there is something to look at."""
 
 
 @dataclass
-class Told:
+class LifeReport:
     """What was tried, and what was found."""
 
     story: list[str] = field(default_factory=list)
@@ -47,10 +47,10 @@ def live(
     share: float = 1.0,
     acts: tuple[str, ...] = (),
     tell: Callable[[str], None] | None = None,
-) -> Told:
+) -> LifeReport:
     """Seed's life. share: of the commands that show something, and of the people, after each act. acts: these, in place
     of random ones. tell: gets what happens, as it happens."""
-    dice, told = random.Random(seed), Told()
+    dice, told = random.Random(seed), LifeReport()
     tell = tell or (lambda _: None)
     shops = Shops(folder)
     remedies = Remedies()

@@ -297,7 +297,7 @@ def test_how_long_to_wait_is_checked_when_the_pipeline_is():
 
 
 def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
-    class Told(Observer):
+    class WaitRecorder(Observer):
         waits: ClassVar[list[str]] = []
 
         def waiting(self, why: str) -> None:
@@ -315,9 +315,9 @@ def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
 
     world.checkpoint("one", rows=6)
     with seams.installed(seams.Seams(sleep=somebody_answers)):
-        outcomes = run_checkpoints(world.coordinator(), NoSpark(), Schedule(checkpoints=1), Told())
+        outcomes = run_checkpoints(world.coordinator(), NoSpark(), Schedule(checkpoints=1), WaitRecorder())
     assert [outcome.state for outcome in outcomes] == ["completed"]
-    assert Told.waits == ["checkpoint 2 is held by gate 'g1', until a person approves or rejects it"]
+    assert WaitRecorder.waits == ["checkpoint 2 is held by gate 'g1', until a person approves or rejects it"]
     world.exact()
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.kit.records import SAMPLES
-from tests.kit.slow_jobs import Story, busy, toy_channels
+from tests.kit.slow_jobs import OvertakingStory, busy, toy_channels
 from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.cli.lifecycle import recover as recover_command
@@ -32,7 +32,7 @@ def _toy_channels() -> Iterator[None]:
         yield
 
 
-def passed_by(tmp_path: Path) -> tuple[Story, int]:
+def passed_by(tmp_path: Path) -> tuple[OvertakingStory, int]:
     """Checkpoints 2 and 3 went past `slow`, which hangs; it has yet to take a row of each."""
     story, late = busy(tmp_path)
     third = story.planned()
@@ -44,7 +44,7 @@ def passed_by(tmp_path: Path) -> tuple[Story, int]:
     return story, third
 
 
-def dropped(story: Story, to: int) -> int:
+def dropped(story: OvertakingStory, to: int) -> int:
     done = roll_back(story.coordinator(), to, run=f"back {to}", by="mia", choices={}, drop_in_flight=True)
     assert done.error is None
     return done.id
@@ -137,7 +137,7 @@ def test_afterwards_checkpoints_may_wait_for_every_job(tmp_path: Path) -> None:
 
 
 def test_without_anything_in_flight_there_is_nothing_to_drop(tmp_path: Path) -> None:
-    story = Story(tmp_path)
+    story = OvertakingStory(tmp_path)
     story.all_done(story.planned())
     with pytest.raises(Invalid) as caught:
         roll_back(story.coordinator(), 1, run="back", by="mia", choices={}, drop_in_flight=True)
@@ -171,7 +171,7 @@ def test_of_two_jobs_in_a_row_that_are_behind_the_second_lacks_nothing_from_the_
 def tidegate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run a command about a story's pipeline; return the exit code and what it printed."""
 
-    def call(story: Story, *arguments: str) -> tuple[int, str]:
+    def call(story: OvertakingStory, *arguments: str) -> tuple[int, str]:
         target = SimpleNamespace(name="shop", ledger=story.ledger, command=lambda *words: " ".join(map(str, words)))
         for module in (rollback_command, recover_command):
             monkeypatch.setattr(module, "open_target", lambda text, settings: target)

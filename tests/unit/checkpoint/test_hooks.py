@@ -17,7 +17,7 @@ from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.records.place import Place
 
 
-class Told:
+class RecordingHook:
     """A hook that writes down what it is told, and counts."""
 
     def __init__(self):
@@ -49,7 +49,7 @@ def told(world):
 
 
 def hooked(world, name, timeout="5 s"):
-    told = Told()
+    told = RecordingHook()
     world.hooks[name] = {
         "on_trigger": told.trigger,
         "on_restore": told.restore,

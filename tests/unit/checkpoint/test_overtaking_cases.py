@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.limits import UNALIGNED
-from tests.kit.slow_jobs import Story, busy, toy_channels
+from tests.kit.slow_jobs import OvertakingStory, busy, toy_channels
 from tests.kit.toy_world import toy_limits
 from tidegate import seams
 from tidegate.checkpoint.manifests import ancestors
@@ -128,7 +128,7 @@ def test_one_that_fails_is_made_up_for_by_the_next_with_all_that_is_in_flight(tm
         story.work(2, "slow", at_work=False)
 
 
-def voided(tmp_path: Path) -> tuple[Story, str]:
+def voided(tmp_path: Path) -> tuple[OvertakingStory, str]:
     """`slow` was taken for gone at checkpoint 2, and went on in 4 from the same ack: only one of both counts."""
     story, late = busy(tmp_path)
     third = story.planned()
@@ -143,7 +143,7 @@ def voided(tmp_path: Path) -> tuple[Story, str]:
     return story, late[0].staging.attempt
 
 
-def staged_by(story: Story, attempt: str) -> list[str]:
+def staged_by(story: OvertakingStory, attempt: str) -> list[str]:
     return [name for name in story.tables["b"].files if f"/{attempt}/" in name]
 
 
@@ -182,7 +182,7 @@ def test_what_may_have_counted_in_a_checkpoint_that_is_retired_is_not_removed(tm
     assert story.shown("b") == story.shown("a") == list(range(1, 9))
 
 
-def asleep(story: Story) -> Attempt:
+def asleep(story: OvertakingStory) -> Attempt:
     """An attempt that has asked, and slept while another one did the work, and its checkpoint was aborted."""
     id = story.planned()
     attempt = Attempt(story.coordinator(), id, "slow", lambda _: None)
@@ -194,13 +194,13 @@ def asleep(story: Story) -> Attempt:
 
 def test_who_wakes_up_when_all_is_aborted_is_fenced_though_others_had_done_its_work(tmp_path: Path) -> None:
     """What it was to read is gone; that is no damage, for which a pipeline would be suspended."""
-    attempt = asleep(Story(tmp_path))
+    attempt = asleep(OvertakingStory(tmp_path))
     with pytest.raises(Fenced, match="was aborted"), attempt.fenced_if_ended():
         attempt.read(None)  # type: ignore[arg-type]
 
 
 def test_as_long_as_nobody_can_tell_nothing_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt = asleep(Story(tmp_path))
+    attempt = asleep(OvertakingStory(tmp_path))
 
     def refuse() -> None:
         raise Unavailable("the ledger does not answer")
@@ -213,7 +213,7 @@ def test_as_long_as_nobody_can_tell_nothing_is_damaged(tmp_path: Path, monkeypat
 # -- rollbacks (R4) -------------------------------------------------------------------------------------
 
 
-def gone_back(tmp_path: Path) -> tuple[Story, int, Ack]:
+def gone_back(tmp_path: Path) -> tuple[OvertakingStory, int, Ack]:
     """Back to 2, past which `slow` was; it was done with 2 since, and that was published by 4. Then one more."""
     story, late = busy(tmp_path)
     third = story.planned()

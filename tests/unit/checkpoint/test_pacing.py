@@ -31,7 +31,7 @@ rates = st.floats(100, 1e8)
 firsts = st.integers(1, 10**9)
 
 
-class Story:
+class PacedCheckpoints:
     """Checkpoints whose time is `fixed + amount / rate`, one after the other, as plans remember them."""
 
     def __init__(self, fixed: float, rate: float, first: int) -> None:
@@ -64,7 +64,7 @@ class Story:
         self.failed = [*self.failed, min(self.at_most, self.first)]
 
 
-def settled(story: Story, checkpoints: int = 60) -> float:
+def settled(story: PacedCheckpoints, checkpoints: int = 60) -> float:
     """How long checkpoints take in the end."""
     times = [story.checkpoint() for _ in range(checkpoints)]
     assert max(story.amounts[-10:]) <= 1 + 1.02 * min(story.amounts[-10:]), "it goes back and forth"
@@ -77,7 +77,7 @@ def settled(story: Story, checkpoints: int = 60) -> float:
 @QUICK
 @given(fixed_times, rates, firsts)
 def test_it_comes_to_the_target_and_stays_there(fixed: float, rate: float, first: int) -> None:
-    story = Story(fixed, rate, first)
+    story = PacedCheckpoints(fixed, rate, first)
     took = settled(story)
     one = story.seconds(1)
     assert TARGET * 0.93 <= took <= max(TARGET * 1.07, one) or took + 1 / rate >= TARGET * 0.93
@@ -86,7 +86,7 @@ def test_it_comes_to_the_target_and_stays_there(fixed: float, rate: float, first
 @QUICK
 @given(fixed_times, rates, st.integers(1, 1000))
 def test_from_below_it_does_not_go_beyond(fixed: float, rate: float, first: int) -> None:
-    story = Story(fixed, rate, first)
+    story = PacedCheckpoints(fixed, rate, first)
     if story.seconds(first) > TARGET:
         return
     assert max(story.checkpoint() for _ in range(40)) <= TARGET * 1.001
@@ -97,7 +97,7 @@ def test_from_below_it_does_not_go_beyond(fixed: float, rate: float, first: int)
 @example(48.0, 100.0, 1.0)  # shrank by a hundredth in each checkpoint
 def test_where_starting_takes_most_of_the_time_it_does_not_starve(fixed: float, rate: float, first: float) -> None:
     """first: for how many seconds the first checkpoint has rows."""
-    story = Story(fixed, rate, round(first * rate))
+    story = PacedCheckpoints(fixed, rate, round(first * rate))
     for _ in range(200):
         story.checkpoint()
     useful = [amount / rate for amount in story.amounts[-40:]]
@@ -108,7 +108,7 @@ def test_where_starting_takes_most_of_the_time_it_does_not_starve(fixed: float, 
 @QUICK
 @given(fixed_times, rates, firsts, st.lists(st.sampled_from(["idle", "little", "fails", "full"]), max_size=60))
 def test_whatever_happens_it_comes_back(fixed: float, rate: float, first: int, events: list[str]) -> None:
-    story = Story(fixed, rate, first)
+    story = PacedCheckpoints(fixed, rate, first)
     for event in events:
         if event == "fails":
             story.fails()
@@ -120,7 +120,7 @@ def test_whatever_happens_it_comes_back(fixed: float, rate: float, first: int, e
 
 
 def test_one_checkpoint_that_is_odd_makes_no_difference() -> None:
-    story = Story(2.0, 100.0, 4600)
+    story = PacedCheckpoints(2.0, 100.0, 4600)
     settled(story)
     before = story.at_most
     for odd in (30.0, 0.01):
@@ -132,7 +132,7 @@ def test_one_checkpoint_that_is_odd_makes_no_difference() -> None:
 
 def test_slower_is_noticed_sooner_than_faster() -> None:
     def until_settled(rate: float) -> int:
-        story = Story(0.0, 100.0, 4800)
+        story = PacedCheckpoints(0.0, 100.0, 4800)
         settled(story)
         story.rate, count = rate, 0
         while abs(story.checkpoint() - TARGET) > 1:
@@ -146,7 +146,7 @@ def test_slower_is_noticed_sooner_than_faster() -> None:
 def test_it_is_calm_where_times_are_not() -> None:
     """Each checkpoint takes up to 30 % more or less than it would, by chance."""
     for seed in range(40):
-        story, dice = Story(3.0, 1000.0, 500), random.Random(seed)
+        story, dice = PacedCheckpoints(3.0, 1000.0, 500), random.Random(seed)
         for _ in range(60):
             story.checkpoint(odd=dice.uniform(0.7, 1.3))
         wanted, later = (TARGET - 3) * 1000, story.amounts[-40:]
@@ -155,7 +155,7 @@ def test_it_is_calm_where_times_are_not() -> None:
 
 
 def test_each_failure_in_a_row_halves_it_and_success_brings_it_back() -> None:
-    story = Story(0.0, 100.0, 4800)
+    story = PacedCheckpoints(0.0, 100.0, 4800)
     settled(story)
     story.failed = [4800]
     assert story.at_most == 2400
@@ -166,7 +166,7 @@ def test_each_failure_in_a_row_halves_it_and_success_brings_it_back() -> None:
 
 
 def test_what_lies_far_beyond_all_that_was_seen_is_not_tried_at_once() -> None:
-    story = Story(0.0, 1e6, 10)
+    story = PacedCheckpoints(0.0, 1e6, 10)
     for _ in range(4):
         story.checkpoint()
     assert story.amounts == [10, 40, 160, 640]

@@ -33,7 +33,7 @@ from tidegate.spark.work import Steps, Unmetered
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-class Shop:
+class TimedShop:
     """`first` and `second` read a source each, `both` takes from both; and a clock."""
 
     def __init__(self, root: Path) -> None:
@@ -81,8 +81,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    shop = Shop(tmp_path)
+def shop(tmp_path: Path) -> Iterator[TimedShop]:
+    shop = TimedShop(tmp_path)
     clock = seams.Seams(
         now=lambda: START + timedelta(seconds=shop.seconds), monotonic=lambda: shop.seconds, sleep=lambda _: None
     )
@@ -94,7 +94,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield shop
 
 
-def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> None:
+def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: TimedShop) -> None:
     id = shop.planned(2)
     shop.seconds += 5
     first = shop.work(id, "first", reading=1, staging=2, sending=4).stats
@@ -106,7 +106,7 @@ def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> No
 
 
 def test_an_ack_says_how_long_files_were_made_durable_beside_other_work(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: TimedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From when the first of its files was begun with until the last one was durable."""
 
@@ -128,7 +128,9 @@ def test_an_ack_says_how_long_files_were_made_durable_beside_other_work(
     assert shop.row(id).async_seconds == 4.0, "that of the slowest job"
 
 
-def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_says_when_it_began_and_what_spark_did_in_it(
+    shop: TimedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Meter(Unmetered):
         def take_work(self) -> Steps:
             return {None: SparkWork(queries=1, jobs=0), 0: SparkWork(queries=2, jobs=5)}
@@ -147,7 +149,7 @@ def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monke
     assert stats.between_steps == SparkWork(queries=1, jobs=0)
 
 
-def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: TimedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     class Meter(Unmetered):
         def take_work(self) -> Steps:
             return {step: SparkWork(queries=1, query_s=0.5, jobs=2, tasks=4) for step in (None, 0, 1, 2, 3)}
@@ -162,7 +164,7 @@ def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: Shop, monkeypatch: pyte
     assert row.plan_seconds == 0.0
 
 
-def test_without_spark_nothing_is_known_of_it(shop: Shop) -> None:
+def test_without_spark_nothing_is_known_of_it(shop: TimedShop) -> None:
     id = shop.planned(2)
     stats = shop.work(id, "first").stats
     assert [step.spark for step in stats.steps] == [None] * 4
@@ -170,7 +172,7 @@ def test_without_spark_nothing_is_known_of_it(shop: Shop) -> None:
     assert shop.row(id).queries is None
 
 
-def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:
+def test_alignment_is_between_the_first_input_and_the_last(shop: TimedShop) -> None:
     id = shop.planned(2)
     shop.work(id, "second", staging=1)
     shop.work(id, "first", staging=9)
@@ -185,7 +187,7 @@ def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:
     assert (row.rows_in, row.rate) == (4, 0.4), "what goes from job to job is read from sources once"
 
 
-def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(shop: Shop) -> None:
+def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(shop: TimedShop) -> None:
     ids = []
 
     def passed(rows: int) -> None:
@@ -215,7 +217,7 @@ def test_rows_in_flight_are_told_where_they_are_left_and_where_they_are_taken(sh
     assert (row.persisted_rows, row.persisted_bytes) == (None, None)
 
 
-def test_a_channel_that_is_lost_hides_nothing_else(shop: Shop) -> None:
+def test_a_channel_that_is_lost_hides_nothing_else(shop: TimedShop) -> None:
     shop.bound = 10_000
     id = shop.planned(2)
     for job in ("first", "second"):
@@ -234,7 +236,7 @@ def test_a_channel_that_is_lost_hides_nothing_else(shop: Shop) -> None:
     assert live_row(shop.ledger, entry).rows_in == 4
 
 
-def test_a_source_that_tells_nothing_leaves_the_sum_unknown(shop: Shop) -> None:
+def test_a_source_that_tells_nothing_leaves_the_sum_unknown(shop: TimedShop) -> None:
     with mock.patch.object(ToySource, "verify", return_value=None):
         ack = shop.work(shop.planned(2), "first")
     assert ack.stats.read == {"first": Amount()}
@@ -244,7 +246,7 @@ def test_a_source_that_tells_nothing_leaves_the_sum_unknown(shop: Shop) -> None:
     assert sum_of([Amount(rows=1, bytes=2), Amount(rows=2)]) == Amount(rows=3)
 
 
-def test_metrics_tell_each_source(shop: Shop) -> None:
+def test_metrics_tell_each_source(shop: TimedShop) -> None:
     id = shop.planned(2)
     for job in ("first", "second", "both"):
         shop.work(id, job, staging=1)

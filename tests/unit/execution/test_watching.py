@@ -18,7 +18,7 @@ from tidegate.execution.input_watch import InputWatch
 from tidegate.execution.watching import AWAY_S, LIFETIME_S, POLL_S, REPEAT_S, _keep_looking, _Reporter
 
 
-class Told:
+class WatchedToy:
     """A process that watches a toy, with a clock that only its sleep moves."""
 
     def __init__(self, root: Path) -> None:
@@ -38,17 +38,17 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedToy:
     monkeypatch.setattr("tidegate.execution.watching.POLL_S", 20 * POLL_S)
-    return Told(tmp_path)
+    return WatchedToy(tmp_path)
 
 
-def test_it_says_that_it_can_look_and_ends_in_time_since_code_and_logins_change(told: Told) -> None:
+def test_it_says_that_it_can_look_and_ends_in_time_since_code_and_logins_change(told: WatchedToy) -> None:
     assert told.live() == [{}]
     assert LIFETIME_S <= told.now_s < 1.1 * LIFETIME_S
 
 
-def test_a_problem_is_told_once_a_minute_and_its_end_at_once(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_is_told_once_a_minute_and_its_end_at_once(told: WatchedToy, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = ToySource.plan
 
     def away(*of: Any) -> Any:
@@ -61,7 +61,7 @@ def test_a_problem_is_told_once_a_minute_and_its_end_at_once(told: Told, monkeyp
 
 
 def test_if_it_cannot_look_for_long_it_ends_since_its_login_may_be_an_old_one(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    told: WatchedToy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*of: Any) -> Any:
         raise Unavailable("no such user", reason="NO_LOGIN")

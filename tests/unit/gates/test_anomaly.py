@@ -20,7 +20,7 @@ from tidegate.sources import Files
 MONDAY = datetime(2026, 3, 2, tzinfo=timezone.utc)
 
 
-class Story:
+class LearningGate:
     """Checkpoints one after the other. What aborts is not learned, as the ack's memory does not count then."""
 
     def __init__(self, gate: Anomaly, every: timedelta = timedelta(hours=1)) -> None:
@@ -45,7 +45,7 @@ def groups_of(judged: Judgement) -> dict[str, Json]:
 
 
 def test_a_value_far_from_its_history_is_told_with_the_band_in_which_it_was_expected():
-    story = Story(Anomaly("avg(v)"))
+    story = LearningGate(Anomaly("avg(v)"))
     story.usual(60)
     judged = story.judge({"[]": 130.0})
     (broken,) = judged.broken
@@ -59,16 +59,16 @@ def test_a_value_far_from_its_history_is_told_with_the_band_in_which_it_was_expe
 
 
 def test_a_history_that_is_too_short_judges_nothing_and_says_so():
-    story = Story(Anomaly("avg(v)", after=40))
+    story = LearningGate(Anomaly("avg(v)", after=40))
     story.usual(12)
     judged = story.judge({"[]": 1e9})
     assert judged.broken == ()
     assert judged.why == "not judged: its history is too short: 12 of 40 checkpoints"
-    weekly = Story(Anomaly("avg(v)", season="week"))
+    weekly = LearningGate(Anomaly("avg(v)", season="week"))
     weekly.usual(200)
     why = "not judged: its history is too short: 200 checkpoints do not show its spread yet"
     assert weekly.judge({"[]": 1e9}).why == why, "each hour was there once or twice"
-    daily = Story(Anomaly("avg(v)", season="week"), every=timedelta(days=1))
+    daily = LearningGate(Anomaly("avg(v)", season="week"), every=timedelta(days=1))
     daily.usual(60)
     daily.clock += timedelta(hours=12)
     why = "not judged: its history has too few values of this hour of the week"
@@ -76,7 +76,7 @@ def test_a_history_that_is_too_short_judges_nothing_and_says_so():
 
 
 def test_each_group_has_its_own_history():
-    story = Story(Anomaly("avg(v)", by="country"))
+    story = LearningGate(Anomaly("avg(v)", by="country"))
     for _ in range(60):
         story.judge({'["DE"]': 100 + story.dice.gauss(0, 1), '["FR"]': 10 + story.dice.gauss(0, 0.1)})
     judged = story.judge({'["DE"]': 10.0, '["FR"]': 10.0, '["IT"]': 5.0, "[null]": 1.0})
@@ -87,7 +87,7 @@ def test_each_group_has_its_own_history():
 
 
 def test_a_group_that_is_missing_has_the_value_of_no_rows():
-    counted, mean = Story(Anomaly("count(*)", by="c")), Story(Anomaly("avg(v)", by="c"))
+    counted, mean = LearningGate(Anomaly("count(*)", by="c")), LearningGate(Anomaly("avg(v)", by="c"))
     for story in (counted, mean):
         story.usual(60, '["DE"]', '["FR"]')
     assert groups_of(counted.judge({'["FR"]': 100.0}, of_no_rows=0.0))["DE"]["unusual"]
@@ -97,7 +97,7 @@ def test_a_group_that_is_missing_has_the_value_of_no_rows():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_never_usual_and_is_not_learned(value: float):
-    story = Story(Anomaly("avg(v)"))
+    story = LearningGate(Anomaly("avg(v)"))
     judged = story.judge({"[]": value})
     assert judged.broken[0].why == f"avg(v) is {value}, which is no number"
     assert judged.results["groups"][0]["value"] == str(value), "JSON has no such number"
@@ -106,7 +106,10 @@ def test_what_is_no_number_is_never_usual_and_is_not_learned(value: float):
 
 
 def test_what_is_aborted_is_not_learned_and_what_is_approved_is():
-    aborting, asking = Story(Anomaly("avg(v)", on_failure="abort")), Story(Anomaly("avg(v)", on_failure="hold"))
+    aborting, asking = (
+        LearningGate(Anomaly("avg(v)", on_failure="abort")),
+        LearningGate(Anomaly("avg(v)", on_failure="hold")),
+    )
     for story in (aborting, asking):
         story.usual(60)
     before = dict(aborting.memory)
@@ -126,14 +129,14 @@ def test_seasons_go_by_a_time_zone_and_by_the_time_of_the_rows():
 
 
 def test_groups_with_few_rows_are_not_judged():
-    story = Story(Anomaly("avg(v)", least=11))
+    story = LearningGate(Anomaly("avg(v)", least=11))
     story.usual(60)
     assert story.judge({"[]": 1e9}).why == "not judged: it has fewer than 11 rows"
     assert story.memory["groups"]["[]"]["usual"]["count"] == 0
 
 
 def test_the_history_of_another_declaration_is_forgotten():
-    story = Story(Anomaly("avg(v)"))
+    story = LearningGate(Anomaly("avg(v)"))
     story.usual(60)
     story.gate = Anomaly("avg(w)")
     assert story.judge({"[]": 1e9}).why == "not judged: its history is too short: 0 of 30 checkpoints"
@@ -143,7 +146,7 @@ def test_the_history_of_another_declaration_is_forgotten():
 
 
 def test_of_many_groups_the_newest_are_remembered():
-    story = Story(Anomaly("count(*)", by="c"))
+    story = LearningGate(Anomaly("count(*)", by="c"))
     story.judge({f'["{number}"]': 1.0 for number in range(50)}, 0.0)
     story.judge({f'["{number}"]': 1.0 for number in range(40, 60)}, 0.0)
     assert set(story.memory["groups"]) >= {f'["{number}"]' for number in range(40, 60)}

@@ -142,20 +142,20 @@ def test_resuming_what_is_not_suspended_writes_nothing(world: ToyWorld) -> None:
 def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world: ToyWorld) -> None:
     told = []
 
-    class Told(Observer):
+    class Resumes(Observer):
         def resumed(self, failed: tuple[int, ...]) -> None:
             told.append(failed)
 
     world.limit(tolerable_failed_checkpoints=0)
     failed = fail(world, "r1")
     world.feed_more(1)
-    assert [o.state for o in run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Told())] == [
+    assert [o.state for o in run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Resumes())] == [
         "completed"
     ]
     assert told == [(failed,)]
     world.coordinator().suspend("mia", "")
     with pytest.raises(Rejected, match="suspended by mia"):
-        run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Told())
+        run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Resumes())
 
 
 def test_the_loop_waits_for_a_swap_and_no_longer_than_somebody_swaps(world: ToyWorld) -> None:

@@ -112,7 +112,7 @@ class Kept:
         return given
 
 
-class Told:
+class PlainJoin:
     """The same in plain Python."""
 
     def __init__(self, *, outer: bool) -> None:
@@ -153,7 +153,7 @@ def test_each_pair_is_given_once_for_each_copy_of_its_rows(outer: bool, seed: in
     rng = random.Random(seed)
     is_narrow = seed % 3 == 0
     kept = Kept(tmp_path, outer=outer, most_bytes=600 if is_narrow else 1 << 30)
-    told = Told(outer=outer)
+    told = PlainJoin(outer=outer)
     before: int | None = None
     clock, came = 0, list[Row]()
     for _ in range(14):

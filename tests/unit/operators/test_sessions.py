@@ -104,7 +104,7 @@ def session(row: dict[str, Any]) -> tuple[Any, ...]:
     return (*micros, row["k"], row["n"], row["m"])
 
 
-class Told:
+class PlainSessions:
     """The same in plain Python."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def test_each_session_is_given_once_it_is_complete_however_its_rows_came(seed: i
     """A session's end moves with its rows: what has ended by an older file may live on in a newer one."""
     rng = random.Random(seed)
     is_narrow = seed % 3 == 0  # the rows of several keys wait on the disk then, though all are of one group
-    kept, told = Kept(tmp_path, 250 if is_narrow else 1 << 30), Told()
+    kept, told = Kept(tmp_path, 250 if is_narrow else 1 << 30), PlainSessions()
     (tmp_path / "given").mkdir()
     before: int | None = None
     now, clock = before, 0

@@ -32,7 +32,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 Window = tuple[int, Any]
 
 
-class Story:
+class WindowState:
     """A state that is told of rows, checkpoint by checkpoint."""
 
     def __init__(self, folder: Path, kind: pa.DataType, allowed: int, on_update: bool) -> None:
@@ -152,7 +152,7 @@ def test_windows_are_given_as_they_are_in_the_end(
 ) -> None:
     monkeypatch.setattr(sorted_files, "GROUP_ROWS", 4)
     r, (type_, values) = random.Random(f"{kind} {seed}"), KEYS[kind]
-    story = Story(tmp_path, type_, 0, on_update)
+    story = WindowState(tmp_path, type_, 0, on_update)
     rows = [(at + r.randint(0, DELAY - 1), r.choice(values), r.randint(0, 99)) for at in range(120)]
     cuts = sorted(r.sample(range(1, 120), r.choice([0, 3, 12])))
     given: dict[Window, tuple[int, int]] = {}
@@ -172,7 +172,7 @@ def test_windows_are_given_as_they_are_in_the_end(
 
 
 def test_late_rows_are_counted_or_change_a_window_that_was_given(tmp_path: Path) -> None:
-    story = Story(tmp_path, pa.int64(), 10, on_update=False)
+    story = WindowState(tmp_path, pa.int64(), 10, on_update=False)
     assert story.take([(1, 7, 1), (15, 7, 2)]) == [((0, 7), (1, 1))]
     assert story.take([(3, 7, 5), (3, 8, 6)]) == [((0, 7), (2, 5)), ((0, 8), (1, 6))], "given again, or for once"
     assert story.take([(40, 7, 3)]) == [((10, 7), (1, 2))]
@@ -181,6 +181,6 @@ def test_late_rows_are_counted_or_change_a_window_that_was_given(tmp_path: Path)
 
 
 def test_what_nothing_has_changed_ends_all_the_same(tmp_path: Path) -> None:
-    story = Story(tmp_path, pa.int64(), 0, on_update=False)
+    story = WindowState(tmp_path, pa.int64(), 0, on_update=False)
     assert story.take([(1, 7, 1), (2, 8, 1)]) == []
     assert sorted(story.take([(30, 9, 1)])) == [((0, 7), (1, 1)), ((0, 8), (1, 1))]
