@@ -38,6 +38,8 @@ from tidegate.cli.output import Output
 from tidegate.cli.up.screen import LiveScreen
 from tidegate.config import KEYS, load_settings
 from tidegate.errors import Invalid
+from tidegate.provenance import words
+from tidegate.provenance.explanation import CauseCheckpoint, Explanation, NamedRecord, Step
 from tidegate.sources import Files
 from tools import first_minutes
 
@@ -340,6 +342,8 @@ def test_every_block_of_text_is_as_its_header_says(block):
         assert [line for line in block.code.splitlines() if line not in str(refused.value).splitlines()] == []
     elif block.header == "output of tidegate up":
         assert block.code.splitlines() == shown_by_up(password="3f0c…")
+    elif block.header == "output of tidegate why":
+        assert block.code.splitlines() == list(words.lines(EXPLAINED))
     else:
         assert block.header == "diagram"
 
@@ -352,6 +356,50 @@ def shown_by_up(password: str) -> list[str]:
     screen.ready("http://127.0.0.1:8080", "admin", f"{password} (kept in .tidegate/airflow/passwords.json)")
     out.console.print(screen)
     return [line.rstrip() for line in written.getvalue().splitlines()[:3]]
+
+
+def _bought(id: int, amount: float, checkpoint: int, place: str) -> NamedRecord:
+    values = {"id": id, "country": "AT", "amount": amount}
+    return NamedRecord(source="orders", checkpoint=checkpoint, place=place, values=values, is_proven=True)
+
+
+def _then(id: int, time: str, n: int, total: float) -> CauseCheckpoint:
+    row = {"country": "AT", "n": n, "total": total}
+    return CauseCheckpoint(id=id, time=time, row=row, states={"totals": [row]})
+
+
+EXPLAINED = Explanation(
+    pipeline="sales",
+    sink="totals",
+    checkpoint=3,
+    since=3,
+    row={"country": "AT", "n": 3, "total": 110.0},
+    copies=1,
+    begins_after=0,
+    needs_older_state=False,
+    why_older="",
+    records=[
+        _bought(1, 10.0, 1, "record 1 of landing/sales/0001.json"),
+        _bought(3, 30.0, 1, "record 3 of landing/sales/0001.json"),
+        _bought(7, 70.0, 3, "record 1 of landing/sales/0003.json"),
+    ],
+    corrections=[],
+    checkpoints=[
+        _then(1, "2026-11-30T09:34:05.063+00:00", 2, 40.0),
+        _then(3, "2026-11-30T09:34:27.522+00:00", 3, 110.0),
+    ],
+    path=[
+        Step(name="orders", kind="source", inputs=[], does="files"),
+        Step(name="good", kind="gate", inputs=["orders"], does="expectations"),
+        Step(name="totals", kind="aggregate", inputs=["good"], does="country"),
+        Step(name="totals", kind="sink", inputs=["totals"], does="delta-upsert"),
+    ],
+    manual_edits=[],
+    other_code=False,
+    candidates=3,
+    replays=4,
+)
+"""What `tidegate why` says in the first story of tests/spark/test_why.py."""
 
 
 # -- names of the code -----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tests.kit.waiting import eventually
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.connectors.kafka import reading
+from tidegate.connectors.source import PLACE
 from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job import small_input
@@ -142,6 +143,17 @@ def test_keys_headers_times_and_places_are_columns_if_they_are_asked_for(
     assert [(each.key, each.value) for each in row._headers] == [("source", b"\xff"), ("source", None)]
     (bytes_key,) = read(spark, source_of(kafka_broker, topic, key="bytes"), context).collect()
     assert bytes(bytes_key._key) == "k\u00e9y".encode()
+
+
+def test_each_record_is_named_by_its_partition_and_offset(
+    kafka_broker: Broker, topic: str, context: SourceContext, spark: SparkSession
+) -> None:
+    kafka_broker.send(topic, [(f"k{id}", json.dumps({"id": id})) for id in range(3)], partition=1)
+    source = source_of(kafka_broker, topic, schema="id long", metadata=["offset"])
+    planned = source.plan(None, context)
+    named = source.read_with_places(spark, planned.splits, context)
+    assert named.columns == ["id", "_offset", PLACE]
+    assert [row[2] for row in rows(named)] == [f"offset {n} of partition 1 of {topic}" for n in range(3)]
 
 
 def test_text_and_bytes_are_one_column(

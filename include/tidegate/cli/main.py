@@ -41,6 +41,7 @@ COMMANDS = {
     "read": "rows of a sink's table as of one checkpoint",
     "state": "rows of an operator's state as of one checkpoint",
     "diff": "what differs between two checkpoints",
+    "why": "why a table has a row: the records, corrections and states that led to it",
     "metrics": "the metrics for monitoring, in Prometheus' text format",
     "plan": "how a pipeline is cut into jobs, and the channels between them",
     "check": "can this code continue from the last checkpoint? every reason why not",
@@ -212,6 +213,7 @@ _MODULES: Final = {
     "trigger": "running.trigger",
     "up": "up.up",
     "watch": "inspect.watch",
+    "why": "inspect.why",
 }
 """The module of a command, below tidegate.cli, if its name differs from the command's."""
 

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "PLACE",
     "Blobs",
     "Notifications",
     "Planned",
@@ -42,6 +43,10 @@ __all__ = [
     "is_at_least",
     "smallest_bound",
 ]
+
+
+PLACE: Final = "_tidegate_place"
+"""The column of `Source.read_with_places`."""
 
 
 class Blobs(Protocol):
@@ -222,6 +227,11 @@ class Source(ABC):
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the range, lazily. For an empty range, return an empty frame with the full schema."""
 
+    def read_with_places(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """Return the same rows as `read`, and in the column PLACE where the input has each, as text for people. Null if
+        that is unknown. The default knows it of files."""
+        return with_files(self.read(spark, splits, context))
+
     def no_rows(self, spark: SparkSession) -> DataFrame | None:
         """Return an empty frame with the columns of its rows, or None if only the input determines them."""
         return None
@@ -274,6 +284,19 @@ class Source(ABC):
         For a source that makes its system retain input, such as a replication slot. A fork is a separate pipeline: it
         needs a separate hold, identified by `context.pipeline`.
         """
+
+
+def with_files(rows: DataFrame) -> DataFrame:
+    """Return rows with the file that each was read from, and its number there, in the column PLACE."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    file, block, order = (f"{PLACE}_{name}" for name in ("file", "block", "order"))
+    read = {file: F.input_file_name(), block: F.expr("input_file_block_start()")}
+    read[order] = F.monotonically_increasing_id()
+    numbered = F.row_number().over(Window.partitionBy(file).orderBy(block, order))
+    place = F.when(F.col(file) != "", F.concat(F.lit("record "), numbered.cast("string"), F.lit(" of "), F.col(file)))
+    return rows.withColumns(read).withColumn(PLACE, place).orderBy(order).drop(file, block, order)
 
 
 def foreign_position_error(source: str, start: Json, expected: str) -> Invalid:

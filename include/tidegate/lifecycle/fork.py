@@ -86,17 +86,23 @@ def inspect_snapshot(snapshot: CheckpointSnapshot, to: PipelineContext) -> Check
 
 
 def fork(
-    snapshot: CheckpointSnapshot, to: PipelineContext, copied: Copied | None = None, *, claims: bool = False
+    snapshot: CheckpointSnapshot,
+    to: PipelineContext,
+    copied: Copied | None = None,
+    *,
+    claims: bool = False,
+    pins: bool = True,
 ) -> PipelineRecord:
     """Create the pipeline of `to` from a snapshot that `inspect_snapshot` returned. Repeated for the same
     checkpoint, it continues.
 
     copied: the folder with the checkpoint, if it is a copy. claims: the new pipeline owns that folder and removes it;
-    otherwise it is not touched.
+    otherwise it is not touched. pins: False writes nothing to the old pipeline; if retention is
+    faster, the fork fails.
     """
     claimed = _claim(to.ledger, snapshot.origin)
     try:
-        spared = _spare(snapshot, claimed, copied, claims=claims)
+        spared = _spare(snapshot, claimed, copied, claims=claims) if pins else None
     except Rejected:
         to.ledger.release_claim()
         raise

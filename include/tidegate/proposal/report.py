@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -147,14 +147,16 @@ def make_report(
     *,
     command: str,
     examples: int = 0,
-    hidden: Iterable[str] = (),
+    hidden: Collection[str] = (),
 ) -> ProposalReport:
-    """Compare what the line has made with what the pipeline has made of the same input."""
+    """Compare what the line has made with what the pipeline has made of the same input.
+
+    hidden: columns, in lower case, whose values are not shown.
+    """
     live = line.live
-    columns = frozenset(name.strip().lower() for name in hidden if name.strip())
     tables = {}
     if made.stopped is None:
-        tables = {name: compare_table(line, name, examples, columns) for name in tables_of(line)}
+        tables = {name: compare_table(line, name, examples, hidden) for name in tables_of(line)}
     before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
     views = [view_of(live.ledger, entry) for entry in before]
     code = _code_change(live)

@@ -22,6 +22,7 @@ from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
+from tidegate.pipeline.private import private_columns
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
@@ -140,16 +141,8 @@ def _report(
             made,
             command=target.text,
             examples=args.examples,
-            hidden=_hidden(target, coordinator),
+            hidden=private_columns(coordinator.graph, target.settings.sample_hidden),
         )
-
-
-def _hidden(target: Target, coordinator: Coordinator) -> list[str]:
-    """Return the columns whose values are not shown: those of `sample_hidden`, and those that gates keep private."""
-    hidden = target.settings.sample_hidden.split(",")
-    for gated in coordinator.graph.gates:
-        hidden += list(getattr(gated.gate, "private", ()))
-    return hidden
 
 
 def _print_left_over(target: Target, out: Output) -> None:

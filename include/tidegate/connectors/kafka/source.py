@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +15,7 @@ from tidegate.connectors.kafka import KafkaLogin, errors
 from tidegate.connectors.kafka.position import TopicPosition, share_of, splits_of, spread
 from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, value_columns
 from tidegate.connectors.kafka.topic import SourceTopic, TopicState
-from tidegate.connectors.source import Planned, Source, SourceContext
+from tidegate.connectors.source import PLACE, Planned, Source, SourceContext
 from tidegate.records.masking import has_login
 from tidegate.records.place import Place
 from tidegate.records.records import Amount, Json, Lag
@@ -287,6 +288,16 @@ class Kafka(Source):
         from tidegate.connectors.kafka.reading import read_topic
 
         return read_topic(spark, self, splits, self._login(context), context.source)
+
+    def read_with_places(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        """See Source: partition and offset."""
+        from pyspark.sql import functions as F
+
+        named = copy.copy(self)
+        named.metadata = tuple(dict.fromkeys([*self.metadata, "partition", "offset"]))
+        place = F.format_string(f"offset %d of partition %d of {self.topic}", F.col("_offset"), F.col("_partition"))
+        rows = named.read(spark, splits, context).withColumn(PLACE, place)
+        return rows.drop(*(f"_{name}" for name in named.metadata if name not in self.metadata))
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""

@@ -1,0 +1,122 @@
+"""`tidegate why`: which records, corrections and states led to a row of a table."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tidegate import offline
+from tidegate.cli.inspect.show import checkpoint_id
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.output import Output
+from tidegate.cli.running.run import count as whole_number
+from tidegate.cli.running.run import refuse_submit
+from tidegate.cli.targets import Target, open_target
+from tidegate.connectors.delta.sink.table import DeltaSink
+from tidegate.delta import Snapshot
+from tidegate.errors import Rejected
+from tidegate.ledger.refusals import no_such_sink, without_versions
+from tidegate.pipeline.private import private_columns
+from tidegate.provenance.explanation import Explanation, explain_row, prepare
+from tidegate.provenance.words import lines
+from tidegate.records import typed
+from tidegate.spark.session import reused_session
+
+__all__ = ["add_parser", "run"]
+
+NO = 1
+REPLAYS, CANDIDATES = 100, 10_000
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add the command's parser."""
+    parser = subparsers.add_parser(
+        "why",
+        help="why a table has a row: the records, corrections and states that led to it",
+        description="Name the records without which a row would be another one, by replays of recorded checkpoints "
+        "with some of their records. From the named ones alone the row is the same, and none is named without cause. "
+        "The pipeline is only read.",
+        epilog="examples:\n  tidegate why jobs.orders:pipeline totals \"country = 'AT'\"\n"
+        "  tidegate why jobs.orders:pipeline totals \"country = 'AT'\" --checkpoint 42 --over 10 --json\n\n"
+        "exit codes: 1 not every named record was left out once, since --replays ended before",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code")
+    parser.add_argument("sink", metavar="SINK", help="the sink whose table has the row")
+    parser.add_argument("condition", metavar="CONDITION", help="SQL, as behind WHERE, that this one row fulfils")
+    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="as of checkpoint N (the last published)")
+    parser.add_argument(
+        "--over", type=whole_number, metavar="N", help="replay at most the last N checkpoints (all that are retained)"
+    )
+    parser.add_argument(
+        "--replays", type=whole_number, default=REPLAYS, metavar="N", help=f"at most N replays ({REPLAYS})"
+    )
+    parser.add_argument(
+        "--candidates",
+        type=whole_number,
+        default=CANDIDATES,
+        metavar="N",
+        help=f"at most N records that may have led to it ({CANDIDATES:,})",
+    )
+    parser.add_argument(
+        "--scratch",
+        metavar="FOLDER",
+        help="where replays write, which is removed at the end; needed if Spark's tasks run on other machines (a "
+        "temporary folder)",
+    )
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Print the answer."""
+    target = open_target(args.pipeline, args.settings)
+    live = coordinator_of(target)
+    refuse_submit(target.settings)
+    checkpoint = _checkpoint(target, args.sink, args.checkpoint, live.graph.sinks)
+    asked = prepare(
+        live,
+        args.sink,
+        args.condition,
+        checkpoint,
+        lambda id: _table(target, args.sink, id),
+        over=args.over,
+        replays=args.replays,
+        candidates=args.candidates,
+        hidden=private_columns(live.graph, target.settings.sample_hidden),
+    )
+    sessions = reused_session(target.settings)
+    with tempfile.TemporaryDirectory(prefix="tidegate-why-", dir=args.scratch, ignore_cleanup_errors=True) as folder:
+        try:
+            answer = explain_row(asked, sessions(), Path(folder), lambda text: out.line(text, "dim"))
+        finally:
+            sessions.drop()
+    _print(answer, out)
+    return NO if answer.unproven else 0
+
+
+def _print(answer: Explanation, out: Output) -> None:
+    out.document(typed.document_of(answer) | {"unproven": answer.unproven})
+    for text in lines(answer):
+        out.line(text)
+
+
+def _checkpoint(target: Target, sink: str, id: int | None, sinks: Any) -> int:
+    """Return the checkpoint as of which to look. Raise if the sink has no table with versions."""
+    published = offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
+    table = published.tables.get(sink)
+    if table is None or sink not in sinks:
+        lists = f"{target.command('read')}  lists them"
+        raise no_such_sink(target.name, sink, published.id, published.tables, help=lists)
+    if not table.is_delta or not isinstance(sinks[sink].sink, DeltaSink):
+        raise without_versions(sink, table)
+    return published.id
+
+
+def _table(target: Target, sink: str, id: int) -> Snapshot | None:
+    """Return the sink's table as of a checkpoint, or None if there is none."""
+    try:
+        published = offline.published_as_of(target.ledger, target.settings.place(), id, target.graph())
+    except Rejected:
+        return None
+    table = published.tables.get(sink)
+    return offline.open_as_of(table, target.settings.storage_options) if table is not None else None
