@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -12,7 +14,7 @@ from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.gates import Contract
 from tidegate.records.records import Verdict
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 pytestmark = in_turn(seconds=60)
 
@@ -191,3 +193,48 @@ def test_a_contract_that_is_edited_judges_what_is_planned_next(spark, tmp_path):
     assert ack.gates["kept"].outcome == "quarantine", "by the contract of its plan"
     played.feed([{**GOOD, "amount": 1000}])
     assert checkpoint(played)[0]["kept"].outcome == "pass"
+
+
+def test_a_sink_with_a_contract_judges_promises_and_describes_its_table(spark, tmp_path):
+    (tmp_path / "contracts").mkdir()
+    text = CONTRACT.replace(
+        "{name: sku, logicalType: string,", "{name: sku, logicalType: string, description: Article.,"
+    )
+    levels = "slaProperties:\n  - {property: latency, value: 2, unit: h, element: orders.day}\n"
+    (tmp_path / "contracts" / "orders.odcs.yaml").write_text(text + levels)
+
+    def build(pipeline: Pipeline) -> None:
+        contract = Contract("contracts/orders.odcs.yaml", on_failure="quarantine")
+        sources(pipeline, SCHEMA).sink("orders", DeltaAppend("tables/orders"), contract=contract)
+
+    played = SmallPipeline(tmp_path, spark, build)
+    assert played.graph().promises == {"orders": 7200.0}
+    played.feed([GOOD, {**GOOD, "id": None}])
+    verdicts, state = checkpoint(played)
+    assert (verdicts["orders-contract"].quarantined, state) == (1, "completed")
+    table = DeltaTable(str(tmp_path / "tables" / "orders"))
+    assert table.metadata().description == "One row for each order."
+    fields = {field.name: field for field in table.schema().fields}
+    assert fields["email"].metadata == {"comment": "Where the receipt goes."}
+    assert fields["id"].metadata == {}
+    assert fields["lines"].type.element_type.fields[0].metadata == {"comment": "Article."}
+    described = spark.sql(f"DESCRIBE TABLE delta.`{tmp_path}/tables/orders`").collect()
+    assert {row["col_name"]: row["comment"] for row in described}["email"] == "Where the receipt goes."
+
+
+def test_a_primary_key_by_which_a_sink_replaces_rows_needs_no_look_at_the_table(spark, tmp_path):
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts" / "orders.odcs.yaml").write_text(OF_THE_TABLE)
+    without = ["few-*", "enough", "twins", "one-kg"]
+
+    def build(pipeline: Pipeline) -> None:
+        contract = Contract("contracts/orders.odcs.yaml", without=without, on_failure="quarantine")
+        rows = sources(pipeline, "id long, unit string")
+        rows.sink("orders", DeltaUpsert("tables/orders", keys=["id"]), contract=contract)
+
+    played = SmallPipeline(tmp_path, spark, build)
+    for rows in ([{"id": 1, "unit": "kg"}], [{"id": 1, "unit": "lb"}, {"id": None, "unit": "lb"}]):
+        played.feed(rows)
+        verdicts, state = checkpoint(played)
+    assert (verdicts["orders-contract"].quarantined, state) == (1, "completed")
+    assert played.rows("tables/orders") == [{"id": 1, "unit": "lb"}]

@@ -62,7 +62,7 @@ COMMANDS = {
     "reject": "reject a checkpoint that a gate holds: it is aborted",
     "quarantine": "rows in quarantine: list, show, release, discard",
     "suite": "suites of expectations: check, init, profile",
-    "contract": "data contracts: check, diff",
+    "contract": "data contracts: check, diff, export",
     "docs": "the gates' verdicts as Great Expectations' validation results and Data Docs",
     "config": "the effective settings and where each came from",
     "doctor": "check the machine, the storage, the ledger and the tables",

@@ -66,6 +66,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "Staging",
+    "TableDescription",
     "entry_folder",
 ]
 
@@ -218,6 +219,15 @@ class RestorePlan:
     """The reason why rows published since then remain in the target. Empty if they can be removed."""
 
 
+@dataclass(frozen=True)
+class TableDescription:
+    """What a table and its columns are, in words, for a table that a sink creates."""
+
+    table: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By path: `address.city`, and `lines.element.sku` for a field of what an array holds."""
+
+
 class Sink(ABC):
     """A target that takes part in checkpoints. Subclass ExactlyOnceSink or AtLeastOnceSink, never Sink itself."""
 
@@ -282,6 +292,9 @@ class Sink(ABC):
     def problems(self) -> list[str]:
         """Return all problems of the declaration, for the validation of the pipeline."""
         return []
+
+    described_by: Callable[[Place], TableDescription] | None = None
+    """Returns the description of the target that `stream.sink(…, contract=…)` gives it."""
 
     wants_retractions: bool = True
     """True: the sink uses retractions, the rows that a stream's new rows replace."""

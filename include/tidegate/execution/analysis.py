@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["CHECKS", "Analysed", "analyse", "declaration_error"]
+__all__ = ["CHECKS", "Analysed", "analyse", "columns_of_streams", "declaration_error"]
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,18 @@ def analyse(
     if notes is not None:
         notes += _unjudged_rules(analysed)
     return errors
+
+
+def columns_of_streams(
+    pipeline: PipelineContext, spark: SparkSession, base: Entry | None
+) -> tuple[dict[str, Json], list[TidegateError]]:
+    """Return the columns of each stream in Spark's JSON form, and why those of others are unknown."""
+    pipeline = copy.copy(pipeline)
+    pipeline.only_looks = True
+    analysis = _Analysis(pipeline, spark, base, (), None)
+    analysis.run()
+    columns = {name: msgspec.json.decode(frame.schema.json()) for name, frame in analysis.streams.items()}
+    return columns, analysis.errors
 
 
 def declaration_error(errors: Sequence[TidegateError]) -> Invalid:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.config import Settings
+from tidegate.errors import Invalid
+from tidegate.gates.contracts.gate import Contract
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode
 from tidegate.records import typed
+from tidegate.records.place import Place
 
-__all__ = ["Box", "Card", "card_of", "read_card"]
+__all__ = ["Box", "Card", "CardContract", "card_of", "read_card"]
 
 TITLE = "tidegate-card"
 
@@ -28,6 +31,22 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     inputs: list[str]
     """The boxes that it takes rows from."""
+
+
+class CardContract(msgspec.Struct, frozen=True, kw_only=True):
+    """The data contract of a sink, as it was when the DAG was read."""
+
+    sink: str
+    file: str
+    name: str = ""
+    version: str = ""
+    status: str = ""
+    domain: str = ""
+    team: str = ""
+    owner: str = ""
+    purpose: str = ""
+    problem: str = ""
+    """Why the file could not be read; empty: it could."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +67,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Each sink whose target keeps its rows in a rollback, with the reason."""
     keys: dict[str, list[str]] = {}
     """Each sink that has one row per key, with the columns of its key."""
+    contracts: list[CardContract] = []
     settings: list[tuple[str, str, str]]
     """Key, value, and where the value came from."""
 
@@ -66,9 +86,32 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
         parts=_parts(graph),
         rows_stay={name: why for name, node in graph.sinks.items() if (why := node.sink.rows_stay_reason())},
         keys={name: list(node.sink.upserts) for name, node in graph.sinks.items() if node.sink.upserts},
+        contracts=[
+            _contract(name, node.contract, settings.place())
+            for name, node in graph.sinks.items()
+            if node.contract is not None
+        ],
         settings=[(row.key, row.value, row.origin) for row in settings.display_rows()],
     )
     return msgspec.json.encode(card).decode()
+
+
+def _contract(sink: str, contract: Contract, place: Place) -> CardContract:
+    try:
+        document = contract.contract(place).document
+    except Invalid as error:
+        return CardContract(sink=sink, file=contract.origin.file, problem=error.what.splitlines()[0])
+    return CardContract(
+        sink=sink,
+        file=contract.origin.file,
+        name=document.name or document.id,
+        version=document.version,
+        status=document.status,
+        domain=document.domain,
+        team=document.team,
+        owner=document.owner,
+        purpose=document.purpose,
+    )
 
 
 def read_card(text: object) -> Card | None:

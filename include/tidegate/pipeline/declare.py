@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from tidegate.config.keys import duration_text
 from tidegate.connectors.adaptive import Adaptive
 from tidegate.connectors.sink import Sink
 from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
+from tidegate.gates.contracts.gate import Contract
 from tidegate.gates.target import Refused, TargetRules, target_gate_name
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
@@ -717,12 +720,23 @@ class Stream:
         self.pipeline._stages.append(GateNode(second_name, second, gate_name, generated=not name))
         return Stream(self.pipeline, second_name)
 
-    def sink(self, name: str, sink: Sink, *, refused: Refused = "abort", at_least_once: bool = False) -> Stream:
+    def sink(
+        self,
+        name: str,
+        sink: Sink,
+        *,
+        contract: Contract | None = None,
+        refused: Refused = "abort",
+        at_least_once: bool = False,
+    ) -> Stream:
         """Publish these rows to `sink` with every completed checkpoint, and return this stream.
 
             clean.sink("orders", DeltaAppend("tables/orders"))
 
         name: identifies the sink in the ledger. It must not change as long as the pipeline lives.
+        contract: the data contract of the target. A gate "<name>-contract" judges the rows by it. Its latency is
+            promised, as by `pipeline.promise`, its owner is on the pages, and a Delta table that is created gets its
+            descriptions as comments.
         refused: what to do with rows that the target would refuse, such as a null in a NOT NULL column. "abort" the
             checkpoint before anything is published, or send these rows to "quarantine", under the name
             "<name>-refused", and publish the others.
@@ -730,15 +744,33 @@ class Stream:
             this, such a sink is refused.
         """
         stream = self.name
+        if contract is not None:
+            contract = _contract_of(name, contract, sink)
+            stream = self.gate(contract, name=generated_name([name, "contract"])).name
+            if isinstance(sink, Sink):
+                sink = copy(sink)
+                sink.described_by = contract.description
         if refused != "abort":
-            stream = target_gate_name(name)
+            judged, stream = stream, target_gate_name(name)
             gate = TargetRules(name, sink, refused)
-            self.pipeline._stages.append(GateNode(stream, gate, self.name, self.into_job))
-        self.pipeline._sinks.append(SinkNode(name, sink, stream, at_least_once, self.into_job))
+            self.pipeline._stages.append(GateNode(stream, gate, judged, self.into_job))
+        self.pipeline._sinks.append(SinkNode(name, sink, stream, at_least_once, self.into_job, contract))
         return self
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
+
+
+def _contract_of(sink_name: str, contract: object, sink: object) -> Contract:
+    """Return the contract of a sink, as its gate judges by it."""
+    if not isinstance(contract, Contract):
+        raise Invalid(
+            f"sink {sink_name!r} has the contract {contract!r}",
+            expected='a Contract, as in contract=Contract("contracts/orders.odcs.yaml")',
+            help="from tidegate.gates import Contract",
+            reason="BAD_PIPELINE",
+        )
+    return contract.kept_by_keys(sink.upserts) if isinstance(sink, Sink) and sink.upserts else contract
 
 
 def _spark_keys(job: str, spark: Mapping[str, object] | None) -> Mapping[str, object]:
@@ -1034,6 +1066,26 @@ class Pipeline:
         names, seconds = checked_promise(sinks, fresh)
         self._promises += [(name, seconds) for name in names]
 
+    def _promised_by_contracts(self, place: Place | None) -> list[tuple[str, float]]:
+        """Return what the contracts of sinks promise, unless the pipeline itself promises as much."""
+        promised = []
+        own = dict(self._promises)
+        for node in self._sinks:
+            seconds = node.contract.fresh_within(place) if node.contract is not None and place is not None else None
+            if seconds is None:
+                continue
+            if own.get(node.name, 0) > seconds:
+                raise Invalid(
+                    f"sink {node.name!r} is promised to be fresh within {duration_text(own[node.name])}, and its "
+                    f"contract says {duration_text(seconds)}",
+                    expected="a promise that keeps the contract",
+                    help="leave out the promise: the contract is one",
+                    reason="BAD_PIPELINE",
+                )
+            if node.name not in own:
+                promised.append((node.name, seconds))
+        return promised
+
     def _operator_of(self, hook: str, stream: Stream | None) -> str:
         """Return the uid of the operator that emits the stream, or "" for no stream."""
         if stream is None:
@@ -1063,7 +1115,7 @@ class Pipeline:
             place,
             mode,
             finishes=self.finishes,
-            promised=self._promises,
+            promised=[*self._promises, *self._promised_by_contracts(place)],
         )
         return replace(
             graph,

@@ -137,6 +137,21 @@ class PromiseAnswer(msgspec.Struct):
     checkpoint: Annotated[int | None, example(7, "The checkpoint that read the last of it")]
 
 
+class ContractAnswer(msgspec.Struct):
+    """The data contract of a sink, as it was when Airflow last read the DAG."""
+
+    sink: Annotated[str, example("orders")]
+    file: Annotated[str, example("contracts/orders.odcs.yaml")]
+    name: Annotated[str, example("Orders")]
+    version: Annotated[str, example("1.2.0")]
+    status: Annotated[str, example("active")]
+    domain: Annotated[str, example("sales")]
+    team: Annotated[str, example("Checkout")]
+    owner: Annotated[str, example("Mia Lang", "The member of the team whose role is owner")]
+    purpose: Annotated[str, example("Orders for reports")]
+    problem: Annotated[str, example("", "Why the file could not be read; empty: it could")]
+
+
 class LastCompleted(msgspec.Struct):
     """The last completed checkpoint."""
 
@@ -287,6 +302,7 @@ class Overview(msgspec.Struct):
     gates: Annotated[list[str], example(["checked"])]
     health: HealthAnswer
     promises: list[PromiseAnswer]
+    contracts: list[ContractAnswer]
     suspended: Annotated[SuspensionAnswer | None, example(None)]
     counts: CountsAnswer
     latest: LatestAnswer

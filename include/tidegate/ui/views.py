@@ -45,6 +45,7 @@ from tidegate.ui.answers import (
     ComparedBackfill,
     ComparedBackfillTable,
     Configuration,
+    ContractAnswer,
     CountsAnswer,
     FindingAnswer,
     Findings,
@@ -118,6 +119,7 @@ def overview(pipeline: PipelineRef, permissions: Mapping[str, bool]) -> Overview
         gates=list(pipeline.card.gates),
         health=health,
         promises=promise_answers(observed),
+        contracts=[ContractAnswer(**msgspec.to_builtins(each)) for each in pipeline.card.contracts],
         suspended=SuspensionAnswer(**msgspec.to_builtins(current)) if current is not None else None,
         counts=CountsAnswer(**history.counts()),
         latest=LatestAnswer(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.gates import Contract, GateContext
 from tidegate.gates.contracts.changes import changes_between
 from tidegate.gates.contracts.document import read_contract
 from tidegate.gates.contracts.origin import ReadContract, read_for_table
-from tidegate.gates.contracts.types import schema_problems
+from tidegate.gates.contracts.types import schema_mismatches
 from tidegate.records.place import Place
 from tidegate.records.records import Json
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
 
 HEAD = "apiVersion: v3.1.0\nkind: DataContract\nid: o\nversion: 1.0.0\nstatus: active\n"
 """Five lines."""
@@ -293,22 +298,22 @@ DOES_NOT: dict[str, list[object]] = {
 def test_a_column_of_the_contracts_type_fits(kind):
     schema = read(column(kind)).schema
     for type in FITS[kind]:
-        assert schema_problems(schema, frame(a=type)) == [], type
+        assert schema_mismatches(schema, frame(a=type)) == [], type
 
 
 @pytest.mark.parametrize("kind", DOES_NOT)
 def test_a_column_of_another_type_does_not_fit(kind):
     schema = read(column(kind)).schema
     for type in DOES_NOT[kind]:
-        assert len(schema_problems(schema, frame(a=type))) == 1, type
+        assert len(schema_mismatches(schema, frame(a=type))) == 1, type
 
 
 def test_columns_that_the_contract_does_not_have_are_refused_only_if_asked():
     schema = read(column("logicalType: string")).schema
-    assert schema_problems(schema, frame(a="string", b="long")) == []
-    assert schema_problems(schema, frame(a="string", b="long"), extra="refuse") == ["column b is not in the contract"]
-    assert schema_problems(schema, frame(A="string")) == ["column a is written A in the rows"]
-    assert schema_problems(schema, frame(b="string")) == ["column a is missing"]
+    assert schema_mismatches(schema, frame(a="string", b="long")) == []
+    assert schema_mismatches(schema, frame(a="string", b="long"), extra="refuse") == ["column b is not in the contract"]
+    assert schema_mismatches(schema, frame(A="string")) == ["column a is written A in the rows"]
+    assert schema_mismatches(schema, frame(b="string")) == ["column a is missing"]
 
 
 # -- changes ----------------------------------------------------------------------------------------------------
@@ -344,3 +349,60 @@ def test_what_breaks_is_told_from_what_does_not():
     }
     level = f"{one}slaProperties: [{{property: latency, value: 1, unit: h}}]\n"
     assert effects(level, level.replace("value: 1", "value: 2")) == {"slaProperties.latency": "warning"}
+
+
+# -- service levels ---------------------------------------------------------------------------------------------
+
+
+def fresh(levels: str, more: str = "") -> float | None:
+    text = contract("      - {name: a, logicalType: string}\n", more)
+    return read_for_table(f"{text}slaProperties: [{levels}]\n", "orders.odcs.yaml", "orders").fresh_s
+
+
+def test_the_least_latency_of_the_table_is_what_is_promised():
+    assert fresh("{property: latency, value: 4, unit: d}") == 4 * 86400
+    assert fresh("{property: ly, value: '90', unit: min, element: orders.a}, {property: freshness, value: 2}") == 5400
+    assert fresh("{property: Latency, value: 1, unit: h, element: a}") == 3600, "a column of the only table"
+    assert fresh("{property: retention, value: 3, unit: y}") is None
+    assert fresh("{property: latency, value: 4, unit: d, element: items.a}", "  - {name: items}\n") is None
+
+
+def test_service_levels_that_are_not_measured_are_told():
+    text = f"{column('logicalType: string')}slaProperties: [{{property: retention, value: 3, unit: y}}]\n"
+    assert ("retention", "nothing here measures it: it is documentation") in read(text).rules.told_only
+
+
+@pytest.mark.parametrize("level", ["value: soon", "value: 0, unit: h", "value: 3, unit: moons", "value: true, unit: h"])
+def test_a_latency_that_is_no_time_is_refused(level):
+    text = f"{column('logicalType: string')}slaProperties:\n  - {{property: latency, {level}}}\n"
+    with pytest.raises(
+        Invalid, match=r"orders.odcs.yaml:11: latency is .*: write a number above 0, and one of the unit"
+    ):
+        read(text)
+
+
+CONTRACT_OF_TWO_HOURS = f"{column('logicalType: string')}slaProperties: [{{property: latency, value: 2, unit: h}}]\n"
+
+
+def declared(root: Path, **promise: str) -> Pipeline:
+    (root / "o.odcs.yaml").write_text(CONTRACT_OF_TWO_HOURS)
+    pipeline = Pipeline("p")
+    rows = pipeline.source("in", Files("landing/*.json", schema="a string"))
+    rows.sink("out", DeltaAppend("tables/out"), contract=Contract("o.odcs.yaml"))
+    if promise:
+        pipeline.promise("out", **promise)  # type: ignore[arg-type]
+    return pipeline
+
+
+def test_a_pipeline_may_promise_more_than_the_contract_of_its_sink_and_never_less(tmp_path):
+    place = Place(str(tmp_path), project=str(tmp_path))
+    assert declared(tmp_path).graph(place).promises == {"out": 7200}
+    assert declared(tmp_path, fresh="1 hour").graph(place).promises == {"out": 3600}
+    with pytest.raises(Invalid, match="fresh within 3 h, and its contract says 2 h"):
+        declared(tmp_path, fresh="3 hours").graph(place)
+
+
+def test_a_contract_of_a_sink_must_be_one():
+    rows = Pipeline("p").source("in", Files("landing/*.json", schema="a string"))
+    with pytest.raises(Invalid, match="sink 'out' has the contract 'o.odcs.yaml'"):
+        rows.sink("out", DeltaAppend("tables/out"), contract="o.odcs.yaml")  # type: ignore[arg-type]

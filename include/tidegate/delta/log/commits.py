@@ -136,6 +136,7 @@ def create(
     *,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    description: str = "",
 ) -> Committed | None:
     """Create the table as version 0, with its first files. Return None if another writer was faster."""
     from deltalake.transaction import create_table_with_add_actions
@@ -147,6 +148,7 @@ def create(
             [add_action(file) for file in files],
             mode="error",
             partition_by=list(partition_by),
+            description=description or None,
             configuration=dict(properties or {}),
             storage_options=dict(location.options),
             commit_properties=commit_properties(stamp),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ __all__ = [
     "render",
     "schema_parts",
     "schema_problems",
+    "with_comments",
 ]
 
 _COLLATIONS = "__COLLATIONS"
@@ -44,6 +45,26 @@ def from_spark(schema: Json) -> Json:
 def columns(schema: Json) -> dict[str, Json]:
     """Return the top-level fields by name."""
     return {field["name"]: field for field in schema["fields"]}
+
+
+def with_comments(schema: Json, comments: Mapping[str, str], path: str = "") -> Json:
+    """Return a schema whose fields have these comments, by their paths as in `schema_parts`."""
+    fields = []
+    for column in schema["fields"]:
+        inner = f"{path}.{column['name']}" if path else column["name"]
+        comment = {"comment": comments[inner]} if inner in comments else {}
+        kind = _with_comments(column["type"], comments, inner)
+        fields.append({**column, "type": kind, "metadata": {**column.get("metadata", {}), **comment}})
+    return {**schema, "fields": fields}
+
+
+def _with_comments(kind: Any, comments: Mapping[str, str], path: str) -> Any:
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return with_comments(kind, comments, path)
+    parts = {f"{name}Type": name for name in ("element", "key", "value") if f"{name}Type" in kind}
+    return {**kind, **{key: _with_comments(kind[key], comments, f"{path}.{name}") for key, name in parts.items()}}
 
 
 def collations(schema: Json) -> dict[str, str]:

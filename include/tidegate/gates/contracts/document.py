@@ -37,6 +37,7 @@ __all__ = [
     "QualityRule",
     "ServiceLevel",
     "contract_path",
+    "every_property",
     "read_contract",
     "read_contract_text",
 ]

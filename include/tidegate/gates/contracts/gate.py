@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
+from tidegate.connectors.sink import TableDescription
 from tidegate.errors import Invalid
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy
+from tidegate.gates.contracts.document import every_property
 from tidegate.gates.contracts.origin import ContractSuite, JudgedRules, ReadContract
-from tidegate.gates.contracts.types import schema_problems
+from tidegate.gates.contracts.types import schema_mismatches
 from tidegate.gates.expectations.gate import Expectations
 from tidegate.records.names import listed
 from tidegate.records.place import Place
@@ -21,7 +24,7 @@ from tidegate.spark.materialize import materialize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Contract", "ContractOverTable"]
+__all__ = ["Contract", "ContractGate", "ContractOverTable"]
 
 SENSITIVE = frozenset(
     {"pii", "personal", "personal_data", "confidential", "restricted", "sensitive", "secret", "highly confidential"}
@@ -29,7 +32,7 @@ SENSITIVE = frozenset(
 """Classifications of columns whose values must not be shown."""
 
 
-class _ContractGate(Expectations):
+class ContractGate(Expectations):
     """What the gates of a contract have in common."""
 
     origin: ContractSuite
@@ -88,7 +91,7 @@ class _ContractGate(Expectations):
         return {"contract": {"id": document.id, "version": document.version}, "not_judged": told}
 
 
-class Contract(_ContractGate):
+class Contract(ContractGate):
     """Judge rows by a data contract: a file of the Open Data Contract Standard 3.
 
         checked = orders.gate(Contract("contracts/orders.odcs.yaml", on_failure="quarantine"))
@@ -138,6 +141,37 @@ class Contract(_ContractGate):
         self.origin.elsewhere = self.over_table is not None
         self._keys_without_table = bool(keys) and over is None
 
+    def kept_by_keys(self, keys: Sequence[str]) -> Contract:
+        """Return the contract for a sink that replaces rows by these columns, so that they are unique in its table."""
+        contract = copy(self)
+        contract.origin = copy(self.origin)
+        contract.origin.keys = tuple(keys)
+        if self.over_table is not None:
+            contract.over_table = copy(self.over_table)
+            contract.over_table.origin = copy(self.over_table.origin)
+            contract.over_table.origin.keys = tuple(keys)
+        return contract
+
+    def description(self, place: Place) -> TableDescription:
+        """Return what the contract says about the table and its columns. Nothing, if it cannot be read."""
+        try:
+            schema = self.contract(place).schema
+        except Invalid:
+            return TableDescription()  # the gate reports it
+        columns = {}
+        for path, each in every_property(schema.properties):
+            text = each.description or each.business_name
+            if text and each.name:
+                columns[path.replace("[]", ".element")] = text
+        return TableDescription(schema.description or schema.business_name, columns)
+
+    def fresh_within(self, place: Place) -> float | None:
+        """Return within how many seconds the table is promised to be fresh. None: it is not, or cannot be read."""
+        try:
+            return self.contract(place).fresh_s
+        except Invalid:
+            return None
+
     @property
     def followed_by(self) -> Gate | None:
         return self.over_table
@@ -173,7 +207,7 @@ class Contract(_ContractGate):
 
     def _schema_problems(self, frame: DataFrame, contract: ReadContract) -> list[str]:
         columns: Json = msgspec.json.decode(frame.schema.json())
-        return schema_problems(contract.schema, columns, extra=self.extra)
+        return schema_mismatches(contract.schema, columns, extra=self.extra)
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         contract = self.contract_for(context)
@@ -195,7 +229,7 @@ class Contract(_ContractGate):
         )
 
 
-class ContractOverTable(_ContractGate):
+class ContractOverTable(ContractGate):
     """Judges the rules of a contract that are about all rows of a table, over the table as it will be."""
 
     kind: ClassVar[str] = "contract-over-table"

@@ -18,6 +18,7 @@ from tidegate.gates.contracts.document import (
     read_contract_text,
 )
 from tidegate.gates.contracts.rules import ContractRule, ContractRules, rules_of
+from tidegate.gates.contracts.service_levels import promised_freshness
 from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.gates.expectations.origin import SuiteOrigin
 from tidegate.gates.expectations.suite import Suite, rules_from
@@ -37,6 +38,8 @@ class ReadContract:
     document: ContractDocument
     schema: ObjectSchema
     rules: ContractRules
+    fresh_s: float | None = None
+    """Within how many seconds the table is promised to be fresh."""
 
     def suite(self, judged: JudgedRules) -> Suite:
         """Return the rules as a suite. Raise Invalid, with lines, for what Great Expectations does not take."""
@@ -52,15 +55,19 @@ def _is_judged(rule: ContractRule, judged: JudgedRules) -> bool:
     return judged == "all" or rule.about_all_rows == (judged == "table")
 
 
-def read_for_table(text: str, path: str, schema: str | None, without: Iterable[str] = ()) -> ReadContract:
+def read_for_table(
+    text: str, path: str, schema: str | None, without: Iterable[str] = (), keys: Iterable[str] = ()
+) -> ReadContract:
     """Read one table of a contract. Raise Invalid with all that is wrong, or that cannot be judged.
 
     without: the names of rules that are left out, also with * for any characters.
+    keys: the columns by which a sink replaces rows.
     """
     document = read_contract(text, path)
     found = document.schema(schema)
     problems = ContractProblems(path)
     rules = rules_of(document, found, problems)
+    fresh_s = promised_freshness(document, found, rules.told_only, problems)
     if not found.properties and not found.quality:
         problems.add(found.line, f"schema object {found.name} has no properties and no rules: it would pass everything")
     patterns = list(without)
@@ -74,8 +81,13 @@ def read_for_table(text: str, path: str, schema: str | None, without: Iterable[s
             problems.add(line, f"{name} cannot be judged: {why}; or leave it out: without=[{name!r}]")
     problems.raise_if_any()
     told = [*rules.told_only, *((name, "it is left out by without=[…]") for name in sorted(left_out))]
-    kept = [rule for rule in rules.rules if rule.name not in left_out]
-    return ReadContract(document, found, ContractRules(kept, [], told))
+    kept = []
+    for rule in rules.rules:
+        if rule.key and set(rule.key) == set(keys):
+            told.append((rule.name, "the sink replaces rows by these columns, so they are unique"))
+        elif rule.name not in left_out:
+            kept.append(rule)
+    return ReadContract(document, found, ContractRules(kept, [], told), fresh_s)
 
 
 class ContractSuite(SuiteOrigin):
@@ -83,6 +95,8 @@ class ContractSuite(SuiteOrigin):
 
     elsewhere = False
     """Whether another gate judges the rules about all rows."""
+    keys: tuple[str, ...] = ()
+    """The columns by which the sink replaces rows, so that they are unique in its table."""
 
     def __init__(self, path: object, schema: str | None, judged: JudgedRules, without: Sequence[str]) -> None:
         self.file = path if isinstance(path, str) else ""
@@ -117,7 +131,7 @@ class ContractSuite(SuiteOrigin):
 
     def contract(self, text: str, place: Place) -> ReadContract:
         """Return the contract of a text. Raise Invalid with all problems of it."""
-        contract = read_for_table(text, str(self.path(place)), self.schema, self.without)
+        contract = read_for_table(text, str(self.path(place)), self.schema, self.without, self.keys)
         if self.judged == "rows" and not self.elsewhere:
             self._refuse_rules_about_all_rows(contract)
         return contract

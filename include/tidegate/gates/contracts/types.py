@@ -11,7 +11,7 @@ from tidegate.gates.contracts.document import ObjectSchema, Property
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 
-__all__ = ["PhysicalType", "logical_type_of", "physical_type_of", "schema_problems", "spelled", "unknown_type"]
+__all__ = ["PhysicalType", "logical_type_of", "physical_type_of", "schema_mismatches", "spelled", "unknown_type"]
 
 _WHOLE: Final = ("byte", "short", "integer", "long")
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(-?\d+)\)")
@@ -103,7 +103,7 @@ def unknown_type(each: Property) -> str | None:
     return None
 
 
-def schema_problems(schema: ObjectSchema, columns: Json, *, extra: str = "allow") -> list[str]:
+def schema_mismatches(schema: ObjectSchema, columns: Json, *, extra: str = "allow") -> list[str]:
     """Return the reasons why rows with these columns do not keep the schema.
 
     columns: the rows' schema in Spark's JSON form. extra: "refuse" columns that the contract does not have.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tidegate.gates.judging.judge import Judged, RuleFinding
 
-__all__ = ["Expectations"]
+__all__ = ["Expectations", "why_broken"]
 
 EVERY_FILE = 1_000_000_000
 _NEW = "_tidegate_new"
@@ -331,6 +331,13 @@ def _observes_counts(type: str) -> bool:
 
 
 def _broken_rule(finding: RuleFinding, policy: Policy, *, was_held: bool) -> BrokenRule:
+    return BrokenRule(
+        finding.rule.name, policy, finding.rule.severity, finding.bad, why_broken(finding)[:300], was_held
+    )
+
+
+def why_broken(finding: RuleFinding) -> str:
+    """Return why a rule is broken, in one line that quotes no value of a row."""
     details, info = finding.result["result"], finding.result["exception_info"]
     if info["raised_exception"]:
         why = "could not be judged; its findings say why"
@@ -344,4 +351,4 @@ def _broken_rule(finding: RuleFinding, policy: Policy, *, was_held: bool) -> Bro
         why = "does not hold; its findings have what was found"
     else:
         why = "does not hold"
-    return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300], was_held)
+    return why

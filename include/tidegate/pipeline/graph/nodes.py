@@ -11,6 +11,7 @@ from tidegate.connectors.adaptive import Adaptive
 from tidegate.connectors.sink import Sink
 from tidegate.connectors.source import Source
 from tidegate.gates.base import POLICIES, Gate, hold_problems
+from tidegate.gates.contracts.gate import Contract
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.operators.base import Operator
 from tidegate.operators.spec import OperatorSpec
@@ -139,6 +140,8 @@ class SinkNode:
     input: str
     at_least_once: bool = False
     job: str | None = None
+    contract: Contract | None = None
+    """The data contract that its rows keep."""
 
 
 @dataclass(frozen=True)

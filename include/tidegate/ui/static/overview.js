@@ -160,6 +160,7 @@ function drawn(dag, about, quarantine, brokenRules) {
           "Promises",
           about.promises.map((promise) => promised(promise, about.now)),
         ),
+      about.contracts.map(contract),
       savepoints(dag, about),
       waiting.map(([name, gate]) => waitingRows(name, gate)),
     ),
@@ -245,6 +246,21 @@ function promised({ sink, fresh_seconds, kept, breaks_at, input_until, checkpoin
     ["Checkpoint", checkpoint && h("a", { href: `#/checkpoint/${checkpoint}` }, `#${checkpoint}`)],
     [kept ? "Kept until" : "Broken since", `${time(breaks_at)} UTC${kept ? "" : `, by ${seconds(late)}`}`],
   ]);
+}
+
+// The data contract of a sink: who answers for its table.
+function contract({ sink, file, name, version, status, domain, team, owner, purpose, problem }) {
+  return card(
+    ["Contract of ", breakable(sink)],
+    problem && h("p", {}, badge("broken"), " ", problem),
+    facts([
+      ["Contract", name && [name, " ", version, status && h("span", { class: "quiet" }, `, ${status}`)]],
+      ["Owner", owner],
+      ["Team", [team, domain].filter(Boolean).join(", ")],
+      ["Purpose", purpose],
+      ["File", h("code", {}, breakable(file))],
+    ]),
+  );
 }
 
 function latestRollback(row) {

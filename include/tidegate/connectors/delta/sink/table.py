@@ -29,6 +29,7 @@ from tidegate.connectors.sink import (
     Sink,
     SinkContext,
     Staging,
+    TableDescription,
     entry_folder,
 )
 from tidegate.delta import (
@@ -54,7 +55,7 @@ from tidegate.delta import (
     version_of,
 )
 from tidegate.delta.log.commits import PUBLISHING
-from tidegate.delta.log.schema import Difference, columns, differences, render
+from tidegate.delta.log.schema import Difference, columns, differences, render, with_comments
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.names import listed
@@ -200,7 +201,7 @@ class DeltaSink(ExactlyOnceSink):
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
         folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
         if head.version is None:
-            committed = self._publish_first(location, batches, stamp, folder)
+            committed = self._publish_first(location, batches, stamp, folder, context)
         else:
             snapshot = reopen(location, head.version)
             if snapshot is None or snapshot.txn(context.app_id) != head.last_entry:
@@ -392,7 +393,10 @@ class DeltaSink(ExactlyOnceSink):
                 help=", or ".join(remedies),
                 reason="BAD_OUTPUT",
             )
-        return schema
+        return with_comments(schema, self._description(context).columns)
+
+    def _description(self, context: SinkContext) -> TableDescription:
+        return self.described_by(context.place) if self.described_by is not None else TableDescription()
 
     def output_problems(self, schema: Json) -> list[str]:
         """Return further problems of an output with this schema, for a subclass to add."""
@@ -466,7 +470,12 @@ class DeltaSink(ExactlyOnceSink):
         return open_table(snapshot.location, committed.version) if committed else None
 
     def _publish_first(
-        self, location: Location, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
+        self,
+        location: Location,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        folder: str,
+        context: SinkContext,
     ) -> Committed | None:
         files = self.first_files(batches, location, folder)
         return create(
@@ -476,6 +485,7 @@ class DeltaSink(ExactlyOnceSink):
             stamp,
             partition_by=self.partition_by,
             properties=self.properties,
+            description=self._description(context).table,
         )
 
 
