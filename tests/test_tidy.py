@@ -349,3 +349,12 @@ def test_no_test_folder_shadows_airflow_or_spark():
     assert [
         name for name in repository() if re.fullmatch(r"tests/(.*/)?(airflow|pyspark|spark|delta)/__init__\.py", name)
     ] == []
+
+
+def test_the_map_of_tests_names_every_folder_and_every_shared_module():
+    folders = {name.split("/")[1] for name in python("tests/") if name.count("/") > 1}
+    assert {folder for folder in folders if f"`tests/{folder}`" not in text("CONTRIBUTING.md")} == set()
+    shared = {Path(name).name for name in repository() if re.fullmatch(r"tests/kit/[^/]+\.(py|toml)", name)}
+    named = set(re.findall(r"`([a-z0-9_]+\.(?:py|toml))`", text("tests/kit/README.md")))
+    assert named >= shared
+    assert named - shared == {"seams.py"}
