@@ -314,9 +314,13 @@ def test_every_setting_with_a_dot_exists(document):
 
 
 @each_block("yaml")
-def test_every_block_of_yaml_is_a_suite(block, tmp_path):
+def test_every_block_of_yaml_is_a_suite_or_a_contract(block, tmp_path):
+    from tidegate.gates.contracts.origin import read_for_table
     from tidegate.gates.expectations.suite import read_suite
 
+    if block.title.endswith(".odcs.yaml"):
+        read_for_table(block.code, block.where, None).suite("all")
+        return
     read_suite(block.code, block.where, block.title.rpartition("/")[2].removesuffix(".yaml") or "orders")
 
 
