@@ -1,4 +1,4 @@
-"""The most memory that a driver ever had while it made a large state, and went on with it.
+"""The most memory that a driver ever had while it made a large state, and continued with it.
 
 In a fresh process of its own: python -m tests.bench.memory FOLDER KEYS EVENTS CHECKPOINTS.
 """

@@ -153,7 +153,7 @@ def like(row: HistoryRow, id: int) -> HistoryRow:
 
 
 def behind(world: ToyWorld, count: int) -> None:
-    """Let the ledger go on where the history ends: its one entry gets the number of the last row."""
+    """Let the ledger continue where the history ends: its one entry gets the number of the last row."""
     ledger, entry = world.ledger, world.ledger.entry(1)
     put = msgspec.structs.replace
     ledger.create_entry(put(entry.plan, id=count))

@@ -1,7 +1,7 @@
 """Six checkpoints of three jobs in a row: three checkpoints at once against one, each job a thread as it is a task.
 
 Each job computes on one core for about a second. One at a time, a job waits for the one before it, and a checkpoint for
-the last; with three at once each job goes on with the next checkpoint. On two cores the best that can be is a half.
+the last; with three at once each job continues with the next checkpoint. On two cores the best that can be is a half.
 
 channel_ratio: what it costs to write a job's rows for others and read them, against computing them once more.
 """

@@ -5,7 +5,7 @@ same session on the same events: Structured Streaming (AvailableNow, RocksDB wit
 and delta-spark's MERGE into a table of counts. `growth_…` is 20 M keys against 1 M, for keys all over the state and for
 keys that lie together; `events_per_s_1m` is 1 M events in one checkpoint at 5 M keys. `…_cores`: processor time.
 `driver_mb_20m` is the most memory that the driver (Python and JVM) ever had while it made a state of 20 M keys from as
-many events, and went on with it; in a process of its own.
+many events, and continued with it; in a process of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A day's chaos in short: a deployment, its input, a reader that checks all that can be seen, and faults by a seed.
 
-When the time is over the faults stop. Then everything must go on by itself: all input is in the tables, exactly once.
+When the time is over the faults stop. Then everything must continue by itself: all input is in the tables, once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is done to a deployment. Each fault is drawn by a seed; whom it meets, and where, is chance.
 
 A fault answers with what it has done, or None if there was nobody to do it to. When it returns it is over: what it
-stopped goes on.
+stopped continues.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def _backfill(chaos: Chaos, dice: random.Random) -> str | None:
 
 
 def _release(chaos: Chaos, dice: random.Random) -> str | None:
-    """Rows that wait in quarantine are corrected and let go on."""
+    """Rows that wait in quarantine are corrected and let continue."""
     words = ("quarantine", "release", NAME, "checked", "--all", "--set", f"v={RELEASED}", "--yes")
     code, _ = chaos.tidegate(*words)
     return "all that wait" if code == 0 else None

@@ -142,7 +142,7 @@ class Example:
 def _use_a_module_of_its_own(project: Path) -> None:
     """Let a stage of the example call a function of Python, in a module of the project: workers have to import it.
 
-    Behind a shuffle: right behind Parquet files, Spark 4.2.0 waits for ever for such a function.
+    Behind a shuffle: right behind Parquet files, Spark 4.2.0 waits forever for such a function.
     """
     (project / "jobs" / "texts.py").write_text("def upper(text):\n    return text and text.upper()\n")
     code, kept = project / "jobs" / "orders.py", 'return checked.drop("_corrupt_record")'

@@ -189,7 +189,7 @@ def test_a_slot_that_was_made_again_after_a_failover_skips_nothing_without_a_wor
         assert refusal(lambda: changes().accept(end, away)) == "OLDER_COPY"
 
 
-def test_a_standby_that_has_the_slot_is_accepted_and_goes_on_with_the_next_change(spark, primary, context):
+def test_a_standby_that_has_the_slot_is_accepted_and_continues_with_the_next_change(spark, primary, context):
     add(primary, 1, 2)
     end = changes().plan(None, context).end
     copy = primary.cold_copy()

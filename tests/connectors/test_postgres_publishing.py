@@ -240,7 +240,9 @@ def test_a_table_that_was_dropped_or_made_again_is_told(appended, postgres, dama
         assert refused.value.reason == "TABLE_DAMAGED"
 
 
-def test_a_table_that_was_restored_with_its_marks_goes_on_after_the_statement_that_the_error_names(appended, postgres):
+def test_a_table_that_was_restored_with_its_marks_continues_after_the_statement_that_the_error_names(
+    appended, postgres
+):
     appended.checkpoint(1, (1, "a"))
     postgres.run("ALTER TABLE t RENAME TO old", "CREATE TABLE t AS SELECT * FROM old")
     with pytest.raises(Corrupt) as refused:

@@ -96,7 +96,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_a_feed_goes_on_where_the_last_one_ended(feed: Feed, kafka_broker: Broker) -> None:
+def test_a_feed_continues_where_the_last_one_ended(feed: Feed, kafka_broker: Broker) -> None:
     feed.send(feed.last + 1, feed.last + 3)
     again = Feed(COUNT)
     assert again.last == feed.last

@@ -47,7 +47,7 @@ class GatedWorld(CrashWorld):
         (folder / "events.yaml").write_text(SUITE.replace("SEVERITY", severity))
 
     def only_warn(self) -> None:
-        """From now on a bad row is told of, and goes on."""
+        """From now on a bad row is told of, and continues."""
         (self.root / "warns").touch()
 
     def keep_rows(self) -> None:
@@ -133,7 +133,7 @@ def ask(world: GatedWorld, action: str = "release", **about: Any) -> None:
 def check(world: GatedWorld, files: int, released: int = 0, approved: tuple[int, ...] = ()) -> None:
     """Each row is in exactly one place, the right one, and those of one file come from one attempt.
 
-    released: so many of the first files' bad rows are let go on. approved: of these files all rows go on.
+    released: so many of the first files' bad rows are let continue. approved: of these files all rows continue.
     """
     good, aside = world.table("log"), world.quarantine()
     bad = [row for row in aside if row["_tidegate_settled"] is None]

@@ -118,7 +118,7 @@ class Child:
         return self.ended()
 
     def resume(self) -> int:
-        """Let it go on from its fault point, to its end."""
+        """Let it continue from its fault point, to its end."""
         Path(f"{self.base}.gate").touch()
         return self.ended()
 

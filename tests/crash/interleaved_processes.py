@@ -4,9 +4,9 @@ Every try of a task is a greenlet, as it is a process under Airflow. At each fau
 in a fixed order; so a story is the same each time, but for what is done to it at one point:
 
     retried    the task is killed there (it never has another turn), and started again
-    gone       its whole run is, at once; nobody starts it again, and others go on from what they find
+    gone       its whole run is, at once; nobody starts it again, and others continue from what they find
     failed     the point raises: the task's own error handling, then a retry
-    zombie     it hangs there and is taken for dead: it is started again, and goes on when all else is done
+    zombie     it hangs there and is taken for dead: it is started again, and continues when all else is done
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ KILLED = [
     (("S5.through.after", 2), "retried", 0),
     (("S6.ack.before", 2), "another", 1),
 ]
-"""Where, who goes on, and how many files' rows come to the log once more. (All other points: test_four_jobs.py.)"""
+"""Where, who continues, and how many files' rows come to the log once more. (All other points: test_four_jobs.py.)"""
 
 
 def test_killed_at_every_seam_nothing_is_missing(tmp_path: Path, crew: Crew) -> None:
@@ -39,7 +39,7 @@ def test_killed_at_every_seam_nothing_is_missing(tmp_path: Path, crew: Crew) -> 
 
 
 def test_a_zombie_finds_that_others_have_gone_on(tmp_path: Path, crew: Crew) -> None:
-    """It hangs with the totals' next commit in hand. Others give it up and go on; then its older totals stay out."""
+    """It hangs with the totals' next commit in hand. Others give it up and continue; then its older totals stay out."""
     world = OnceWorld(tmp_path)
     world.feed(1)
     crew.run(world, "run-1")

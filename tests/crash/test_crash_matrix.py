@@ -53,7 +53,7 @@ POINTS = [(point, nth) for point in BEFORE_DECISION + AFTER_DECISION for nth in 
 
 @pytest.mark.parametrize(("point", "nth"), POINTS)
 def test_killed_then_the_same_run_is_retried(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
-    """Airflow finds the task dead and starts it again under the same run id: it goes on where it was."""
+    """Airflow finds the task dead and starts it again under the same run id: it continues where it was."""
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     (id,) = crew.run(world, "three")
     assert id == 3 or point in AFTER_DECISION, "no second id for one run"
@@ -62,7 +62,7 @@ def test_killed_then_the_same_run_is_retried(crew: Crew, world: CrashWorld, poin
 
 @pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_killed_then_another_run_takes_over(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
-    """Nobody retries. The next run finds what is left, ends or publishes it, and goes on."""
+    """Nobody retries. The next run finds what is left, ends or publishes it, and continues."""
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     finish(crew, world, 4)
 
@@ -77,14 +77,14 @@ def test_fails_with_an_error_then_is_retried(crew: Crew, world: CrashWorld, poin
 
 @pytest.mark.parametrize("record", LOST_ANSWERS)
 def test_a_record_landed_but_its_answer_was_lost(crew: Crew, world: CrashWorld, record: str) -> None:
-    """The store says 'error' after the create took effect: it is read back, and the run goes on as if nothing were."""
+    """The store says 'error' after the create took effect: it is read back, and the run continues unharmed."""
     crew.run(world, "three", fault=(record, "A", 1))
     finish(crew, world, 4)
 
 
 @pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
-    """The worker is taken for dead but lives: the same run is started again and finishes. Then the zombie goes on."""
+    """The worker is taken for dead but lives: the same run is started again and finishes. Then the zombie continues."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))
     zombie.reached()
     crew.run(world, "three", "four")
@@ -94,7 +94,7 @@ def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: Cra
 
 @pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
-    """Another run gives the hanging one up, repeats its work and goes on; only then the zombie wakes."""
+    """Another run gives the hanging one up, repeats its work and continues; only then the zombie wakes."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))
     zombie.reached()
     finish(crew, world, 4)

@@ -79,7 +79,7 @@ def _the_last_only(self: Channel, sent: Sequence[Any], context: Any, spark: Any)
     return take_all(self, sent[-1:], context, spark)
 
 
-def _whatever_it_goes_on_from(job: str, last: Acked, held: Any, counting: Sequence[Entry]) -> tuple[Acked, ...]:
+def _whatever_it_continues_from(job: str, last: Acked, held: Any, counting: Sequence[Entry]) -> tuple[Acked, ...]:
     return (last,)
 
 
@@ -91,7 +91,7 @@ def _of_the_last_ack(line: Sequence[Entry]) -> Any:
 BUGS = {
     "takes the last of what is in flight": (four_jobs, "take_all", _the_last_only),
     "publishes what the last ack has made": (manifests, "_counted", _of_the_last_ack),
-    "counts whatever it goes on from": (progress, "_chain", _whatever_it_goes_on_from),
+    "counts whatever it goes on from": (progress, "_chain", _whatever_it_continues_from),
 }
 
 

@@ -152,7 +152,7 @@ def test_killed_while_a_gate_aborts(crew: Crew, world: GatedWorld, point: str) -
 
 @pytest.mark.parametrize("point", ["S5.gate.after", "S6.ack.after"])
 def test_killed_while_a_gate_only_warns(crew: Crew, world: GatedWorld, point: str) -> None:
-    """Its rows go on once, and the warning with them."""
+    """Its rows continue once, and the warning with them."""
     world.only_warn()
     assert crew.start(world, "three", fault=(point, "K", 1)).ended() == -9
     (id,) = crew.run(world, "three", impatient=True)
@@ -197,7 +197,7 @@ def test_a_zombie_that_releases_rows_releases_none_twice(crew: Crew, world: Gate
 
 
 @pytest.mark.parametrize("point", ["Q1.request.before", "Q1.request.after"])
-def test_a_command_that_broke_off_is_repeated_and_rows_go_on_once(crew: Crew, world: GatedWorld, point: str) -> None:
+def test_a_command_that_broke_off_is_repeated_and_rows_continue_once(crew: Crew, world: GatedWorld, point: str) -> None:
     with seams.installed(failing(world.root, point)), pytest.raises(Exception, match=point):
         ask(world)
     ask(world)

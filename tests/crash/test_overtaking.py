@@ -25,7 +25,7 @@ KILLS = [
     ("S8.manifest.after", 2, False),
     ("S10.publish.before", 1, True),
 ]
-"""Where the run is killed that goes past, and whether the job that it went past goes on afterwards, or is killed."""
+"""Where the run is killed that goes past, and whether the job that it went past continues afterwards, or is killed."""
 
 
 @pytest.fixture(scope="session")

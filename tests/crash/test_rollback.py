@@ -59,7 +59,7 @@ def test_killed_at_every_seam_then_the_next_runs_come(tmp_path: Path, crew: Crew
     assert {pin.rollback for pin in ledger.pins()} <= set(ledger.ids()), "none that is of no use"
 
 
-def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> None:
+def test_hangs_while_others_continue_then_resumes(tmp_path: Path, crew: Crew) -> None:
     """Somebody else goes back, or on, while it hangs. Then it wakes, and changes nothing that is decided."""
     world = begun(CrashWorld(tmp_path, Limits(num_retained=3)), crew)
     zombies = []
@@ -75,7 +75,7 @@ def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> No
     check(world, FILES)
 
 
-def test_answers_are_lost_and_it_goes_on(tmp_path: Path, crew: Crew) -> None:
+def test_answers_are_lost_and_it_continues(tmp_path: Path, crew: Crew) -> None:
     world = begun(CrashWorld(tmp_path, Limits(num_retained=3)), crew)
     for record in ("pins/", "plan.json", "decision.json"):
         (id,) = crew.run(world, back_to=completed_ids(world)[0], fault=(record, "A", 1))

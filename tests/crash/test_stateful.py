@@ -62,7 +62,7 @@ def test_killed_at_every_seam_then_retried(tmp_path: Path, crew: Crew) -> None:
         assert all(int(path.split("/")[2]) >= first for path in there - named), "lost tries go with their checkpoint"
 
 
-def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> None:
+def test_hangs_while_others_continue_then_resumes(tmp_path: Path, crew: Crew) -> None:
     """With its state written and merged, it finds an ack; with a state's next commit in hand, it finds it made."""
     world = begun(tmp_path, crew)
     world.feed(3)

@@ -2,8 +2,8 @@
 
 A day is a checkpoint of two files of orders, and of payments. From the eleventh on, the code lost the orders of one
 country; then it was mended. The story: a backfill from the beginning, in larger ranges, dies at one of the points that
-it passes, from its begin to its end; the pipeline goes on for a day; the same backfill is begun again, is swapped in,
-and the pipeline goes on. In the end rows, states and quarantine are those of a pipeline that never had the bug, and
+it passes, from its begin to its end; the pipeline continues for a day; the same backfill is begun again, is swapped in,
+and the pipeline continues. In the end rows, states and quarantine are those of a pipeline that never had the bug, and
 every version that a table has had in between is one that a reader may see: all old, or all new.
 """
 

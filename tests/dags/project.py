@@ -83,7 +83,7 @@ if (HERE / "endless").exists():
     numbers = rows.sparkSession.range(10**13).where("pmod(xxhash64(id), 1000003) = -1").withColumnRenamed("id", "n")
     rows = rows.join(numbers, rows.id == numbers.n, "left_anti")
 """
-"""A stage that keeps all of Spark's cores at work, for ever, if the test says so."""
+"""A stage that keeps all of Spark's cores at work, forever, if the test says so."""
 
 
 ODD_IS_BAD = """

@@ -84,8 +84,8 @@ def ended(dag: Any, at: dict[str, Any], **states: str) -> None:
 # -- interval pipelines --------------------------------------------------------------------------------
 
 
-def test_a_run_that_is_cleared_while_it_is_at_work_goes_on_with_its_checkpoint(project: Project, hourly: Any):
-    """Under its new name it would wait for its own checkpoint, which nobody ends while the run goes on."""
+def test_a_run_that_is_cleared_while_it_is_at_work_continues_with_its_checkpoint(project: Project, hourly: Any):
+    """Under its new name it would wait for its own checkpoint, which nobody ends while the run continues."""
     trigger = hourly.task_dict["trigger"]
     first = trigger.execute(context(hourly, **hour(1)))
     again = trigger.execute(context(hourly, clear_number=1, **hour(1)))
@@ -152,7 +152,7 @@ def test_a_run_that_comes_back_too_late_gets_another_checkpoint_and_no_failure_i
 # -- suspended by failures -----------------------------------------------------------------------------
 
 
-def test_the_red_run_that_suspends_says_so_and_how_to_go_on(project: Project):
+def test_the_red_run_that_suspends_says_so_and_how_to_continue(project: Project):
     made = project.pipeline("strict", tolerable_failed_checkpoints=0).feed()
     made.dag_file.write_text(made.dag_file.read_text() + "told = []\npipeline.on_suspended(told.append)\n")
     dag = by_hand.load(str(made.dag_file))

@@ -23,7 +23,7 @@ from tidegate.dag.executor import ForkingLocalExecutor
 
 @pytest.fixture
 def folder(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a task does is what its name says. Each has a file here while it waits to be told to go on."""
+    """What a task does is what its name says. Each has a file here while it waits to be told to continue."""
 
     def run(workload: ExecuteTask, **_: Any) -> int:
         name = workload.ti.task_id

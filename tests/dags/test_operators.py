@@ -149,7 +149,7 @@ def test_what_waits_wakes_when_a_checkpoint_is_decided(made: Made):
 
 
 def test_where_the_triggerer_cannot_see_the_ledger_only_time_wakes_what_waits(tmp_path: Path):
-    """Else the task would be woken to find nothing, and wait again, for ever."""
+    """Else the task would be woken to find nothing, and wait again, forever."""
     nowhere = LedgerTrigger(str(tmp_path / "nowhere"), str(tmp_path), "waits", [1], look_again=0.1)
     assert fired(nowhere) == "the maximum wait is over"
 
@@ -681,7 +681,7 @@ def test_a_dag_may_be_scheduled_on_the_assets_of_another():
 
 
 def test_a_job_whose_upstream_was_marked_green_by_hand_fails_and_says_why(tmp_path: Path):
-    """Nobody will ever do that job, so waiting for it would be for ever."""
+    """Nobody will ever do that job, so waiting for it would be forever."""
     dag = load(Project(tmp_path / "project").pipeline("apart", gate='seen = seen.job("apart")').feed())
     dag.task_dict["trigger"].execute(context(dag))
     with pytest.raises(AirflowFailException, match=r"UPSTREAM_MISSING: job 'apart' .* reads from job 'main'"):

@@ -70,7 +70,7 @@ def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
 
 @in_turn(seconds=40)
 def test_two_at_once_complete_in_their_order(airflow: Airflow):
-    """Of two jobs: while the second one is at work on a checkpoint, the first one goes on with the next."""
+    """Of two jobs: while the second one is at work on a checkpoint, the first one continues with the next."""
     project = airflow.project
     made = project.pipeline("at_once", gate=SLOW_APART, interval="never", max_concurrent_checkpoints=2).hold().feed(2)
     airflow.known("at_once")
@@ -79,7 +79,7 @@ def test_two_at_once_complete_in_their_order(airflow: Airflow):
     assert first.tasks()["job_main"] == "success"
     second = airflow.trigger("at_once")
     second.until("job_main", "success")
-    second.until("job_apart", "deferred")  # it goes on from what the first one's has done
+    second.until("job_apart", "deferred")  # it continues from what the first one's has done
     assert made.outcomes() == ["open", "open"]
     made.release()
     assert (first.ended(), second.ended()) == ("success", "success")
@@ -176,7 +176,7 @@ def test_a_worker_is_killed_and_its_child_lives_on(airflow: Airflow):
 
 @in_turn(seconds=40)
 def test_sigterm_ends_a_job_and_its_spark_work(airflow: Airflow):
-    """If its work went on, the retry would never get a core."""
+    """If its work continued, the retry would never get a core."""
     made = by_hand(airflow, "told_to_end", stage=ENDLESS)
     (made.folder / "endless").touch()
     run = airflow.trigger("told_to_end")
@@ -284,7 +284,7 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
 
 @in_turn(seconds=40)
 def test_people_answer_a_gate_that_holds(airflow: Airflow):
-    """In Airflow or by command: the task waits without a worker, and goes on with what the ledger says."""
+    """In Airflow or by command: the task waits without a worker, and continues with what the ledger says."""
     made = airflow.project.pipeline("asks", gate=ODD_IS_BAD, interval="never").feed(3)
     airflow.known("asks")
 

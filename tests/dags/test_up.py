@@ -1,4 +1,4 @@
-"""`tidegate up` with a real Airflow, in a copy of the project: it comes up, goes on, and leaves nothing running.
+"""`tidegate up` with a real Airflow, in a copy of the project: it comes up, continues, and leaves nothing running.
 
 Ctrl-C at one that runs is in tests/chaos, which ends so.
 """

@@ -193,7 +193,7 @@ CONTINUED: dict[str, Callable[[Pipeline], None]] = {
     "joins": joins,
     "functions": functions,
 }
-"""Those whose state goes on to count."""
+"""Those whose state continues to count."""
 REFUSED: dict[str, Callable[[Pipeline], None]] = {"filtered": filtered, "after a join": after_a_join}
 """Those whose state means something else today."""
 AS_TOLD: dict[str, Callable[[Pipeline], None]] = {"filtered": filtered_as_told}

@@ -85,7 +85,7 @@ def _whatever_the_number(
 def _whatever_was_undone(
     view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
-    """What the line has replayed is taken to count for ever."""
+    """What the line has replayed is taken to count forever."""
     with mock.patch.object(backfill_rules, "rolled_back_by", return_value=None):
         return backfill_rules.on_swap(view, line, rollbacks, swaps, give_up)
 

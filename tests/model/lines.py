@@ -82,7 +82,7 @@ def _window(at: Stepper, log: Log, reached: int) -> tuple[Log, int]:
 
 
 def begin(at: Stepper, line: int) -> Iterator[Step]:
-    """Choose a checkpoint; or go on with a line that is there."""
+    """Choose a checkpoint; or continue with a line that is there."""
     fact = at.state.lines[line]
     if fact.tombstone or not fact.records:
         yield f"finds line {line} discarded", at.go(END)
@@ -532,7 +532,7 @@ def broken(world: ModelWorld, before: State, after: State) -> Iterator[str]:
             yield f"line {number} was swapped in twice"
         alive = line.origin is not None and not line.tombstone
         if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
-            yield from _can_go_on(number, line, log)
+            yield from _can_continue(number, line, log)
 
 
 def _approved_by_somebody(world: ModelWorld, number: int, line: LineFact) -> Iterator[str]:
@@ -625,7 +625,7 @@ def _swap_holds(state: State, id: int, fact: Fact) -> Iterator[str]:
                 yield f"{id} is decided, and table {table} never showed {base}: there is no way back to it"
 
 
-def _can_go_on(number: int, line: LineFact, log: Log) -> Iterator[str]:
+def _can_continue(number: int, line: LineFact, log: Log) -> Iterator[str]:
     """A line that lives has all that it has made, and finds all that it rests on, as long as that counts."""
     if not line.records or {made for made, _ in line.checkpoints} - line.files:
         yield f"I6: line {number} lives, and what it has made is deleted"

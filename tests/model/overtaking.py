@@ -36,7 +36,7 @@ Ids = tuple[int, ...]
 
 
 class Work(NamedTuple):
-    """An attempt at the slow job: the entry of the ack that it goes on from (0: none), and what it has taken."""
+    """An attempt at the slow job: the entry of the ack that it continues from (0: none), and what it has taken."""
 
     prev: int
     taken: Ids

@@ -1,7 +1,7 @@
 """What a process does, one access to the store per step; every decision is the protocol's own function.
 
 A process is one run's whole chain, as doubled tasks of Airflow would do it: trigger, jobs, completion,
-publish. It may stop for ever after any step (it is simply never chosen again: a crash) and may go on
+publish. It may stop forever after any step (it is simply never chosen again: a crash) and may continue
 any time later (a zombie). Its program counter says where it stands and what it remembers:
 
     T                            read the log, ask on_trigger
@@ -20,7 +20,7 @@ any time later (a zombie). Its program counter says where it stands and what it 
     RA  id, target               create the abort of what is open
     RC  id, base, target         create the rollback's entry
     RD  id, target               create its decision
-    LB  line                     begin a line, or go on with it
+    LB  line                     begin a line, or continue with it
     LP  line, origin, lowest        pin where it is forked from
     LC  line, origin, lowest        check that this is not retired
     LF  line, origin, lowest        fork it
@@ -29,7 +29,7 @@ any time later (a zombie). Its program counter says where it stands and what it 
     LA  line, seen, ids …        complete a checkpoint of the line
     LS  line                     read how far the line is
     LSV line, fact               read the log, ask on_swap
-    NO  line                     told the user that the line cannot go on
+    NO  line                     told the user that the line cannot continue
     LX  line, id                 create the abort of id
     LN  line, id                 create an entry that never counts
     LQ  line, id, base …         pin the ways back

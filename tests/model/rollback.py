@@ -142,7 +142,7 @@ def wanted(log: Log, table: int, upto: int) -> Rows:
 
 
 def broken_tables(log: Log, table: int, commits: tuple[Commit, ...], hint: int) -> Iterator[str]:
-    """I1, I4, I7 where there are rollbacks. What is settled is on the table for ever: nothing cancelled comes back."""
+    """I1, I4, I7 where there are rollbacks. What is settled is on the table forever: nothing cancelled comes back."""
     ids = [commit.id for commit in commits]
     if ids != sorted(set(ids)):
         yield f"I1: table {table} took entries in the order {ids}"
@@ -157,7 +157,7 @@ def broken_tables(log: Log, table: int, commits: tuple[Commit, ...], hint: int) 
 
 
 def broken_log(id: int, fact: Fact, log: Log) -> Iterator[str]:
-    """R2: a rollback is decided when all lower entries are, and goes on from where its target ended."""
+    """R2: a rollback is decided when all lower entries are, and continues from where its target ended."""
     if any(lower.open for lower in log[: id - 1]):
         yield f"rollback {id} is decided, and something below it is open"
     assert fact.rollback is not None

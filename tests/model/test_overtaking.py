@@ -32,7 +32,7 @@ def test_no_order_of_steps_loses_or_doubles_a_row(world: str) -> None:
 
 
 def _newest(line: Sequence[Entry]) -> JobProgress:
-    """The newest ack counts, wherever it goes on from."""
+    """The newest ack counts, wherever it continues from."""
     right = job_progress(line)
     newest = next((entry.acks[SLOW] for entry in line if SLOW in entry.acks), None)
     if newest is None or right.chosen.get(SLOW) == newest.handle:

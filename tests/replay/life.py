@@ -106,7 +106,7 @@ class Life:
         self._checkpoint(self.play)
 
     def ends_event_time(self) -> None:
-        """All that waits for event time comes; then somebody lets the pipeline go on."""
+        """All that waits for event time comes; then somebody lets the pipeline continue."""
         if self._checkpoint(self.play, answer="approve", drain=Drain(by="ann")):
             with self.clock.shown():
                 control.resume(self.play.ledger, "ann", after_end=True)
@@ -212,11 +212,11 @@ class Life:
         line = trial.line(origin, "recorded")
         if line is not None and trial.changes_nothing(line, takes_back=self.dice.random() < 0.3):
             stood = (self.play.cursor_of(self.play.last_completed()) or {"at": 0})["at"]
-            self._both_go_on(twin)
+            self._both_continue(twin)
             goes_on = self.play.cursor_of(self.play.ledger.view().last_id)
             if goes_on != {"at": stood + 1}:
                 self.told.finds(f"a hook that stood at {stood} goes on after a swap at {goes_on}")
-            self._both_go_on(twin)
+            self._both_continue(twin)
         shutil.rmtree(twin.root)
 
     def replays_by_its_own_cuts(self) -> None:
@@ -258,7 +258,7 @@ class Life:
         complete = play.limits.num_retained >= 100 and not self.edited
         return Trial(play, self.clock, self.dice, self.told, complete)
 
-    def _both_go_on(self, twin: Clocked) -> None:
+    def _both_continue(self, twin: Clocked) -> None:
         """Let the same happen in both worlds, and compare them."""
         asks = self.dice.random() < 0.4
         self._pass_time()

@@ -160,7 +160,7 @@ class Trial:
 
     def changes_nothing(self, line: OpenBackfill, *, takes_back: bool) -> bool:
         """Compare a line with recorded cuts with the pipeline: before its swap, after it, and after that is undone.
-        Return whether life can go on as if nothing had been."""
+        Return whether life can continue as if nothing had been."""
         play, origin, found = self.play, line.record.origin, len(self.told.wrong)
         before, by_name = self.held(), self._by_name()
         base = play.last_completed()
@@ -199,7 +199,7 @@ class Trial:
         return Held(tables, before.states, since, before.memory)
 
     def _swap(self, line: OpenBackfill, base: int) -> str | None:
-        """Swap in; return the name of the way back. Hooks go on where they were."""
+        """Swap in; return the name of the way back. Hooks continue where they were."""
         with self.later():
             swapped = swap(line, by="ann", choices={}, wait=never)
         self.told.note(f"swapped in by {swapped.id}, the way back is {swapped.savepoint}")

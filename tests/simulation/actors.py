@@ -234,7 +234,7 @@ def completed(world: SimulatedWorld, store: FakeStore | None = None) -> list[int
 
 
 def releaser(world: SimulatedWorld) -> None:
-    """A person who looks into the quarantine now and then, and lets rows go on, or gives them up."""
+    """A person who looks into the quarantine now and then, and lets rows continue, or gives them up."""
     ledger = world.coordinator().ledger
     for number in range(10):
         world.sleep(world.dice.below(60))

@@ -103,7 +103,7 @@ class EventWorld(SimulatedWorld):
     def _watch(self) -> None:
         """The child of Airflow's triggerer: each arrival is an event, and each event a run."""
         watch = InputWatch(self.coordinator(), self.max_pause_s)
-        while self._goes_on():
+        while self._continues():
             reason = self._look(watch)
             if reason is not None and (self.calm or not self.dice.chance(self.lost)):
                 self._ask()
@@ -137,7 +137,7 @@ class EventWorld(SimulatedWorld):
         coordinator = self.coordinator()
         watch = InputWatch(coordinator, self.max_pause_s, actors.suspicion(self, run))
         number = 0
-        while self._goes_on():
+        while self._continues():
             if self._look(watch) is None and not watch.is_over:
                 self.sleep(LOOK_S)
                 continue
@@ -162,7 +162,7 @@ class EventWorld(SimulatedWorld):
 
     # -- the calm: nobody but the watch asks for checkpoints
 
-    def _goes_on(self) -> bool:
+    def _continues(self) -> bool:
         """Until all is calm and all is read; and what arrives then; and until a pause without input is over."""
         if not self.calm or self.stage == "nothing":
             return not self.calm
@@ -189,9 +189,9 @@ class EventWorld(SimulatedWorld):
         self.stage, self.waits_since, self.last = stage, self.tick, now.last
 
     def _resume(self) -> None:
-        """Once all is calm, a person answers what is held, and lets the pipeline go on."""
+        """Once all is calm, a person answers what is held, and lets the pipeline continue."""
         ledger = self.coordinator().ledger
-        while self._goes_on():
+        while self._continues():
             actors.answer_all(self)
             if suspension.suspended(ledger.view(), self.climate.tolerable_failed_checkpoints) is not None:
                 with contextlib.suppress(Rejected):
@@ -223,7 +223,7 @@ class EventWorld(SimulatedWorld):
 
 
 class EventOracle(LifeOracle):
-    """Nothing waits for ever, and no checkpoint is made for nothing."""
+    """Nothing waits forever, and no checkpoint is made for nothing."""
 
     def __init__(self, world: EventWorld) -> None:
         super().__init__(world)

@@ -136,10 +136,10 @@ class LineOracle(LongOracle):
 
     def judge(self) -> None:
         super().judge()
-        self._only_what_was_seen_is_let_go_on()
+        self._only_what_was_seen_is_let_continue()
 
-    def _only_what_was_seen_is_let_go_on(self) -> None:
-        """A person lets rows go on that were there to be looked at: a swap brings others in their place."""
+    def _only_what_was_seen_is_let_continue(self) -> None:
+        """A person lets rows continue that were there to be looked at: a swap brings others in their place."""
         table = self.world.tables[QUARANTINE]
         asked = [file.data for path, file in self.store.files.items() if path.startswith(f"asked/{GATE}/")]
         seen = [request["seen"] for request in map(json.loads, asked) if request["action"] == "release"]

@@ -178,7 +178,7 @@ class LongWorld(SimulatedWorld):
         return pipeline
 
     def go(self, run: str, does: Callable[[str], None]) -> None:
-        """One run after the other, as long as the weather lasts. Whoever dies is followed by one who goes on."""
+        """One run after the other, as long as the weather lasts. Whoever dies is followed by one who continues."""
         assert self.current is not None
         me = self.current
         while not self.calm:

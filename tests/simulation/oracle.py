@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 class Oracle:
-    """Watches the day as it goes on, and judges it at its end."""
+    """Watches the day as it continues, and judges it at its end."""
 
     def __init__(self, world: SimulatedWorld, store: FakeStore | None = None, tables: Sequence[str] = TABLES) -> None:
         self.world = world
@@ -377,7 +377,7 @@ class Oracle:
         return [offset for offset in good if not (skip and offset % skip == 0)]
 
     def _brings(self, table: str, checkpoint: Checkpoint) -> bool:
-        """Whether it has rows for the table: its own, or some that are let go on."""
+        """Whether it has rows for the table: its own, or some that are let continue."""
         if not self.bad or checkpoint.manifest is None or checkpoint.target is not None:
             return bool(self._wanted(table, checkpoint))
         return bool(checkpoint.manifest["tables"][table]["committables"])

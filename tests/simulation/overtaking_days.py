@@ -295,7 +295,7 @@ class BusyOracle(Oracle):
         """There are no gates."""
 
     def _one_attempt(self, completed: list[Checkpoint]) -> None:
-        """What one table tells of a row, the others tell, too: it went on from the attempt that counts."""
+        """What one table tells of a row, the others tell, too: it continued from the attempt that counts."""
         told: dict[str, dict[int, str]] = {}
         for name in self.tables:
             table = self.world.tables[name]

@@ -222,7 +222,7 @@ def _roll_back_over_what_is_open() -> Patches:
     yield mock.patch.object(rules, "on_rollback", on_rollback)
 
 
-def _go_on_from_where_the_last_one_ended() -> Patches:
+def _continue_from_where_the_last_one_ended() -> Patches:
     real = rollback._plan
 
     def plan(answer: Any, proposal: Any, record: Any, *rest: Any) -> Any:
@@ -336,7 +336,7 @@ PLANTED: dict[str, Plant] = {
     "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600, (19,)),
     "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (84,)),
     "roll back over what is open": Plant(_roll_back_over_what_is_open, 400, (13,)),
-    "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100, (71,)),
+    "go on from where the last one ended": Plant(_continue_from_where_the_last_one_ended, 100, (71,)),
     "pin nothing": Plant(_pin_nothing, 400, (34,)),
     "answer a suspension by a rollback": Plant(_answer_a_suspension_by_a_rollback, 400, (13,)),
     "make no fence": Plant(_make_no_fence, 400, (34,)),

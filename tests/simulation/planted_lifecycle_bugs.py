@@ -52,7 +52,7 @@ def _say_that_a_copy_is_whole_first() -> Patches:
     yield mock.patch.object(copies, "_put", put)
 
 
-def _go_on_behind_the_end() -> Patches:
+def _continue_behind_the_end() -> Patches:
     real = suspension.suspended
 
     def suspended(view: Any, tolerable: int) -> Any:
@@ -77,7 +77,7 @@ PLANTED_LIFE = {
     "fork what the parent is now": Plant(_fork_what_the_parent_is_now, 100, (8,)),
     "begin before the records": Plant(_begin_before_the_records, 100, (8,)),
     "say that a copy is whole before it is": Plant(_say_that_a_copy_is_whole_first, 100, (33,)),
-    "go on behind the end": Plant(_go_on_behind_the_end, 200, (135,)),
+    "go on behind the end": Plant(_continue_behind_the_end, 200, (135,)),
     "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600, (70,)),
     "take what a day keeps": Plant(_take_what_a_day_keeps, 400, (44,)),
 }

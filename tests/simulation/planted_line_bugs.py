@@ -60,7 +60,7 @@ def _copy_no_states() -> Patches:
     yield mock.patch.object(swap_module, "_copy_state", lambda line, name, payload: None)
 
 
-def _let_go_on_what_nobody_has_seen() -> Patches:
+def _let_continue_what_nobody_has_seen() -> Patches:
     """Rows that a swap brings have the numbers of the line's checkpoints, which older requests were about."""
 
     def bring_again(self: Any, context: Any, own: Any, *, since: Any, number: int) -> Any:
@@ -93,7 +93,7 @@ PLANTED_LINES = {
     "cut as it likes": Plant(_cut_as_it_likes, 60),
     "go by the clock of now": Plant(_go_by_the_clock_of_now, 60),
     "copy no states": Plant(_copy_no_states, 60),
-    "let go on what nobody has seen": Plant(_let_go_on_what_nobody_has_seen, 60),
+    "let go on what nobody has seen": Plant(_let_continue_what_nobody_has_seen, 60),
 }
 """To swap in twice, or what was rolled back, or is being discarded, or has not been read, is found there too rarely:
 tests/model/line_mutations.py has these."""

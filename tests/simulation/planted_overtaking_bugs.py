@@ -22,7 +22,7 @@ from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import Handle
 
 
-def _whatever_it_goes_on_from() -> Patches:
+def _whatever_it_continues_from() -> Patches:
     """O1: the newest ack, wherever its chain leads."""
 
     def chain(job: str, last: Acked, held: Handle | None, counting: Sequence[Entry]) -> tuple[Acked, ...]:
@@ -97,7 +97,7 @@ def _go_past_whatever_it_is() -> Patches:
 
 
 def _begin_from_the_newest_ack() -> Patches:
-    """O4: a job goes on from the last ack there is."""
+    """O4: a job continues from the last ack there is."""
     real = rules.job_progress
 
     def progress_of(line: Sequence[Entry]) -> JobProgress:
@@ -112,12 +112,12 @@ def _begin_from_the_newest_ack() -> Patches:
 
 
 def _retire_what_is_rested_on() -> Patches:
-    """Retention goes by age, not by what a retained checkpoint goes on from."""
+    """Retention goes by age, not by what a retained checkpoint continues from."""
     yield mock.patch.object(retention, "lowest_ack", lambda entry: entry.id)
 
 
 PLANTED_BUSY: dict[str, Plant] = {
-    "O1: whatever it goes on from": Plant(_whatever_it_goes_on_from, 600, (7,)),
+    "O1: whatever it goes on from": Plant(_whatever_it_continues_from, 600, (7,)),
     "O1: rest on what was aborted": Plant(_acks_of_what_was_aborted, 600),
     "O2: publish the last ack only": Plant(_publish_the_last_ack_only, 600, (85,)),
     "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (467,)),

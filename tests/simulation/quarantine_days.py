@@ -1,4 +1,4 @@
-"""Days with bad rows, which go into quarantine, and with people who let them go on: each row that counts is in exactly
+"""Days with bad rows, which go into quarantine, and with people who release them: each row that counts is in exactly
 one place."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AsideWorld(SimulatedWorld):
 
 
 class AsideOracle(Oracle):
-    """Bad rows: each waits, was given up, or was let go on; and just those that were let go on are in the tables."""
+    """Bad rows: each waits, was discarded or released; and just those that were released are in the tables."""
 
     def judge(self) -> None:
         super().judge()

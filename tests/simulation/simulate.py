@@ -181,7 +181,7 @@ def _restart_all(world: SimulatedWorld) -> None:
 
 
 def _calm(world: SimulatedWorld) -> None:
-    """Nothing goes wrong any more. Some are dead, some go on, some are zombies that wake up much later."""
+    """Nothing goes wrong any more. Some are dead, some continue, some are zombies that wake up much later."""
     world.calm = True
     late = []
     for process in list(world.processes):
@@ -210,7 +210,7 @@ def _calm(world: SimulatedWorld) -> None:
 
 
 def _zombies(world: SimulatedWorld) -> None:
-    """I5: whoever was asleep all the time goes on now, and changes nothing that counts."""
+    """I5: whoever was asleep all the time continues now, and changes nothing that counts."""
     for process in world.processes:
         process.wake = world.tick
     world.play()

@@ -1,4 +1,4 @@
-"""Days by event go well: nothing waits for ever, and nothing is made for nothing. Bugs that are planted are found."""
+"""Days by event go well: nothing waits forever, and nothing is made for nothing. Bugs that are planted are found."""
 
 from __future__ import annotations
 

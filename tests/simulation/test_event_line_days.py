@@ -1,4 +1,4 @@
-"""A watched pipeline with backfills goes well: the watch stands back during a swap, and goes on afterwards."""
+"""A watched pipeline with backfills goes well: the watch stands back during a swap, and continues afterwards."""
 
 from __future__ import annotations
 

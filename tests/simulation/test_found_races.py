@@ -21,7 +21,7 @@ from tidegate.lifecycle import savepoint
 from tidegate.verify.ledger import check_ledger
 
 
-def others_go_on(day: Day, runs: Iterable[str]) -> None:
+def others_continue(day: Day, runs: Iterable[str]) -> None:
     """Checkpoints are made, published, and all but the last retired."""
     for run in runs:
         day.checkpoint(run)
@@ -31,13 +31,13 @@ def others_go_on(day: Day, runs: Iterable[str]) -> None:
 def test_a_trigger_that_slept_until_its_id_was_retired_gets_another_one() -> None:
     day = Day()
     day.checkpoint("a")
-    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_go_on(day, "bcd"))
+    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_continue(day, "bcd"))
     assert day.trigger("sleeper") == 5
     assert day.published() == [1, 2, 3, 4]
     assert day.coordinator().complete(2).state in ("aborted", "retired")
     day.work(5)
     day.coordinator().complete(5)
-    others_go_on(day, "e")
+    others_continue(day, "e")
     assert day.published() == [1, 2, 3, 4, 5, 6], "nothing that the real checkpoint 2 had staged was removed"
     assert day.disk.listing("checkpoints") == ["00000006"]
 
@@ -54,7 +54,7 @@ def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_noth
         raise Killed
 
     def sleep() -> None:
-        others_go_on(day, "bcd")
+        others_continue(day, "bcd")
         day.weather.before("sync checkpoints/00000002/plan.json", die)
 
     day.weather.before("create checkpoints/00000002/plan.json", sleep)
@@ -63,7 +63,7 @@ def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_noth
     assert "00000002" in day.disk.listing("checkpoints")
     with pytest.raises(Fenced):
         day.work(2)
-    others_go_on(day, "e")
+    others_continue(day, "e")
     assert day.disk.listing("checkpoints") == ["00000004", "00000005"], "the last two are kept, the ghost is not"
     assert day.published() == [1, 2, 3, 4, 5]
 
@@ -71,7 +71,7 @@ def test_a_sleeper_that_died_before_it_noticed_is_cleaned_up_and_counts_for_noth
 def test_without_the_hint_a_sleepers_ghost_is_not_taken_for_the_beginning_of_the_log() -> None:
     day = Day()
     day.checkpoint("a")
-    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_go_on(day, "bcd"))
+    day.weather.before("create checkpoints/00000002/plan.json", lambda: others_continue(day, "bcd"))
     day.trigger("sleeper")
     day.disk.delete("latest.json")
     assert day.view_ids() == [4, 5]
@@ -87,7 +87,7 @@ def test_a_run_whose_checkpoint_is_retired_is_not_told_anothers_under_the_same_i
         assert caught.value.reason == "RETIRED"
 
     def sleep() -> None:
-        others_go_on(day, ["mine", "c", "d"])
+        others_continue(day, ["mine", "c", "d"])
         day.weather.before("read checkpoints/00000002/plan.json", again)
 
     day.weather.before("create checkpoints/00000002/plan.json", sleep)
@@ -103,7 +103,7 @@ def test_a_run_is_not_alarmed_by_what_two_sleepers_left_under_the_id_of_its_reti
 
     def aborted_and_retired() -> None:
         assert day.coordinator().abort(1, "CANCELLED").state == "aborted"
-        others_go_on(day, "bc")
+        others_continue(day, "bc")
 
     def sleep() -> None:
         day.work(day.trigger("mine"))
@@ -115,7 +115,7 @@ def test_a_run_is_not_alarmed_by_what_two_sleepers_left_under_the_id_of_its_reti
         day.trigger("mine")
     assert caught.value.reason == "RETIRED"
     assert {"plan.json", "decision.json"} <= set(day.disk.listing("checkpoints/00000001"))
-    others_go_on(day, "d")
+    others_continue(day, "d")
     assert day.disk.listing("checkpoints") == ["00000004"]
     assert day.published() == [1, 2, 3]
 
@@ -150,14 +150,14 @@ def test_retention_counts_nothing_that_a_sleeper_left_under_a_retired_id() -> No
     def counted_long_ago() -> None:
         assert day.coordinator().complete(id).state == "completed"
         day.coordinator().publish()
-        day.weather.before("replace kept.json", lambda: others_go_on(day, "b"))
+        day.weather.before("replace kept.json", lambda: others_continue(day, "b"))
         day.coordinator().retire()
 
     day.weather.before("create checkpoints/00000001/decision.json", counted_long_ago)
     assert day.coordinator().abort(id, "CANCELLED").state == "retired"
     assert day.disk.listing("checkpoints") == ["00000001", "00000002"]
     assert day.coordinator().retire() == [1]
-    others_go_on(day, "c")
+    others_continue(day, "c")
     assert day.disk.listing("checkpoints") == ["00000003"]
     assert day.published() == [1, 2, 3]
 
@@ -173,7 +173,7 @@ def test_whoever_slept_between_two_records_of_an_entry_does_not_take_anothers_fo
         day.work(id)
         assert day.coordinator().complete(id).state == "completed"
         day.coordinator().publish()
-        others_go_on(day, "bc")
+        others_continue(day, "bc")
         day.weather.moments.clear()
 
     def ghost() -> None:
@@ -200,7 +200,7 @@ def test_the_doctor_is_not_alarmed_by_what_a_sleeper_left_below_a_checkpoint(die
     day.checkpoint("a")
 
     def sleep() -> None:
-        others_go_on(day, "bc")
+        others_continue(day, "bc")
         if dies:
             day.weather.before("sync checkpoints/00000002/plan.json", die)
 
@@ -226,7 +226,7 @@ def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarme
     def others() -> None:
         day.work(id)
         day.coordinator().complete(id)
-        others_go_on(day, "bc")
+        others_continue(day, "bc")
 
     day.weather.before(f"read {blob}", others)
     with pytest.raises(Fenced):
@@ -243,7 +243,7 @@ def gated(every: int) -> Day:
 
 
 def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the_base_is_gone() -> None:
-    """It has read that its base is there; then others went on, and retention took it. (Seed 11672.)"""
+    """It has read that its base is there; then others continued, and retention took it. (Seed 11672.)"""
     day = gated(10**9)
     day.checkpoint("a")
     id = day.trigger("b")
@@ -256,7 +256,7 @@ def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the
         day.work(id)
         day.coordinator().complete(id)
         day.coordinator().publish()
-        others_go_on(day, "c")
+        others_continue(day, "c")
 
     day.weather.before("read checkpoints/00000001/acks/main.json", others)
     with pytest.raises(Fenced):
@@ -299,7 +299,7 @@ def test_the_doctor_is_not_alarmed_by_holes_that_retention_made_before_a_rollbac
     day.limit(num_retained=3)
     day.checkpoint("a")
     savepoint.create(day.coordinator().ledger, "named", 1, "x")
-    others_go_on(day, "bcdef")
+    others_continue(day, "bcdef")
     assert day.disk.listing("checkpoints") == ["00000001", "00000004", "00000005", "00000006"]
     savepoint.dispose(day.coordinator().ledger, "named")
     day.coordinator().roll_back(4, run="back", by="x")
@@ -318,7 +318,7 @@ def test_the_doctor_is_not_alarmed_by_a_decision_that_came_when_its_checkpoint_w
 
     def others() -> None:
         day.coordinator().abort(id, "CANCELLED")
-        others_go_on(day, "cdefg")
+        others_continue(day, "cdefg")
 
     day.weather.before(f"create checkpoints/{id:08d}/decision.json", others)
     day.coordinator().abort(id, "SLOW")
@@ -340,7 +340,7 @@ def test_a_sleeper_does_not_put_back_how_far_retention_has_got() -> None:
         if next(reads) == 0:  # the read with which it begins
             day.weather.before("read kept.json", others)
         else:
-            others_go_on(day, "def")
+            others_continue(day, "def")
 
     day.weather.before("read kept.json", others)
     sleeper.retire()
@@ -366,7 +366,7 @@ def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_ala
     day.limit(num_retained=1)
 
     def others() -> None:
-        others_go_on(day, "def")
+        others_continue(day, "def")
         day.coordinator().retire()  # the target goes once the rollback's entry is gone
 
     day.weather.before("read checkpoints/00000002/acks/main.json", others)

@@ -135,7 +135,7 @@ def test_v_the_answer_is_lost_or_the_sync_fails(mishap: str) -> None:
 
 
 def test_v_a_zombie_names_nothing_that_is_gone() -> None:
-    """Z: it hangs at any access until retention has been there; then it goes on, and says what has become of it."""
+    """Z: it hangs at any access until retention has been there; then it continues, and says what has become of it."""
     for moment in range(1, 1000):
         day, said = begun(), list[str]()
 

@@ -28,7 +28,7 @@ def test_every_row_is_somewhere_once() -> None:
 
 
 def read_a_quarantine_that_is_behind(patch: Callable[..., None]) -> None:
-    """A row that a checkpoint lets go on is let go on by the next one, too, if nobody waits for its mark."""
+    """A row that a checkpoint lets go on is let continue by the next one, too, if nobody waits for its mark."""
     patch(quarantine_requests, "_settled", lambda *args: True)
 
 

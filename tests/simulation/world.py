@@ -187,7 +187,7 @@ class SimulatedWorld(Weather):
     # -- weather
 
     def pause(self, what: str) -> None:
-        """Before each access: somebody else may run now, and this process may never go on."""
+        """Before each access: somebody else may run now, and this process may never continue."""
         process = self.current
         if self.over or (process is not None and not process.alive):
             raise Stopped
@@ -267,7 +267,7 @@ class SimulatedWorld(Weather):
         self.events.append((self.tick, who or (self.current.name if self.current else "the world"), text))
 
     def is_running(self, run: str) -> bool:
-        """Whether any process of a run might still go on by itself soon."""
+        """Whether any process of a run might still continue by itself soon."""
         return any(process.run == run and process.alive for process in self.processes)
 
     def is_at_work(self, name: str) -> bool:

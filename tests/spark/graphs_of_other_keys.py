@@ -3,7 +3,7 @@
 Each seed has a graph of its own: chains of an operator that gives a changelog (MAKERS), one that takes it by other
 columns (FOLLOWERS), now and then a third one; and behind each of them a table that goes by random keys. Seeds go
 through all pairs of both. Streams have three columns of few different numbers, or null, so that rows share keys;
-between operators columns are chosen anew: a key goes on under another name, or is lost. Some rows are late, some
+between operators columns are chosen anew: a key continues under another name, or is lost. Some rows are late, some
 states expire.
 
 What must hold: of each stream that replaces rows all that was given, and not taken back, is what plain Python says,
@@ -71,7 +71,7 @@ class Node:
     told_apart_by: tuple[str, ...] = ()
     """Of an operator that forgets rows: its table must go by these."""
     changes: Changes | None = None
-    """Of such an operator: the row of a key that was forgotten is never taken back, so a table may go on showing it."""
+    """Of such an operator: the row of a key that was forgotten is never taken back, so a table may still show it."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ release     all that waits is to be let out by the next checkpoint, corrected or
 rejudge     what waits is judged again, by the same rule
 in_place    it is to be let out where it was held back, by the next backfill
 discard     it is to be kept out for good
-backfill    from any checkpoint that counts, or from the beginning, with recorded cuts; again: it goes on
+backfill    from any checkpoint that counts, or from the beginning, with recorded cuts; again: it continues
 swap        what was computed is put in place of what was there
 drop        the backfill is discarded
 by_hand     another program adds a row to a table
@@ -103,7 +103,7 @@ class Line:
     versions: dict[int, int] = field(default_factory=dict)
     """By checkpoint that it has replayed: by which code."""
     broken: bool = False
-    """Something has happened since that it cannot go on from."""
+    """Something has happened since that it cannot continue from."""
 
 
 @dataclass
@@ -303,7 +303,7 @@ class MendedLife(Life):
         return line
 
     def _replayed(self) -> OpenBackfill | None:
-        """It reads what there is. None: it cannot go on."""
+        """It reads what there is. None: it cannot continue."""
         assert self.line is not None
         line = self._open()
         try:

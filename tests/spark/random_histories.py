@@ -106,7 +106,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Fork:
-    """A pipeline that goes on from a checkpoint."""
+    """A pipeline that continues from a checkpoint."""
 
     play: SmallPipeline
     landed: int

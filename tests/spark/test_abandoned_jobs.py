@@ -52,7 +52,7 @@ class Job(threading.Thread):
 
 
 def test_a_job_whose_operation_is_gone_is_cancelled_and_no_other(spark: Any) -> None:
-    """It would keep the cores from the next try for ever."""
+    """It would keep the cores from the next try forever."""
     server_class, context = compiled(spark), spark.sparkContext
     abandoned, other = Job(spark, ABANDONED), Job(spark, "of-somebody")
     try:

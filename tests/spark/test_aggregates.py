@@ -165,7 +165,7 @@ def test_workers_refuse_a_sum_that_does_not_fit_also_where_spark_would_let_it_wr
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, beside: dict[str, str]
 ) -> None:
     """A state with few rows lets Spark reduce a batch before workers see it, and so do distinct values of a large one:
-    not with a setting of Spark's by which it goes on with a wrong number."""
+    not with a setting of Spark's by which it continues with a wrong number."""
     monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
     monkeypatch.setattr("tidegate.operators.distinct.pre_aggregation.UNREDUCED", 0)
     own = spark.newSession()

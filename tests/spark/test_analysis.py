@@ -172,7 +172,9 @@ def test_a_state_that_cannot_continue_is_found_before_a_checkpoint_fails(tmp_pat
 # -- the job -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_job_tells_all_of_it_suspends_nothing_and_the_right_code_goes_on(tmp_path: Path, spark: Any) -> None:
+def test_the_first_job_tells_all_of_it_suspends_nothing_and_the_right_code_continues(
+    tmp_path: Path, spark: Any
+) -> None:
     pipeline, told = Pipeline("wrong"), []
     wrong_everywhere(pipeline, TestSource(COLUMNS, *ROWS))
     pipeline.on_suspended(lambda suspension: told.append(suspension.suspended))

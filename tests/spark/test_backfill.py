@@ -33,7 +33,7 @@ def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin:
     wrong = shop.shown()
     line = shop.replayed(shop.line("fix", origin))
     assert shop.shown() == wrong, "nobody sees anything yet"
-    shop.play(DAYS[4:5])  # the pipeline goes on, and does not wait
+    shop.play(DAYS[4:5])  # the pipeline continues, and does not wait
     assert states(shop) == [("replaying", (5,))]
     shop.replayed(line)
     assert states(shop) == [("caught_up", ())]

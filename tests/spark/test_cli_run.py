@@ -1,4 +1,4 @@
-"""The command line on real Spark: the example from feed to doctor, a second run that goes on, Ctrl-C once and twice."""
+"""The command line on real Spark: the example from feed to doctor, a second run, Ctrl-C once and twice."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_doctor_finds_nothing_wrong(orders):
     assert {f["state"] for f in found["findings"] if f["area"] == "orders"} == {"ok"}
 
 
-def test_a_second_run_goes_on_where_the_first_stopped(orders):
+def test_a_second_run_continues_where_the_first_stopped(orders):
     orders_feed.feed(orders.data, files=2, rows=ROWS)
     said = orders.tidegate("run", "jobs.orders:pipeline", "--until-idle")
     assert "checkpoint 6 completed" in said.stdout
@@ -351,7 +351,7 @@ def test_a_second_ctrl_c_aborts_it_and_the_next_run_takes_its_input(home, slow, 
 
 
 def test_a_job_that_hangs_in_spark_ends_with_the_timeout_and_the_next_run_takes_its_input(home, slow):
-    """Else the run would wait for ever: nothing here lets the rows go before the timeout."""
+    """Else the run would wait forever: nothing here lets the rows go before the timeout."""
     (home / "release").unlink(missing_ok=True)
     words = slow.command("run", "slow:pipeline", "--checkpoints", "1", "-D", "timeout=10 s")
     done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Few rows are not shared out: one worker computes what they change, and the next checkpoint goes on from that."""
+"""Few rows are not shared out: one worker computes what they change, and the next checkpoint continues from that."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
     }
 
 
-def test_a_fork_and_its_parent_both_go_on_and_both_are_right(spark: Any, tmp_path: Path) -> None:
+def test_a_fork_and_its_parent_both_continue_and_both_are_right(spark: Any, tmp_path: Path) -> None:
     parent, trial = SmallPipeline(tmp_path, spark, build), SmallPipeline(tmp_path, spark, build, "trial")
     parent.play([FIRST, SECOND])
     fork(inspect_snapshot(snapshot_at(parent.ledger, 1, {}, by="ann"), trial.coordinator()), trial.coordinator())

@@ -275,7 +275,7 @@ def cli(*arguments: str) -> Any:
     return code, json.loads(out.getvalue())
 
 
-def test_released_rows_go_on_behind_the_gate_once_and_are_marked(spark, tmp_path, monkeypatch):
+def test_released_rows_continue_behind_the_gate_once_and_are_marked(spark, tmp_path, monkeypatch):
     played = play(tmp_path, spark, on_failure={"critical": "quarantine"})
     played.feed(BAD)
     checkpoint(played)

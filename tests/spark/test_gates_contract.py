@@ -499,7 +499,7 @@ def test_the_same_over_connect(connect_spark, tmp_path):
     check_small_in_files(connect_spark, tmp_path)
 
 
-def test_what_great_expectations_reads_itself_are_the_rows_that_go_on(spark, tmp_path):
+def test_what_great_expectations_reads_itself_are_the_rows_that_continue(spark, tmp_path):
     """Not the same ones computed again: a stage may give others each time."""
     from pyspark.sql import functions as f
 

@@ -410,7 +410,7 @@ def visits_of(gap: str, **functions: str) -> Callable[[Pipeline], None]:
     return build
 
 
-def test_sessions_that_an_earlier_version_began_go_on_with_workers(
+def test_sessions_that_an_earlier_version_began_continue_with_workers(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It kept them in other key groups: they are written anew once, and what is held is found in these."""
@@ -452,7 +452,7 @@ def test_sessions_of_what_workers_add_otherwise_than_spark_are_left_to_spark(
         assert len(play.rows("tables/sessions")) == 41
 
 
-def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(
+def test_a_state_of_an_earlier_version_is_regrouped_once_and_continues(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It put rows of one key into several key groups: by all its keys, the time of a row among them."""

@@ -49,7 +49,7 @@ def test_history_that_an_operator_is_given_counts_as_if_it_had_come_before(tmp_p
     assert held(play) == {"a": (3, 12), "b": (1, 7), "c": (1, 2)}, "input that had landed is not skipped"
 
 
-def test_state_can_be_changed_by_hand_and_what_follows_goes_on_from_there(
+def test_state_can_be_changed_by_hand_and_what_follows_continues_from_there(
     tmp_path: Path, spark: Any, monkeypatch: Any
 ) -> None:
     play = SmallPipeline(tmp_path, spark, totals)

@@ -243,7 +243,7 @@ def code(**changed: Any) -> Callable[[Pipeline], None]:
     return declare
 
 
-def test_state_goes_on_with_changed_code_or_is_refused_before_anything_runs(tmp_path: Path, spark: Any) -> None:
+def test_state_continues_with_changed_code_or_is_refused_before_anything_runs(tmp_path: Path, spark: Any) -> None:
     def row(k: str, v: int, minutes: int, **more: Any) -> Row:
         return {"k": k, "v": v, "at": (START + timedelta(minutes=minutes)).isoformat(), **more}
 

@@ -191,7 +191,7 @@ def test_gates_hold_nobody_up_and_an_abort_is_told(sales: Sales) -> None:
     assert sales.traces() == []
 
 
-def test_the_pipeline_goes_on_beside_an_open_proposal(sales: Sales) -> None:
+def test_the_pipeline_continues_beside_an_open_proposal(sales: Sales) -> None:
     sales.write_code(factor="3")
     assert sales.run("propose shop:pipeline --keep --into report.md").code == 0
     assert "6 of 6 rows of `orders`" in (sales.folder / "report.md").read_text()

@@ -202,7 +202,7 @@ def in_jobs(number: str, *, apart: bool = True) -> Callable[[Pipeline], None]:
 def test_a_key_that_only_the_plan_of_another_job_shows_needs_no_state(
     tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
 ) -> None:
-    """So a pipeline of version 0.2 goes on."""
+    """So a pipeline of version 0.2 continues."""
     play = SmallPipeline(tmp_path, spark, in_jobs("id"))
     play.play([MOVES[:2]])
     without_implied_operators.undo()

@@ -53,7 +53,7 @@ def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
     }
 
 
-def test_a_run_that_was_rolled_back_and_goes_on_ends_like_one_that_never_was(spark: Any, tmp_path: Path) -> None:
+def test_a_run_that_was_rolled_back_and_continues_ends_like_one_that_never_was(spark: Any, tmp_path: Path) -> None:
     suites = tmp_path / "include" / "expectations"
     suites.mkdir(parents=True)
     (suites / "rows.yaml").write_text(SUITE)

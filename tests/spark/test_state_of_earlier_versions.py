@@ -1,4 +1,4 @@
-"""A pipeline that version 0.2.0 has begun goes on with today's code, or is refused before anything is planned."""
+"""A pipeline that version 0.2.0 has begun continues with today's code, or is refused before anything is planned."""
 
 from __future__ import annotations
 

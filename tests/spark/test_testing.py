@@ -64,7 +64,7 @@ def test_a_crash_after_the_decision_loses_nothing_and_publishes_once(source, tmp
         assert len(running.rows("all")) == 4
 
 
-def test_another_run_in_the_same_folder_goes_on_where_it_stood(source, tmp_path, spark):
+def test_another_run_in_the_same_folder_continues_where_it_stood(source, tmp_path, spark):
     for checkpoint in (1, 2):
         with tidegate.testing.run(totals_of(source), tmp_path, spark=spark) as running:
             assert running.checkpoint() == checkpoint

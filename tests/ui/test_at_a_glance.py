@@ -121,7 +121,7 @@ def test_the_last_fifty_checkpoints_are_a_strip_of_links_that_say_how_they_ended
     assert page.wrong == []
 
 
-def test_the_age_of_the_newest_data_goes_on_by_itself(page: Page, served: str, ids: dict[str, int]):
+def test_the_age_of_the_newest_data_continues_by_itself(page: Page, served: str, ids: dict[str, int]):
     goes(page, served, "configuration", "Defaults (")
     page.has(f"Last completed #{ids['last']}", "main")
     told = page.text(".age")

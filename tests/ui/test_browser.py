@@ -1,6 +1,6 @@
 """The pages inside a real Airflow, in a real Chromium: every page and every action, by who may and who may not.
 
-One Airflow, one pipeline, one story: each test goes on where the one before it stopped.
+One Airflow, one pipeline, one story: each test continues where the one before it stopped.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def test_a_held_checkpoint_is_approved_and_another_one_rejected(page: Page, airf
     (made.folder / "policy").write_text("quarantine")
 
 
-def test_a_suspended_pipeline_says_why_and_goes_on(page: Page, airflow: AirflowWithRoles, made: Made):
+def test_a_suspended_pipeline_says_why_and_continues(page: Page, airflow: AirflowWithRoles, made: Made):
     at(page, "overview")
     page.has("suspended", "header")
     done(page, "act-resume", note="the rules are mended")
@@ -357,7 +357,7 @@ def test_all_that_is_broken_stands_on_the_list_with_its_cause(newcomer: Page, br
         newcomer.has(causes[0], "tbody")
 
 
-def test_what_is_mended_as_told_goes_on(newcomer: Page, broken: Walk):
+def test_what_is_mended_as_told_continues(newcomer: Page, broken: Walk):
     broken.marker.unlink()
     broken.airflow.trigger("full_disk")
     newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/dag/killed")

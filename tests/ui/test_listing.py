@@ -154,7 +154,7 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     listing._rows.clear()
 
 
-def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(declare, tmp_path, monkeypatch):
+def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_continues(declare, tmp_path, monkeypatch):
     from tidegate import seams
     from tidegate.ui import listing
     from tidegate.ui.pipelines import PipelineRef

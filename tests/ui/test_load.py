@@ -51,7 +51,7 @@ async def ask(
 
 
 async def settled() -> None:
-    """Let all that can go on go on."""
+    """Let all that can go on continue."""
     for _ in range(200):
         await asyncio.sleep(0)
 

@@ -1,6 +1,6 @@
 """A held checkpoint is a required action of Airflow's: in a real Airflow with roles, and in a real browser.
 
-One Airflow, one pipeline, one story: each test goes on where the one before it stopped.
+One Airflow, one pipeline, one story: each test continues where the one before it stopped.
 """
 
 from __future__ import annotations

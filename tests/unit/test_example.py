@@ -33,7 +33,7 @@ def test_live_files_are_those_whose_time_is_over_and_end_now(tmp_path):
     assert timedelta(0) < AT - max(map(datetime.fromisoformat, times)) < timedelta(seconds=30)
 
 
-def test_after_a_night_it_goes_on_with_now_not_with_the_backlog_of_the_night(tmp_path):
+def test_after_a_night_it_continues_with_now_not_with_the_backlog_of_the_night(tmp_path):
     with seams.installed(seams.Seams(now=lambda: AT)):
         orders_feed.feed_live(tmp_path, 3, 50)
     with seams.installed(seams.Seams(now=lambda: AT + timedelta(hours=9))):

@@ -352,7 +352,7 @@ DEFECTS = {
     ),
     "a torn checkpoint of the log is the end": Defect(
         lambda patch: patch.setattr(snapshots, "do_without_torn", lambda location: False),
-        "unit/delta/test_checkpoints.py::test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log",
+        "unit/delta/test_checkpoints.py::test_publishing_continues_after_a_power_loss_tore_the_checkpoint_of_the_log",
         "is truncated",
     ),
     "one interval holds back all others": Defect(
@@ -388,7 +388,7 @@ DEFECTS = {
     ),
     "tables are read where they were when they were written": Defect(
         _where_it_was_written,
-        "unit/cli/test_moved_project.py::test_a_moved_project_is_read_where_it_lies_now_and_goes_on[orders]",
+        "unit/cli/test_moved_project.py::test_a_moved_project_is_read_where_it_lies_now_and_continues[orders]",
         "TABLE_DAMAGED",
     ),
     "runs that cannot plan count nowhere": Defect(

@@ -24,7 +24,7 @@ def test_all_tables_of_a_bucket_share_a_client_and_another_login_has_its_own() -
 
 
 def test_a_forked_process_opens_clients_of_its_own() -> None:
-    """Airflow forks each task: a client that was used before hangs in the child for ever."""
+    """Airflow forks each task: a client that was used before hangs in the child forever."""
     client, file_system = bucket_client("s3://shop/a", LOGIN)[0], _bucket("s3://shop/a", LOGIN)[0]
 
     def has_its_own() -> bool:

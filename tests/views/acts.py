@@ -29,7 +29,7 @@ class Doer:
     mend: Callable[[], object] | None = None
     """What puts right again what the last act has damaged; done before the next act, after all have looked."""
     pause: Callable[[], object] | None = None
-    """Pauses the DAG in Airflow, or lets it go on."""
+    """Pauses the DAG in Airflow, or lets it continue."""
     damaged: bool = False
     """Whether that is a record of the pipeline."""
 
@@ -275,7 +275,7 @@ def recovers(do: Doer) -> Iterator[str]:
 
 
 def drops_a_table_by_hand(do: Doer) -> Iterator[str]:
-    """And does what the cause says: without that, nothing goes on."""
+    """And does what the cause says: without that, nothing continues."""
     shutil.rmtree(do.shops.folder / "tables" / do.dice.choice(["sales", "totals"]), ignore_errors=True)
     do.shops.feed(15)
     yield RUN
@@ -362,7 +362,7 @@ def disowns(do: Doer) -> Iterator[str]:
 
 
 def pauses_the_dag(do: Doer) -> Iterator[str]:
-    """In Airflow, if it knows the pipeline. Or lets it go on."""
+    """In Airflow, if it knows the pipeline. Or lets it continue."""
     yield from ()
     if do.pause is not None:
         do.pause()

@@ -61,7 +61,7 @@ class Web:
             put_dag(shops.folder, name, DAG.replace("PIPELINE", name))
 
     def pause(self) -> None:
-        """Pause the DAG, or let it go on."""
+        """Pause the DAG, or let it continue."""
         from airflow.models.dag import DagModel
         from airflow.utils.session import create_session
 

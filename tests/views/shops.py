@@ -219,7 +219,7 @@ class Shops:
         """One command, as it is typed behind `tidegate`."""
         out, err = io.StringIO(), io.StringIO()
         sys.modules.pop("shop", None)  # each process imports it
-        hook = seams.Seams(now=self.now, fault=dies_at or _goes_on, sleep=_impatient())
+        hook = seams.Seams(now=self.now, fault=dies_at or _continues, sleep=_impatient())
         code: int | None = None
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), seams.installed(hook):
             try:
@@ -251,7 +251,7 @@ def day(number: int) -> str:
     return f"2026-03-{number:02d}/2026-03-{number + 1:02d}"
 
 
-def _goes_on(point: str) -> None:
+def _continues(point: str) -> None:
     """Nobody dies here."""
 
 

@@ -238,7 +238,7 @@ class DeltaSourceSide(SourceSide):
 
     @act
     def older_copy_is_put_back(self) -> Happening | None:
-        """And goes on, for so long as the other one had, or not."""
+        """And continues, for so long as the other one had, or not."""
         back_to = self.table.version - self.dice.choice([1, 2])
         log = self.table.path / "_delta_log"
         if back_to < 1 or not (log / f"{back_to:020d}.json").exists():

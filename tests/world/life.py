@@ -160,7 +160,7 @@ class _Life:
         return Happening(what="nothing")
 
     def in_a_checkpoint(self) -> tuple[Happening, Said]:
-        """One act in the middle of a checkpoint, which goes on, or is given up and made again."""
+        """One act in the middle of a checkpoint, which continues, or is given up and made again."""
         happened: list[Happening] = []
 
         def befall() -> None:

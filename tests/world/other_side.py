@@ -72,13 +72,13 @@ class Happening:
 
     what: str = ""
     reasons: frozenset[str] = frozenset()
-    """Causes that may be named for it. Empty: everything goes on as if nothing had happened."""
+    """Causes that may be named for it. Empty: everything continues as if nothing had happened."""
     undo: Callable[[], object] | None = None
-    """Brings back what was there, or gives up what cannot be read: after that everything goes on."""
+    """Brings back what was there, or gives up what cannot be read: after that everything continues."""
     passing: bool = False
     """Whether that is done as well if nothing came of it."""
     remedy: str = ""
-    """How a command begins that the cause names, after which everything goes on."""
+    """How a command begins that the cause names, after which everything continues."""
     code: Callable[[], object] | None = None
     """Changes the pipeline's code as the cause advises."""
     advice: str = ""
@@ -88,7 +88,7 @@ class Happening:
     statement: Callable[[str], object] | None = None
     """Carries out the SQL of the cause's advice."""
     final: bool = False
-    """Whether nothing goes on after it under this name."""
+    """Whether nothing continues after it under this name."""
 
 
 def happened(reasons: str = "", undo: Callable[[], object] | None = None, **more: Any) -> Happening:

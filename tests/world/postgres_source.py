@@ -159,7 +159,7 @@ class PostgresSourceSide(PostgresSide, SourceSide):
 
     @act
     def older_copy_is_put_back(self) -> Happening | None:
-        """And goes on, for longer than the other one had, or not."""
+        """And continues, for longer than the other one had, or not."""
         if not self.copies or not self.is_there:
             return None
         newest = self.cold_copy()
@@ -359,7 +359,7 @@ class PostgresChangesSide(PostgresSourceSide):
 
     @act
     def slot_is_made_again(self) -> Happening | None:
-        """What it had kept is lost: nothing but another source goes on."""
+        """What it had kept is lost: nothing but another source continues."""
         self.commit_open()
         if not self.is_there:
             return None

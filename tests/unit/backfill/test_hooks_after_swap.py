@@ -1,4 +1,4 @@
-"""What hooks get back after a swap: positions stand at the pipeline's head, so that is where hooks go on."""
+"""What hooks get back after a swap: positions stand at the pipeline's head, so that is where hooks continue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(world: Endless, count: int) -> None:
 
 
 @pytest.mark.parametrize("origin", [1, 0], ids=["from a checkpoint", "from the beginning"])
-def test_a_hook_goes_on_from_the_checkpoint_that_the_swap_follows(endless: Endless, origin: int) -> None:
+def test_a_hook_continues_from_the_checkpoint_that_the_swap_follows(endless: Endless, origin: int) -> None:
     cursor = Cursor()
     endless.hooks = {"cursor": cursor.declared}
     run(endless, 4)

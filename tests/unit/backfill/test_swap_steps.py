@@ -169,7 +169,7 @@ def test_a_discard_removes_the_pin_after_everything_else(endless: Endless, monke
     assert left == [["discarded.json"]], "only the tombstone was there when the pin was deleted"
 
 
-def test_a_pipeline_that_waits_for_a_swap_goes_on_when_that_fails(endless: Endless) -> None:
+def test_a_pipeline_that_waits_for_a_swap_continues_when_that_fails(endless: Endless) -> None:
     line = begin(endless.coordinator(), "fix", 1, by="ann")
 
     def fails() -> None:

@@ -87,7 +87,7 @@ def test_what_is_held_is_nowhere_and_nothing_is_planned_on_it(world):
     assert world.coordinator().complete(id, ("JOB_FAILED", "the run is over")).state == "open"
 
 
-def test_approved_it_goes_on_exactly_as_it_was_staged(world):
+def test_approved_it_continues_exactly_as_it_was_staged(world):
     id = world.held()
     (said,) = answer(world.ledger, id, None, approve=True, by="ann", note="a known case")
     assert (said.approve, said.by, said.ack.entry) == (True, "ann", id)
@@ -296,7 +296,7 @@ def test_how_long_to_wait_is_checked_when_the_pipeline_is():
     assert "gate 'g': unanswered is 'maybe'" in refused.value.what
 
 
-def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
+def test_a_loop_that_is_held_says_so_and_continues_with_the_answer(world):
     class WaitRecorder(Observer):
         waits: ClassVar[list[str]] = []
 
@@ -375,7 +375,7 @@ def test_a_hold_is_a_hold_whatever_other_jobs_have_done_or_have_been_passed_by(w
     assert isinstance(on_completion(entry, base, ("JOB_FAILED", "it broke")), Abort), "but a job that failed for good"
 
 
-def test_what_was_answered_goes_on_or_ends_like_any_other(world):
+def test_what_was_answered_continues_or_ends_like_any_other(world):
     """With a yes, a checkpoint whose other job nobody works at is given up; one that went past that job is not."""
     lacking = beside(world)
     answer(world.ledger, lacking.id, None, approve=True, by="ann")

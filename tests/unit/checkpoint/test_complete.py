@@ -75,7 +75,7 @@ def test_the_run_is_indexed_before_the_decision_even_if_its_trigger_died(world):
 
 @pytest.mark.parametrize("record", ["plan.json", "acks/", "manifest-", "decision.json"])
 def test_a_lost_answer_at_any_record_is_read_back(world, record):
-    """W1: the create landed and the answer did not. The same call goes on; nothing is done twice."""
+    """W1: the create landed and the answer did not. The same call continues; nothing is done twice."""
     undo = lose_answers(record)
     try:
         world.checkpoint("one", rows=3)

@@ -58,7 +58,7 @@ def test_stopped_after_its_end_it_is_not_advised_what_would_be_refused(world, ac
     assert all("--after-end" in text for text in advice)
 
 
-def test_as_long_as_it_is_open_nothing_is_planned_behind_it_and_if_it_is_aborted_all_goes_on(world):
+def test_as_long_as_it_is_open_nothing_is_planned_behind_it_and_if_it_is_aborted_all_continues(world):
     world.limit(max_concurrent_checkpoints=3)
     world.checkpoint("one", rows=3)
     below = world.trigger("two")

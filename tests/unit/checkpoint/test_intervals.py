@@ -222,12 +222,12 @@ def test_what_is_empty_is_committed_too_so_that_a_late_publisher_loses_the_versi
 def test_a_zombie_that_read_table_and_log_long_ago_loses_the_version(world):
     world.make("first", 1)
 
-    def others_go_on() -> None:
+    def others_continue() -> None:
         world.coordinator().publish()
         world.rows(1, [])
         world.whole("second", 1, reprocess=True)
 
-    world.weather.then["commit 1 on a"] = others_go_on
+    world.weather.then["commit 1 on a"] = others_continue
     world.coordinator().publish()
     assert world.live("a") == []
     assert world.published("a") == [1, 2]
@@ -296,7 +296,7 @@ def indexed(world, *intervals: Interval) -> None:
 
 
 def listed(world, monkeypatch) -> list[int]:
-    """How many names each listing of the index gives, as triggers go on."""
+    """How many names each listing of the index gives, as triggers continue."""
     store, counted = type(world.ledger.store), []
     names = store.names
 

@@ -129,7 +129,7 @@ def test_one_that_fails_is_made_up_for_by_the_next_with_all_that_is_in_flight(tm
 
 
 def voided(tmp_path: Path) -> tuple[OvertakingStory, str]:
-    """`slow` was taken for gone at checkpoint 2, and went on in 4 from the same ack: only one of both counts."""
+    """`slow` was taken for gone at checkpoint 2, and continued in 4 from the same ack: only one of both counts."""
     story, late = busy(tmp_path)
     third = story.planned()
     story.refused(third)

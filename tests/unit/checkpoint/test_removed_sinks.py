@@ -70,7 +70,7 @@ def test_a_sink_can_be_removed_first_and_its_table_let_go_of_then(tmp_path, dead
     world.exact("a")
 
 
-def test_the_sink_goes_on_where_it_is_let_go_of_once_its_table_takes_rows_again(tmp_path, monkeypatch):
+def test_the_sink_continues_where_it_is_let_go_of_once_its_table_takes_rows_again(tmp_path, monkeypatch):
     world = ToyWorld(tmp_path)
     world.checkpoint("run 1", rows=2)
     dead = Dead(monkeypatch, "publish")

@@ -232,7 +232,7 @@ def test_an_entry_names_a_source_exactly_if_it_is_about_one(world):
     assert control._plan(9, Control(action="drop source", by="x", source=change), "run").flaw() is None
 
 
-def test_a_source_that_is_accepted_in_another_system_goes_on_from_the_position_there(world):
+def test_a_source_that_is_accepted_in_another_system_continues_from_the_position_there(world):
     world.kinds = {"in": MovedOn}
     entry = world.accept("in")
     assert state_name(world.ledger.entry(entry)) == "source accepted"

@@ -175,7 +175,7 @@ def _killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_clean_up_that_a_backfill_has_held_up_goes_on_when_it_is_discarded(shop: Shop, tidegate: Any) -> None:
+def test_a_clean_up_that_a_backfill_has_held_up_continues_when_it_is_discarded(shop: Shop, tidegate: Any) -> None:
     """It began just before the pipeline was cancelled, and its pin was seen by nobody."""
     line = begin(shop.coordinator, "fix", 1, by="ann")
     ledger = shop.coordinator.ledger

@@ -1,4 +1,4 @@
-"""check, and the trigger: every reason why changed code cannot go on, each by a change that is really made."""
+"""check, and the trigger: every reason why changed code cannot continue, each by a change that is really made."""
 
 from __future__ import annotations
 

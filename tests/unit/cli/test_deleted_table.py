@@ -69,7 +69,7 @@ def test_what_they_say_lets_it_begin_anew(shop, folder, tidegate):
     assert again.good() == [5]
 
 
-def test_put_back_from_a_copy_it_goes_on_as_if_nothing_had_happened(shop, folder):
+def test_put_back_from_a_copy_it_continues_as_if_nothing_had_happened(shop, folder):
     shutil.copytree(folder / "tables", folder / "copy")
     deleted(folder)
     with pytest.raises(Corrupt):

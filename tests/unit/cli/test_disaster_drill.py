@@ -1,4 +1,4 @@
-"""The site is lost. What was copied elsewhere goes on there: the same pipeline, its positions, states and tables."""
+"""The site is lost. What was copied elsewhere continues there: the same pipeline, its positions, states and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORK = ("fork", "./backup", "--as", "shop:orders")
 
 
 class Sites:
-    """The site that is lost, and the one where it goes on: folders with code, ledger and tables of their own."""
+    """The site that is lost, and the one where it continues: folders with code, ledger and tables of their own."""
 
     def __init__(self, folder, monkeypatch, tidegate):
         self.folder, self.monkeypatch, self.tidegate = folder, monkeypatch, tidegate
@@ -164,7 +164,7 @@ def test_wherever_it_is_broken_off_the_same_command_continues(sites, tidegate, m
 
 
 def test_what_the_lost_site_wrote_later_counts_for_nothing_there(sites, tidegate):
-    """It comes back: it has its own ledger and its own tables, and the others go on without it."""
+    """It comes back: it has its own ledger and its own tables, and the others continue without it."""
     run = sites.at(sites.there)
     assert tidegate(*FORK).code == 0
     assert run.checkpoint() == 4

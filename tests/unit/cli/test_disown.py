@@ -1,4 +1,4 @@
-"""disown: how an interval goes on whose rows others have rewritten in a table that has no column for it."""
+"""disown: how an interval continues whose rows others have rewritten in a table that has no column for it."""
 
 from __future__ import annotations
 

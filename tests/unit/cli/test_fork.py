@@ -23,7 +23,7 @@ def written(text):
     sys.modules.pop("shop", None)
 
 
-def test_both_go_on_and_the_old_one_is_not_touched(shop, folder, tidegate):
+def test_both_continue_and_the_old_one_is_not_touched(shop, folder, tidegate):
     before = contents(folder / "ledger" / "orders", folder / "tables")
     looked = tidegate(*FORK, "--dry-run", "--json").json
     assert (looked["forked"], looked["states"], looked["sources"]) == (False, ["totals"], ["events"])
@@ -109,7 +109,7 @@ def survives(monkeypatch, tidegate, nth, landed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("landed", [False, True])
-def test_wherever_it_is_broken_off_the_same_command_goes_on(shop, folder, tidegate, monkeypatch, landed):
+def test_wherever_it_is_broken_off_the_same_command_continues(shop, folder, tidegate, monkeypatch, landed):
     home, nth = folder / "ledger" / "trial", 1
     while not survives(monkeypatch, tidegate, nth, landed):
         if home.exists() and not (home / "pipeline.json").exists():

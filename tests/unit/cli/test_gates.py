@@ -152,7 +152,7 @@ def test_a_rejection_to_quarantine_says_what_comes_next(held, tidegate):
     assert "chose quarantine at gate checked: a broken feed" in story
 
 
-def test_a_rejection_says_how_to_go_on(held, tidegate):
+def test_a_rejection_says_how_to_continue(held, tidegate):
     said = tidegate("reject", "orders", "2")
     assert (said.code, "resume orders" in said.out) == (0, True)
     assert tidegate("approve", "orders", "1", "--json").json["error"]["reason"] == "NOT_HELD"

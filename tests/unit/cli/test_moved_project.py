@@ -1,4 +1,4 @@
-"""A project's folder is moved, or copied: its checkpoints are read from where it lies now, and it goes on there."""
+"""A project's folder is moved, or copied: its checkpoints are read from where it lies now, and it continues there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def moving(folder, monkeypatch, tidegate):
 
 
 @pytest.mark.parametrize("pipeline", ["orders", CODE])
-def test_a_moved_project_is_read_where_it_lies_now_and_goes_on(moving, tidegate, pipeline):
+def test_a_moved_project_is_read_where_it_lies_now_and_continues(moving, tidegate, pipeline):
     shutil.move(moving.old, moving.new)
     shop = moving.opened(moving.new)
     here = str(moving.new / "tables" / "good")

@@ -23,7 +23,7 @@ def test_if_all_is_well_it_says_so(shop, tidegate):
     assert "All of its records and files are intact" in said.out
 
 
-def test_a_pipeline_that_has_completed_nothing_goes_on_from_the_beginning(folder, tidegate):
+def test_a_pipeline_that_has_completed_nothing_continues_from_the_beginning(folder, tidegate):
     Shop(folder).trigger()
     assert "the beginning" in tidegate("recover", CODE, "--dry-run").out
 

@@ -138,7 +138,7 @@ def test_behind_a_rollback_what_it_went_back_to_goes_as_well(shop, tidegate):
     assert bad(tidegate) == []
 
 
-def test_broken_off_the_same_command_goes_on_with_it(shop, tidegate, monkeypatch):
+def test_broken_off_the_same_command_continues_with_it(shop, tidegate, monkeypatch):
     for nth in (3, 2, 1):
         with monkeypatch.context() as patched:
             dying(patched, nth, landed=nth == 2)

@@ -1,4 +1,4 @@
-"""run without Spark: what it says as checkpoints go by, how long it goes on, what signals do."""
+"""run without Spark: what it says as checkpoints go by, how long it continues, what signals do."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def ack_of(plan, rows):
         (["--forever", "-D", "interval=30 s", "-D", "min_pause=2"], None, False, 30.0),
     ],
 )
-def test_how_long_it_goes_on(shop, tidegate, loop, arguments, checkpoints, until_idle, interval):
+def test_how_long_it_continues(shop, tidegate, loop, arguments, checkpoints, until_idle, interval):
     asked = loop()
     assert tidegate("run", "shop:pipeline", *arguments).code == 0
     [(coordinator, schedule)] = asked
@@ -229,7 +229,7 @@ def test_spark_is_told_to_let_go_from_another_thread():
     assert told == ["first", False]
 
 
-def test_a_spark_that_does_not_let_go_is_not_waited_for_for_ever(monkeypatch):
+def test_a_spark_that_does_not_let_go_is_not_waited_for_forever(monkeypatch):
     monkeypatch.setattr("tidegate.cli.running.interrupts._CANCEL_S", 0.05)
     never = threading.Event()
     with Interrupts(lambda: None, never.wait, None), pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""savepoint create --copy: a folder that holds all that it takes to go on, wherever it is, and says if it does not."""
+"""savepoint create --copy: a folder with all that it takes to continue anywhere, which says what it lacks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_one_has_claimed_no_other_takes(copy, folder, tidegate, monkeypatch
 
 
 @pytest.mark.parametrize("landed", [False, True])
-def test_wherever_copying_is_broken_off_the_same_command_goes_on(shop, folder, tidegate, monkeypatch, landed):
+def test_wherever_copying_is_broken_off_the_same_command_continues(shop, folder, tidegate, monkeypatch, landed):
     nth, target = 1, folder / "copies" / "good"
     while True:
         with monkeypatch.context() as patched:

@@ -94,7 +94,7 @@ def test_cancelling_ends_what_is_open_at_once(shop, tidegate):
     assert shop.checkpoint() == 6, "what was ended is read again"
 
 
-def test_a_rollback_does_not_let_a_stopped_pipeline_go_on(shop, tidegate):
+def test_a_rollback_does_not_let_a_stopped_pipeline_continue(shop, tidegate):
     tidegate("stop", "orders", "--reason", "moved")
     assert tidegate("rollback", CODE, "--to", "1", "--yes").code == 0
     assert refused(shop).reason == "STOPPED"
@@ -130,7 +130,7 @@ def test_drained_it_is_finished_and_says_so_everywhere(shop, tidegate, loop):
     assert tidegate("savepoint", "list", "orders", "--json").json["savepoints"][0]["checkpoint"] == 3
 
 
-def test_a_finished_pipeline_goes_on_only_on_purpose(shop, tidegate, loop):
+def test_a_finished_pipeline_continues_only_on_purpose(shop, tidegate, loop):
     loop()
     tidegate("stop", CODE, "--drain")
     said = tidegate("resume", "orders", "--json")

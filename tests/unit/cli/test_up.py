@@ -305,7 +305,7 @@ def up_of(project, *words: str) -> Up:
     return up
 
 
-def test_a_pipeline_that_had_failed_too_often_goes_on_when_a_person_starts_it(project, capsys):
+def test_a_pipeline_that_had_failed_too_often_continues_when_a_person_starts_it(project, capsys):
     project.complete(1, None)
     project.plan(2, 1)
     project.abort(2, detail="a stage failed")
@@ -354,7 +354,7 @@ def test_suspending_and_resuming_is_no_checkpoint_that_is_being_made(project):
 
 
 def test_what_cannot_be_read_for_a_while_is_told_when_it_can(project, monkeypatch):
-    """The ledger's disk is away: `up` goes on, and forgets nothing."""
+    """The ledger's disk is away: `up` continues, and forgets nothing."""
     followed = Followed(NoAirflow().dags()[0], project.ledger, [])
     project.complete(1, None)
     real = type(project.ledger).entry

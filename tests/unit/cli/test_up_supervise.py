@@ -48,7 +48,7 @@ class Answers:
 
 
 class Clock:
-    """Goes on only when it is told to."""
+    """Continues only when it is told to."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -336,7 +336,7 @@ def taken_over(home, port=None):
     return {child.name: child for child in adopt_processes(home, ("api-server", "scheduler"), "api-server", port)}
 
 
-def test_components_that_a_killed_call_has_left_go_on_under_the_next(leave, home, clock):
+def test_components_that_a_killed_call_has_left_continue_under_the_next(leave, home, clock):
     left = leave()
     pids = {name: left.pid(name) for name in ("api-server", "scheduler")}
     found = taken_over(home)

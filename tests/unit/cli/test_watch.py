@@ -1,4 +1,4 @@
-"""watch and summary: what is in flight as it goes on, and what all checkpoints were like."""
+"""watch and summary: what is in flight as it continues, and what all checkpoints were like."""
 
 from __future__ import annotations
 

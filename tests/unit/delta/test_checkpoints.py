@@ -144,7 +144,7 @@ def test_a_torn_commit_behind_a_torn_checkpoint_is_told_and_nothing_is_removed(t
     assert location.size(CHECKPOINT) == 4
 
 
-def test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log(tmp_path):
+def test_publishing_continues_after_a_power_loss_tore_the_checkpoint_of_the_log(tmp_path):
     world = Published(tmp_path)
     world.checkpoint(1)
     world.checkpoint(2)

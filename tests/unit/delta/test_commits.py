@@ -545,7 +545,7 @@ def test_paths_are_raw_however_odd(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hundred_commits_make_a_checkpoint_of_the_log_and_go_on(tmp_path):
+def test_a_hundred_commits_make_a_checkpoint_of_the_log_and_continue(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
     for id in range(2, 104):

@@ -49,7 +49,7 @@ def put(folder: Location, path: str) -> None:
 
 
 def refuse_parts_left_over(folder: Location, requests: list[str]) -> None:
-    """Each upload of several parts that was begun is completed, or taken back: parts cost money for ever."""
+    """Each upload of several parts that was begun is completed, or taken back: parts cost money forever."""
     begun = [request for request in requests if request.endswith("?uploads=")]
     ended = [request for request in requests if re.match(r"(DELETE|POST) .*\?uploadId=", request)]
     assert len(begun) == len(ended)

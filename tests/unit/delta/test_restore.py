@@ -26,7 +26,7 @@ from tidegate.errors import Corrupt, Rejected
 OURS = {"tidegate/u1/s": None, owner_of("p", "s", "u1")[0]: owner_of("p", "s", "u1")[1]}
 
 
-def test_rows_are_those_of_the_version_and_ids_go_on(tmp_path):
+def test_rows_are_those_of_the_version_and_ids_continue(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
     appended(location, 2, (2, "b"))

@@ -42,7 +42,7 @@ def test_a_deadline_whose_signal_nobody_noticed_comes_again(monkeypatch: pytest.
     assert cancelled
 
 
-def test_who_may_go_on_beyond_the_deadline_is_asked_again_and_again():
+def test_who_may_continue_beyond_the_deadline_is_asked_again_and_again():
     told, cancelled = [0.01, 0.01, 0.0], []
 
     def work() -> None:
@@ -76,7 +76,7 @@ def test_a_deadline_that_python_ignores_comes_again(monkeypatch: pytest.MonkeyPa
     assert len(cancelled) >= 2, "a busy machine may ask once more before it is told that it has come"
 
 
-def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):
+def test_a_job_may_continue_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):
     with toy_channels():
         story, _ = busy(tmp_path)
         second, third = story.ledger.plan(2), story.planned()

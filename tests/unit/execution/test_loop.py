@@ -383,7 +383,7 @@ def test_a_stuck_table_is_told_each_time_and_holds_back_nothing_until_it_is_too_
 
 
 def test_with_no_end_in_sight_it_waits_until_a_stuck_table_is_repaired(one, world):
-    """P4: triggers wait. Whoever runs for ever must not be ended by a table that is away for an hour."""
+    """P4: triggers wait. Whoever runs forever must not be ended by a table that is away for an hour."""
     world.feed_more(30)
     world.weather.stuck.add("b")
     one.while_asleep = [lambda: None, lambda: None, world.weather.stuck.clear]
@@ -567,7 +567,7 @@ def test_with_two_at_once_a_base_that_never_gets_done_is_ended_by_whoever_waits(
 
 
 def test_with_two_at_once_done_before_its_base_it_waits_instead_of_going_on(one, world):
-    """It would stay open for ever: its own process is alive, and nobody else would complete it."""
+    """It would stay open forever: its own process is alive, and nobody else would complete it."""
     world.limit(max_concurrent_checkpoints=2).feed_more(9)
     world.trigger(new_run())
     half = world.half_work(1)
@@ -576,7 +576,7 @@ def test_with_two_at_once_done_before_its_base_it_waits_instead_of_going_on(one,
     def ack():
         acked.append(half.ack(half.staged, None))
 
-    # The base's job acks, but its process goes on to something else before it decides.
+    # The base's job acks, but its process turns to something else before it decides.
     one.while_asleep = [ack]
     outcomes = one.run(checkpoints=2)
     assert [outcome.state for outcome in outcomes] == ["completed"] * 2

@@ -34,7 +34,7 @@ def test_the_ack_names_all_that_was_staged_and_what_it_took(world):
     assert ack.prev is None
 
 
-def test_a_job_goes_on_from_the_ack_that_its_base_holds(world):
+def test_a_job_continues_from_the_ack_that_its_base_holds(world):
     world.work(1)
     world.coordinator().complete(1)
     world.feed_more(3)

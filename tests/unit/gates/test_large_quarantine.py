@@ -107,7 +107,7 @@ def test_what_waits_is_counted_once_however_often_it_is_looked_at(home: Path, re
     assert read.largest <= 65_536
 
 
-def test_a_look_counts_no_more_than_its_budget_and_the_next_one_goes_on(home: Path, read: Read):
+def test_a_look_counts_no_more_than_its_budget_and_the_next_one_continues(home: Path, read: Read):
     first = opened(home).counts(budget=2 * EACH)
     assert read.rows[False] == 2 * EACH
     assert (first.complete, first.waiting) == (False, ALL - EACH // 2), "how many wait is told by the log"

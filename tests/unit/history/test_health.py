@@ -234,7 +234,7 @@ def test_nobody_is_promised_another_run_that_does_not_come_by_itself(tmp_path, i
 
 
 def test_an_unforeseen_exception_is_a_cause_like_any_other(world):
-    """It takes the place of what was met before: else that one would be told for ever."""
+    """It takes the place of what was met before: else that one would be told forever."""
     world.feed_more(1)
     id = world.trigger("first")
     note(world, "first", Unavailable("the server is gone", reason="SPARK_LOST"))

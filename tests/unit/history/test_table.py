@@ -185,7 +185,7 @@ def test_a_lost_history_begins_anew_with_what_is_left(world):
     assert written(world) == [1, 2, 3, 4]
 
 
-def test_a_reader_goes_on_while_files_are_merged(world):
+def test_a_reader_continues_while_files_are_merged(world):
     lived(world, 7)
     shown = past(world)
     assert [row.id for row in shown.page(HistoryFilter()).rows] == list(range(7, 0, -1))
@@ -201,7 +201,7 @@ def lived_more(world: ToyWorld, count: int) -> None:
 
 
 def test_columns_that_came_later_are_null_in_older_rows(world):
-    """A history that was begun before jobs told what they read goes on."""
+    """A history that was begun before jobs told what they read continues."""
     later = ("rows_in", "rate", "sync_seconds")
     older = {**history.SCHEMA, "fields": [each for each in history.SCHEMA["fields"] if each["name"] not in later]}
     with mock.patch.object(history, "SCHEMA", older):

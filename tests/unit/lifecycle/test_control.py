@@ -51,7 +51,7 @@ def test_nobody_plans_while_it_is_suspended_and_the_input_waits(world: ToyWorld)
     assert shown(world) == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_planned_already_goes_on_and_its_run_is_not_refused(world: ToyWorld) -> None:
+def test_what_is_planned_already_continues_and_its_run_is_not_refused(world: ToyWorld) -> None:
     world.feed_more(3)
     id = world.trigger("r1")
     world.coordinator().suspend("mia", "")
@@ -139,7 +139,7 @@ def test_resuming_what_is_not_suspended_writes_nothing(world: ToyWorld) -> None:
         world.coordinator().suspend("", "nobody said so")
 
 
-def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world: ToyWorld) -> None:
+def test_the_loop_continues_after_failures_but_not_after_a_person_said_stop(world: ToyWorld) -> None:
     told = []
 
     class Resumes(Observer):

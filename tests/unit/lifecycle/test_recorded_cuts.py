@@ -156,7 +156,7 @@ def test_each_checkpoint_that_counts_is_repeated_by_one_with_its_ranges_and_its_
 
 
 def test_each_checkpoint_of_the_pipeline_is_read_and_made_durable_once(days: Days, monkeypatch: Any) -> None:
-    """However many checkpoints the backfill makes of them, and also where the pipeline goes on or back meanwhile."""
+    """However many checkpoints the backfill makes of them, and also where the pipeline moves on or back meanwhile."""
     read, synced = list[int](), list[int]()
     ledger: Any = SimpleNamespace(view=days.ledger.view, plan=lambda id: read.append(id) or days.ledger.plan(id))
     recorded = RecordedPlans(ledger, 0)
@@ -183,7 +183,7 @@ def test_each_checkpoint_of_the_pipeline_is_read_and_made_durable_once(days: Day
     assert sorted(synced) == [1, 2, 4, 11]
 
 
-def test_it_goes_on_with_what_the_pipeline_has_made_meanwhile(days: Days) -> None:
+def test_it_continues_with_what_the_pipeline_has_made_meanwhile(days: Days) -> None:
     line = replayed(days.line(1, cuts="recorded"))
     days.live(0, 3)
     assert [replays for replays, *_ in made(replayed(line))][-2:] == [[9], [10]]

@@ -151,7 +151,7 @@ def test_a_backfill_is_not_ended_by_the_timeout_of_the_pipeline(
     assert replayed(line) == 2
 
 
-def test_a_backfill_goes_on_above_its_checkpoint_that_is_held(endless: Endless) -> None:
+def test_a_backfill_continues_above_its_checkpoint_that_is_held(endless: Endless) -> None:
     """Whoever continues plans on top of it, if several may be open, and repeats nothing that it repeats."""
     endless.gates = {"multiples": ToyGate(every=3, hold_for=86_400.0, unanswered="reject")}
     endless.limit(max_concurrent_checkpoints=2)

@@ -120,7 +120,7 @@ def test_nothing_goes_while_there_is_no_hint(world):
 
 
 def test_the_run_index_is_never_removed(world):
-    """Scenario 8, for ever: an old run that is cleared finds that it is done."""
+    """Scenario 8, forever: an old run that is cleared finds that it is done."""
     world.limit(num_retained=1)
     for n in range(4):
         world.checkpoint(f"run{n}", rows=3)
@@ -229,7 +229,7 @@ def test_side_files_that_are_shared_over_aborted_entries_stay(world):
     assert len(os.listdir(world.folder / "blobs")) == 4, "of the aborted ones nothing is left"
 
 
-def test_a_side_file_that_aborted_entries_merged_away_stays_for_those_that_go_on_from_before_them(world):
+def test_a_side_file_that_aborted_entries_merged_away_stays_for_those_that_continue_from_before_them(world):
     world.limit(num_retained=1, max_concurrent_checkpoints=2)
     world.source = Sharing(world.feed)
     world.checkpoint("one", rows=3)
@@ -306,7 +306,7 @@ def test_a_row_that_was_released_on_a_line_that_was_left_waits_for_those_behind_
 
 
 def test_a_slow_run_whose_base_is_retired_while_it_plans_plans_again(world):
-    """What it reads of the base's position is gone then. That is no damage: others went on."""
+    """What it reads of the base's position is gone then. That is no damage: others continued."""
     world.limit(num_retained=1)
     world.source = Sharing(world.feed)
     for run in ("one", "two"):
@@ -646,7 +646,7 @@ def test_a_job_of_a_retired_checkpoint_is_fenced(world):
 
 
 def test_a_slow_reader_whom_retention_overtakes_reads_again(world, monkeypatch):
-    """It has read the hint; before it lists, others go on and retire what the hint names."""
+    """It has read the hint; before it lists, others continue and retire what the hint names."""
     world.limit(num_retained=1)
     world.checkpoint("one", rows=3)
     ids = Ledger.ids

@@ -279,7 +279,7 @@ def test_retention_that_has_claimed_a_pinned_target_leaves_it(world):
 
 
 def test_a_side_file_that_comes_back_with_the_positions_is_kept(tmp_path):
-    """Splits lie in files of their own; those of the target's end are named by what goes on from it."""
+    """Splits lie in files of their own; those of the target's end are named by what continues from it."""
     world = ToyWorld(tmp_path, padding=40_000)
     for number in range(1, 5):
         world.checkpoint(f"run {number}", rows=2)

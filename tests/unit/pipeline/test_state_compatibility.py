@@ -28,7 +28,7 @@ def graph(build: Build, **left: Any) -> Graph:
 
 
 def refusal(before: Build, now: Build, **left: Any) -> str:
-    """What is said if code changes; "" if the state goes on."""
+    """What is said if code changes; "" if the state continues."""
     try:
         refuse_other_meanings(graph(now, **left), meaning_of(graph(before)), 7)
     except Invalid as error:

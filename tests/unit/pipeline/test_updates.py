@@ -104,7 +104,7 @@ def test_a_join_of_a_stream_that_replaces_rows_replaces_rows_itself() -> None:
     ],
     ids=["the left side's", "the right side's", "a version's"],
 )
-def test_a_time_of_rows_that_are_kept_for_ever_is_no_event_time(build: Callable[[Any, Any], Any], column: str) -> None:
+def test_a_time_of_rows_that_are_kept_forever_is_no_event_time(build: Callable[[Any, Any], Any], column: str) -> None:
     def windowed(name: str) -> Pipeline:
         return joining(
             lambda rows, other: build(rows, other).window(tumbling="1 h", event_time=name, uid="hours", n="count(*)")

@@ -156,7 +156,7 @@ def test_a_manifest_that_can_be_has_no_flaw() -> None:
         assert not list(manifest_flaws(manifest_of(3, made), THREE))
 
 
-def test_retention_spares_what_a_checkpoint_goes_on_from() -> None:
+def test_retention_spares_what_a_checkpoint_continues_from() -> None:
     assert lowest_ack(entry(3, NEXT._replace(made=Made(3, (3,), ())))) == 3
     assert lowest_ack(entry(3, NEXT._replace(made=Made(1, (), (2, 3))))) == 1
     assert lowest_ack(entry(3, NEXT._replace(made=Made(0, (), (2, 3))))) == 1, "what it goes on from lies below 2"

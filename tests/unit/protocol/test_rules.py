@@ -119,7 +119,7 @@ def test_what_a_new_run_does(log, max_open, answer, why):
     assert on_trigger(draw(log), NEW, max_open, {}) == answer, why
 
 
-def test_ids_go_on_behind_a_view_that_begins_late():
+def test_ids_continue_behind_a_view_that_begins_late():
     assert on_trigger(draw("C C", first=41), NEW, 1, {}) == CreateEntry(43, 42, 0)
     assert on_trigger(draw("C A", first=99_999_999), NEW, 1, {}) == CreateEntry(100_000_001, 99_999_999, 0)
 

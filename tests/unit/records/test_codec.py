@@ -397,7 +397,7 @@ def test_a_record_holding_what_is_not_json_is_refused():
     ],
 )
 def test_a_record_that_could_not_be_read_back_is_refused_before_it_is_written(name, field, value, where):
-    """A source or sink of a user's own may return anything. Once written, it would be damage for ever."""
+    """A source or sink of a user's own may return anything. Once written, it would be damage forever."""
     with pytest.raises(Invalid) as caught:
         encode(type(SAMPLES[name])(**{**_attributes(name), field: value}))
     assert caught.value.reason == "NOT_A_RECORD"

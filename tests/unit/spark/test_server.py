@@ -149,7 +149,7 @@ def test_servers_that_never_answer_are_given_up(servers, monkeypatch):
 
 
 def test_whoever_starts_a_server_may_die_meanwhile(servers):
-    """Its watchdog goes on, and the next one waits for that server instead of starting a second."""
+    """Its watchdog continues, and the next one waits for that server instead of starting a second."""
     folder = ServerFolder(private_folder(servers.home) / identity(servers.settings))
     private_folder(folder.path)
     connect_server.launch(folder, servers.settings)
@@ -157,7 +157,7 @@ def test_whoever_starts_a_server_may_die_meanwhile(servers):
     assert not info.fresh
 
 
-def test_who_tries_again_goes_on_with_the_server_that_is_still_starting(servers):
+def test_who_tries_again_continues_with_the_server_that_is_still_starting(servers):
     """On a busy machine each try began from zero, and none came to an end."""
     servers.how = "slow"
     folder = ServerFolder(private_folder(servers.home) / identity(servers.settings))

@@ -181,7 +181,7 @@ def test_start_at_a_version_reads_it_and_all_after_it(context: SourceContext, ta
     refused(source(start=1), None, context, "NO_VERSION")
 
 
-def test_an_empty_table_has_nothing_and_goes_on_from_there(context: SourceContext, table: Table) -> None:
+def test_an_empty_table_has_nothing_and_continues_from_there(context: SourceContext, table: Table) -> None:
     planned = source().plan(None, context)
     assert planned.is_empty
     table.append("a")

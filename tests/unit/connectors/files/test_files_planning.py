@@ -145,7 +145,7 @@ def test_by_name_consumed_files_that_were_archived_do_not_hide_a_late_one(
     assert unread.count == 1
 
 
-def test_a_position_made_in_order_of_names_goes_on_as_files_arrive(context: SourceContext, landing: Path) -> None:
+def test_a_position_made_in_order_of_names_continues_as_files_arrive(context: SourceContext, landing: Path) -> None:
     """As pipelines do that were made when the order of names was the default: nothing lost, nothing twice."""
     put(landing, ["b.json", "c.json", "d.json"])
     by_name = files(order="name", max_files=1)
