@@ -80,24 +80,24 @@ def finish(
     return Finished(outcome, report, suspension)
 
 
-def _as_declined(coordinator: Coordinator, id: int, failure: tuple[str, str] | None) -> tuple[str, str] | None:
+def _as_declined(pipeline: PipelineContext, id: int, failure: tuple[str, str] | None) -> tuple[str, str] | None:
     """Return the failure of a job, as an error of the declaration if the job has found that."""
-    declined = coordinator.ledger.declined() if failure is not None else None
-    if declined is None or declined.id != id or declined.declaration != declaration_of(coordinator):
+    declined = pipeline.ledger.declined() if failure is not None else None
+    if declined is None or declined.id != id or declined.declaration != declaration_of(pipeline):
         return failure  # with other code since then, the job has failed for another reason
     return BAD_DECLARATION, str(Invalid(declined.what, expected=declined.expected, help=declined.help))
 
 
-def _notify_declined(coordinator: Coordinator) -> None:
+def _notify_declined(pipeline: PipelineContext) -> None:
     """Call the hooks for an error of the declaration, once; again only if this process dies in between."""
-    declined = coordinator.ledger.declined()
+    declined = pipeline.ledger.declined()
     if declined is None or declined.notified:
         return
     why = f"its declaration is wrong: {declined.reason}: {declined.what}"
-    log.error("Pipeline %s makes no checkpoints until it changes: %s", coordinator.graph.name, why)
-    _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))
+    log.error("Pipeline %s makes no checkpoints until it changes: %s", pipeline.graph.name, why)
+    _call(pipeline.graph.on_suspended, Suspension(pipeline.graph.name, "", why, suspended=False))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
-        coordinator.ledger.hint_declined(structs.replace(declined, notified=True))
+        pipeline.ledger.hint_declined(structs.replace(declined, notified=True))
 
 
 def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm
 from tidegate.cli.targets import open_target
 from tidegate.connectors.transactional import TransactionalSink
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
 
@@ -64,12 +64,12 @@ def _checkpoint(text: str) -> int | str:
     return int(text)
 
 
-def _sink(coordinator: Coordinator, name: str) -> TransactionalSink:
-    node = coordinator.graph.sinks.get(name)
+def _sink(pipeline: PipelineContext, name: str) -> TransactionalSink:
+    node = pipeline.graph.sinks.get(name)
     if node is None or not isinstance(node.sink, TransactionalSink):
-        marked = sorted(n for n, each in coordinator.graph.sinks.items() if isinstance(each.sink, TransactionalSink))
+        marked = sorted(n for n, each in pipeline.graph.sinks.items() if isinstance(each.sink, TransactionalSink))
         raise Invalid(
-            f"sink {name!r} of pipeline {coordinator.graph.name!r} keeps no mark",
+            f"sink {name!r} of pipeline {pipeline.graph.name!r} keeps no mark",
             expected=f"one of {', '.join(marked)}" if marked else "a sink whose target is a topic or a database",
             help="a Delta table has its marks in its log: `tidegate doctor` checks them",
             reason="NO_MARK",

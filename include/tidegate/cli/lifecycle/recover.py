@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.cli.lifecycle.rollback import (
     coordinator_of,
     dropped_text,
@@ -15,7 +16,6 @@ from tidegate.cli.lifecycle.rollback import (
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
 from tidegate.cli.targets import Target, open_target
-from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0
 
 
-def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
+def _drop_in_flight(target: Target, pipeline: PipelineContext, findings: Recovery, args: Any, out: Output) -> int:
     """Continue from the last completed checkpoint without the rows that were in flight then: a rollback to it."""
     if findings.continues_from is None:
         raise Invalid(
@@ -91,7 +91,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
             help="leave out --drop-in-flight",
             reason="NOTHING_IN_FLIGHT",
         )
-    preview = examine(coordinator, findings.continues_from, {}, drop_in_flight=True)
+    preview = examine(pipeline, findings.continues_from, {}, drop_in_flight=True)
     print_preview(target, preview, out)
     if args.dry_run:
         out.document(preview_document(target, preview) | {"possible": not preview.problems})
@@ -101,7 +101,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
     )
     confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
-        coordinator,
+        pipeline,
         findings.continues_from,
         run=new_run(),
         by=user_and_host(),
@@ -113,7 +113,7 @@ def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery
     return report_rollback(target, rolled_back, out)
 
 
-def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
+def _recover_from_damage(target: Target, pipeline: PipelineContext, findings: Recovery, args: Any, out: Output) -> int:
     damage = "\n    ".join(
         [
             f"checkpoint {findings.continues_from} of pipeline {target.name!r} cannot be continued from:",
@@ -138,7 +138,7 @@ def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Rec
     question = f"Roll back to checkpoint {findings.fallback}? {_loss_text(findings)}{_stay_text(findings)}."
     confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
-        coordinator,
+        pipeline,
         findings.fallback,
         run=new_run(),
         by=user_and_host(),

@@ -14,7 +14,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.records import SourceChange
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["add_option", "analysed"]
 
@@ -29,7 +29,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def analysed(
     args: argparse.Namespace,
     target: Target,
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     base: Entry | None,
     out: Output,
     changes: Sequence[SourceChange] = (),
@@ -50,7 +50,7 @@ def analysed(
     try:
         provide_spark_needs(target.settings, out)
         with session(control_settings(target.settings)) as spark:
-            return analyse(coordinator, spark, base, changes, notes=notes)
+            return analyse(pipeline, spark, base, changes, notes=notes)
     except TidegateError as error:
         if not error.of_environment:
             raise

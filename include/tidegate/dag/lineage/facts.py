@@ -17,7 +17,7 @@ from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SourceNo
 from tidegate.records.records import Ack, Amount, Json, Plan, Range, Verdict, sum_of
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    from tidegate.checkpoint.context import PipelineContext
     from tidegate.dag.tasks.asset_events import SinkChange
     from tidegate.protocol.view import Entry
 
@@ -77,63 +77,63 @@ class TaskDatasets:
     outputs: list[OutputFacts] = field(default_factory=list)
 
 
-def of_plan(coordinator: Coordinator, plan: Plan) -> TaskDatasets:
+def of_plan(pipeline: PipelineContext, plan: Plan) -> TaskDatasets:
     """Return what a checkpoint is going to read."""
-    graph = coordinator.graph
-    inputs = _inputs(coordinator, plan, graph.sources.values(), (), graph.stages)
-    return TaskDatasets(_checkpoint(coordinator, plan), inputs)
+    graph = pipeline.graph
+    inputs = _inputs(pipeline, plan, graph.sources.values(), (), graph.stages)
+    return TaskDatasets(_checkpoint(pipeline, plan), inputs)
 
 
-def of_job(coordinator: Coordinator, id: int, job: str) -> TaskDatasets:
+def of_job(pipeline: PipelineContext, id: int, job: str) -> TaskDatasets:
     """Return what a job has read, as its ack says, or would have read."""
-    entry = coordinator.ledger.entry(id)
+    entry = pipeline.ledger.entry(id)
     if entry is None:
         return TaskDatasets()
     acks = [entry.acks[job].ack] if job in entry.acks else []
-    (declared,) = (each for each in coordinator.graph.jobs if each.name == job)
-    inputs = _inputs(coordinator, entry.plan, declared.sources, acks, declared.stages)
-    return TaskDatasets(_checkpoint(coordinator, entry.plan), inputs)
+    (declared,) = (each for each in pipeline.graph.jobs if each.name == job)
+    inputs = _inputs(pipeline, entry.plan, declared.sources, acks, declared.stages)
+    return TaskDatasets(_checkpoint(pipeline, entry.plan), inputs)
 
 
-def of_gate(coordinator: Coordinator, entry: Entry, gate: str, verdict: Verdict) -> TaskDatasets:
+def of_gate(pipeline: PipelineContext, entry: Entry, gate: str, verdict: Verdict) -> TaskDatasets:
     """Return what a gate has found about the rows of these inputs."""
-    graph = coordinator.graph
+    graph = pipeline.graph
     sources = [graph.sources[name] for name in graph.lineage.sources(gate)]
-    inputs = _inputs(coordinator, entry.plan, sources, [acked.ack for acked in entry.acks.values()])
-    assertions = list(_assertions(coordinator, gate, verdict))
+    inputs = _inputs(pipeline, entry.plan, sources, [acked.ack for acked in entry.acks.values()])
+    assertions = list(_assertions(pipeline, gate, verdict))
     for facts in inputs:
         facts.assertions = assertions
-    return TaskDatasets(_checkpoint(coordinator, entry.plan), inputs)
+    return TaskDatasets(_checkpoint(pipeline, entry.plan), inputs)
 
 
-def of_checkpoint(coordinator: Coordinator, id: int, changes: Callable[[], Mapping[str, SinkChange]]) -> TaskDatasets:
+def of_checkpoint(pipeline: PipelineContext, id: int, changes: Callable[[], Mapping[str, SinkChange]]) -> TaskDatasets:
     """Return what a decided entry has read, what its gates found, and which tables have changed, if it counts.
 
     changes: finds out what it has changed, and entries before it of which no task has told.
     """
-    entry = coordinator.ledger.entry(id)
+    entry = pipeline.ledger.entry(id)
     if entry is None:
         return TaskDatasets()
     inputs: list[InputFacts] = []
     outputs: list[OutputFacts] = []
     acks: list[Ack] = []
     if entry.rollback is None:  # a rollback reads nothing, and the acks of a swap are those of its backfill
-        graph = coordinator.graph
+        graph = pipeline.graph
         acks = [acked.ack for acked in entry.acks.values()]
-        inputs = _inputs(coordinator, entry.plan, graph.sources.values(), acks, graph.stages)
+        inputs = _inputs(pipeline, entry.plan, graph.sources.values(), acks, graph.stages)
         for ack in acks:
             for gate, verdict in ack.gates.items():
-                _assert_about(coordinator, inputs, gate, list(_assertions(coordinator, gate, verdict)))
-    if entry.completed and coordinator.ledger.published(id) is not None:
-        outputs = _outputs(coordinator, entry, acks, changes())
-    return TaskDatasets(_checkpoint(coordinator, entry.plan, entry), inputs, outputs)
+                _assert_about(pipeline, inputs, gate, list(_assertions(pipeline, gate, verdict)))
+    if entry.completed and pipeline.ledger.published(id) is not None:
+        outputs = _outputs(pipeline, entry, acks, changes())
+    return TaskDatasets(_checkpoint(pipeline, entry.plan, entry), inputs, outputs)
 
 
-def _checkpoint(coordinator: Coordinator, plan: Plan, decided: Entry | None = None) -> Json:
+def _checkpoint(pipeline: PipelineContext, plan: Plan, decided: Entry | None = None) -> Json:
     """Return the facts about the entry itself. decided: the entry, for a task that runs after its decision."""
     decision = decided.decision if decided is not None else None
     facts = {
-        "pipeline": coordinator.graph.name,
+        "pipeline": pipeline.graph.name,
         "checkpoint": plan.id,
         "state": state_name(decided) if decided is not None else None,
         "kind": plan.kind,
@@ -151,7 +151,7 @@ def _checkpoint(coordinator: Coordinator, plan: Plan, decided: Entry | None = No
 
 
 def _inputs(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     plan: Plan,
     sources: Iterable[SourceNode],
     acks: Iterable[Ack],
@@ -162,22 +162,22 @@ def _inputs(
     found: dict[DatasetName, InputFacts] = {}
     for node in sources:
         if node.name in plan.sources:
-            _add_range(coordinator, found, node, plan.sources[node.name], read.get(node.name))
+            _add_range(pipeline, found, node, plan.sources[node.name], read.get(node.name))
     for stage in stages:
         table = _table_of(stage)
         if stage.name in plan.fixed_inputs and table is not None:
-            _add_table(coordinator, found, stage.name, table, coordinator.ledger.unpack(plan.fixed_inputs[stage.name]))
+            _add_table(pipeline, found, stage.name, table, pipeline.ledger.unpack(plan.fixed_inputs[stage.name]))
     return list(found.values())
 
 
 def _add_range(
-    coordinator: Coordinator,
+    pipeline: PipelineContext,
     found: dict[DatasetName, InputFacts],
     node: SourceNode,
     planned: Range,
     read: Amount | None,
 ) -> None:
-    name = dataset_of(coordinator.graph.name, node, coordinator.place)
+    name = dataset_of(pipeline.graph.name, node, pipeline.place)
     facts = found.setdefault(name, InputFacts(name))
     source_range = {"source": node.name, "kind": planned.kind, "empty": planned.empty, "summary": planned.summary}
     source_range |= {"after": planned.start, "upTo": planned.end}
@@ -188,7 +188,7 @@ def _add_range(
         version = planned.end.get("version")
         facts.version = str(version) if version is not None else None
         if not planned.empty:
-            facts.columns = coordinator.ledger.unpack(planned.splits).get("schema")
+            facts.columns = pipeline.ledger.unpack(planned.splits).get("schema")
 
 
 def _table_of(stage: Node) -> DeltaTable | None:
@@ -199,10 +199,10 @@ def _table_of(stage: Node) -> DeltaTable | None:
 
 
 def _add_table(
-    coordinator: Coordinator, found: dict[DatasetName, InputFacts], stage: str, table: DeltaTable, splits: Json
+    pipeline: PipelineContext, found: dict[DatasetName, InputFacts], stage: str, table: DeltaTable, splits: Json
 ) -> None:
     """Add a table that a stage reads, at the version that the plan has fixed."""
-    name = dataset_of(coordinator.graph.name, SourceNode(stage, table), coordinator.place)
+    name = dataset_of(pipeline.graph.name, SourceNode(stage, table), pipeline.place)
     facts = found.setdefault(name, InputFacts(name))
     facts.ranges.append({"source": stage, "kind": "table", "empty": False})
     facts.columns = facts.columns or splits.get("schema")
@@ -214,9 +214,9 @@ def _add_table(
 # -- gates ---------------------------------------------------------------------------------------------------
 
 
-def _assert_about(coordinator: Coordinator, inputs: list[InputFacts], gate: str, assertions: list[Assertion]) -> None:
+def _assert_about(pipeline: PipelineContext, inputs: list[InputFacts], gate: str, assertions: list[Assertion]) -> None:
     """Add a gate's assertions to the inputs that its rows came from."""
-    graph, place = coordinator.graph, coordinator.place
+    graph, place = pipeline.graph, pipeline.place
     if not any(isinstance(stage, GateNode) and stage.name == gate for stage in graph.stages):
         return
     judged = {dataset_of(graph.name, graph.sources[name], place) for name in graph.lineage.sources(gate)}
@@ -225,7 +225,7 @@ def _assert_about(coordinator: Coordinator, inputs: list[InputFacts], gate: str,
             facts.assertions = facts.assertions + assertions
 
 
-def _assertions(coordinator: Coordinator, gate: str, verdict: Verdict) -> Iterator[Assertion]:
+def _assertions(pipeline: PipelineContext, gate: str, verdict: Verdict) -> Iterator[Assertion]:
     """Yield the verdict as a whole, then its rules: all rules of a suite, and of other gates the broken ones."""
     counts = {"rows": verdict.rows, "quarantined": verdict.quarantined, "released": verdict.released}
     yield Assertion(
@@ -237,7 +237,7 @@ def _assertions(coordinator: Coordinator, gate: str, verdict: Verdict) -> Iterat
         details={"gate": gate, "outcome": verdict.outcome, **counts},
     )
     broken = {rule.rule: rule for rule in verdict.broken}
-    for finding in _findings(coordinator.ledger.unpack(verdict.results)):
+    for finding in _findings(pipeline.ledger.unpack(verdict.results)):
         config = finding["expectation_config"]
         name = str(config.get("id") or config["type"])
         rule = broken.pop(name, None)
@@ -275,14 +275,14 @@ def _count(result: Mapping[str, Any]) -> str | None:
 
 
 def _outputs(
-    coordinator: Coordinator, entry: Entry, acks: list[Ack], changes: Mapping[str, SinkChange]
+    pipeline: PipelineContext, entry: Entry, acks: list[Ack], changes: Mapping[str, SinkChange]
 ) -> list[OutputFacts]:
     """Return the tables that have changed, each once: several sinks may write to one."""
-    published = coordinator.ledger.published(entry.id)
+    published = pipeline.ledger.published(entry.id)
     restored = entry.rollback.tables if entry.rollback is not None else {}
     found: dict[DatasetName, OutputFacts] = {}
     for sink, change in changes.items():
-        name = dataset_of(coordinator.graph.name, coordinator.graph.sinks[sink], coordinator.place)
+        name = dataset_of(pipeline.graph.name, pipeline.graph.sinks[sink], pipeline.place)
         if name in found:
             found[name].change.add(change)
             continue
@@ -290,17 +290,17 @@ def _outputs(
         found[name] = OutputFacts(
             name,
             change,
-            columns=_columns(coordinator, acks, sink),
+            columns=_columns(pipeline, acks, sink),
             version=str(table.version) if table is not None and table.is_delta else None,
             emptied=sink in restored and restored[sink].to is None,
         )
     return list(found.values())
 
 
-def _columns(coordinator: Coordinator, acks: Iterable[Ack], sink: str) -> Json | None:
+def _columns(pipeline: PipelineContext, acks: Iterable[Ack], sink: str) -> Json | None:
     """Return the columns of the rows that were staged for a sink."""
     for ack in acks:
         if sink in ack.sinks:
-            columns = coordinator.ledger.unpack(ack.sinks[sink]).get("columns")
+            columns = pipeline.ledger.unpack(ack.sinks[sink]).get("columns")
             return columns if isinstance(columns, dict) else None
     return None
