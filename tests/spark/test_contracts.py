@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from deltalake import DeltaTable
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.cli.main import main
 from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.gates import Contract
@@ -117,8 +121,13 @@ def test_each_rule_of_a_contract_sends_the_rows_that_break_it_to_quarantine(spar
     assert [row["id"] for row in played.rows("tables/orders")] == [1]
     aside = played.rows("ledger/play/quarantine/kept")
     assert sorted(row["_tidegate_rules"] for row in aside) == sorted([rule] for rule in BAD)
-    results = str(played.coordinator().ledger.unpack(verdicts["kept"].results))
-    assert "nobody" not in results, "the contract calls the column confidential"
+    results = played.coordinator().ledger.unpack(verdicts["kept"].results)
+    assert "nobody" not in str(results), "the contract calls the column confidential"
+    assert results["meta"]["contract"] == {"id": "orders", "version": "1.0.0"}
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(["docs", "gates", "play", "-D", f"root={tmp_path / 'ledger'}", "--json"]) == 0
+    assert json.loads(out.getvalue())["missing"] == [], "Great Expectations draws its pages of a contract, too"
 
 
 OF_THE_TABLE = """
@@ -176,7 +185,7 @@ def test_rows_without_the_columns_of_the_contract_abort_the_checkpoint(spark, tm
     verdicts, state = checkpoint(played)
     (broken,) = verdicts["kept"].broken
     assert (broken.rule, broken.policy, state) == ("schema", "abort", "aborted")
-    assert broken.why == "column day is timestamp, and the contract has logicalType date; column unit is missing"
+    assert broken.why == "column 'day' is timestamp, and the contract has logicalType date; column 'unit' is missing"
 
 
 def test_a_contract_that_is_edited_judges_what_is_planned_next(spark, tmp_path):

@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.values.edges import Edge, Kind
-from tidegate.gates import Expectations
+from tidegate.gates import Contract, Expectations
+from tidegate.gates.contracts.types import physical_type_of
+from tidegate.gates.expectations.yaml_lines import dump_yaml
 from tidegate.pipeline import Stream
+from tidegate.records.codec import sha256
 
 __all__ = ["ROLES", "Column", "Role"]
 
 SUITE = Path(__file__).with_name("suite.yaml")
+CONTRACTS = TemporaryDirectory(prefix="tidegate-contracts-")
+"""For as long as the process lives."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,20 @@ def _judged(rows: Stream, column: Column, uid: str) -> Stream:
     """Rows with a value are set aside, and some values are quoted."""
     renamed = rows.select("id", f"{column.quoted} AS value", name=f"{uid}-renamed")
     return renamed.gate(Expectations(str(SUITE), on_failure="quarantine"), name=uid)
+
+
+def _agreed(rows: Stream, column: Column, uid: str) -> Stream:
+    """Rows without a value are set aside, by a contract that also has the column's type."""
+    kind = column.kind.type
+    typed = {"physicalType": kind} if physical_type_of(kind) is not None else {}
+    contract = {
+        **{"apiVersion": "v3.1.0", "kind": "DataContract", "id": "values", "version": "1.0.0", "status": "active"},
+        "schema": [{"name": "values", "properties": [{"name": "value", "required": True, **typed}]}],
+    }
+    path = Path(CONTRACTS.name, f"{uid}-{sha256(kind.encode())[:16]}.yaml")
+    path.write_text(dump_yaml(contract))
+    renamed = rows.select("id", f"{column.quoted} AS value", name=f"{uid}-renamed")
+    return renamed.gate(Contract(str(path), on_failure="quarantine"), name=uid)
 
 
 def _aggregated(**functions: str) -> Callable[[Stream, Column, str], Stream]:
@@ -269,6 +289,12 @@ ROLES = {
             _judged,
             "SELECT id, {v} AS value FROM {rows} WHERE {v} IS NULL",
             aside="SELECT id FROM {rows} WHERE {v} IS NOT NULL",
+        ),
+        Role(
+            "contract",
+            _agreed,
+            "SELECT id, {v} AS value FROM {rows} WHERE {v} IS NOT NULL",
+            aside="SELECT id FROM {rows} WHERE {v} IS NULL",
         ),
         Role("partition", _same, "SELECT id, k, n, at, {stored} FROM {rows}", partition=True),
         Role("upsert key", _same, _first_of_each("{v}", "n DESC"), ("",), order=("n",)),

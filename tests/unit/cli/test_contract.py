@@ -108,7 +108,7 @@ def test_a_table_is_compared_as_it_stands(project: Path, tidegate: Any) -> None:
     Path("orders.odcs.yaml").write_text(CONTRACT.replace("name: amount", "name: price"))
     broken = tidegate(*command)
     assert broken.code == 1
-    assert "- the table, version 0: column price is missing" in broken.out
+    assert "- the table, version 0: column 'price' is missing" in broken.out
     assert tidegate("contract", "check", "orders.odcs.yaml", "--table", "tables/orders", "--no-spark").code == 1
 
 

@@ -11,6 +11,7 @@ from tidegate.errors import Invalid
 from tidegate.gates import Contract, GateContext
 from tidegate.gates.contracts.changes import changes_between
 from tidegate.gates.contracts.document import read_contract
+from tidegate.gates.contracts.gate import ContractGate, described_gate
 from tidegate.gates.contracts.origin import ReadContract, read_for_table
 from tidegate.gates.contracts.types import schema_mismatches
 from tidegate.records.place import Place
@@ -242,6 +243,17 @@ def test_rules_about_all_rows_are_refused_where_only_a_checkpoints_rows_are_seen
     assert gate.followed_by is not None
 
 
+def test_a_gate_is_declared_again_from_what_a_verdict_records_of_it():
+    options = {"without": ["unique(*)"], "extra": "refuse", "private": ["a"]}
+    gate = Contract("o.yaml", schema="orders", over="tables/o", keys=["a"], **options).kept_by_keys(["a"])  # type: ignore[arg-type]
+    for each in (gate, gate.followed_by):
+        assert isinstance(each, ContractGate)
+        again = described_gate(each.describe())
+        assert again is not None
+        assert (type(again), again.describe()) == (type(each), each.describe())
+    assert described_gate({"suite": "orders", "on_failure": {}, "private": []}) is None
+
+
 def test_a_declaration_that_says_two_things_is_refused():
     gate = Contract("o.csv", per_checkpoint=True, over="t", extra="drop")  # type: ignore[arg-type]
     assert gate.problems() == [
@@ -311,9 +323,10 @@ def test_a_column_of_another_type_does_not_fit(kind):
 def test_columns_that_the_contract_does_not_have_are_refused_only_if_asked():
     schema = read(column("logicalType: string")).schema
     assert schema_mismatches(schema, frame(a="string", b="long")) == []
-    assert schema_mismatches(schema, frame(a="string", b="long"), extra="refuse") == ["column b is not in the contract"]
-    assert schema_mismatches(schema, frame(A="string")) == ["column a is written A in the rows"]
-    assert schema_mismatches(schema, frame(b="string")) == ["column a is missing"]
+    refused = schema_mismatches(schema, frame(a="string", b="long"), extra="refuse")
+    assert refused == ["column 'b' is not in the contract"]
+    assert schema_mismatches(schema, frame(A="string")) == ["column 'a' is written 'A' in the rows"]
+    assert schema_mismatches(schema, frame(b="string")) == ["column 'a' is missing"]
 
 
 # -- changes ----------------------------------------------------------------------------------------------------

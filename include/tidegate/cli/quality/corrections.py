@@ -15,8 +15,9 @@ from tidegate.cli.targets import Target
 from tidegate.connectors.source import SourceContext
 from tidegate.delta.as_python import json_value
 from tidegate.errors import Invalid, Rejected
-from tidegate.gates import Contract, Expectations
+from tidegate.gates import Expectations
 from tidegate.gates.base import Gate, GateContext
+from tidegate.gates.contracts.gate import described_gate
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.expressions import refuse_expressions
 from tidegate.gates.quarantine.forecast import Forecast, predictable_takers
@@ -198,10 +199,8 @@ def _declared(target: Target, name: str) -> Gate | None:
         return None
     verdict = verdict_of_gate(target.ledger, name)
     policy = verdict.policy if verdict is not None else {}
-    if {"contract", "on_failure", "private"} <= policy.keys():
-        names = ("schema", "without", "per_checkpoint", "on_failure", "private")
-        gate: Gate = Contract(policy["contract"], **{name: policy[name] for name in names if name in policy})
-        return gate
+    if (contract := described_gate(policy)) is not None:
+        return contract
     if not {"suite", "on_failure", "private"} <= policy.keys():
         return None
     suite, context = policy["suite"], policy.get("context")

@@ -24,7 +24,7 @@ from tidegate.spark.materialize import materialize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Contract", "ContractGate", "ContractOverTable"]
+__all__ = ["Contract", "ContractGate", "ContractOverTable", "described_gate"]
 
 SENSITIVE = frozenset(
     {"pii", "personal", "personal_data", "confidential", "restricted", "sensitive", "secret", "highly confidential"}
@@ -82,7 +82,7 @@ class ContractGate(Expectations):
         else:
             frame = materialize(frame)
             judgement = Judgement(frame.count(), (), {"success": True}, None, (frame,), frame)
-        return replace(judgement, results=judgement.results | self._told(contract))
+        return replace(judgement, results=judgement.results | {"meta": self._told(contract)})
 
     def _told(self, contract: ReadContract) -> Json:
         """Return what a verdict's findings say about the contract."""
@@ -182,6 +182,8 @@ class Contract(ContractGate):
             description["per_checkpoint"] = True
         if self.extra != "allow":
             description["extra"] = self.extra
+        if self.over_table is not None:
+            description["over_table"] = self.over_table.over
         return description
 
     def problems(self) -> list[str]:
@@ -221,12 +223,37 @@ class Contract(ContractGate):
         return Judgement(
             frame.count(),
             (BrokenRule("schema", policy, why=why),),
-            {"success": False, "schema": problems} | self._told(contract),
+            {"success": False, "schema": problems, "meta": self._told(contract)},
             None,
             (frame,),
             frame,
             why="the contract's rules were not judged, because the rows do not have its columns",
         )
+
+
+def described_gate(description: Json) -> ContractGate | None:
+    """Return the gate that `describe` has described. None: that was not a gate of a contract."""
+    if not {"contract", "on_failure", "private"} <= description.keys():
+        return None
+    policies, private = description["on_failure"], description["private"]
+    path, schema, without = description["contract"], description.get("schema"), description.get("without", ())
+    gate: ContractGate
+    if "over" in description:
+        over, keys = description["over"], description["keys"]
+        gate = ContractOverTable(path, schema, over, keys, without, policies, 1.0, private, None, "reject")
+    else:
+        gate = Contract(
+            path,
+            schema=schema,
+            over=description.get("over_table"),
+            per_checkpoint=description.get("per_checkpoint", False),
+            extra=description.get("extra", "allow"),
+            without=without,
+            on_failure=policies,
+            private=private,
+        )
+    gate.origin.keys = tuple(description.get("unique_by", ()))
+    return gate
 
 
 class ContractOverTable(ContractGate):

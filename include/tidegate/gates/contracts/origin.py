@@ -117,6 +117,8 @@ class ContractSuite(SuiteOrigin):
             described["schema"] = self.schema
         if self.without:
             described["without"] = list(self.without)
+        if self.keys:
+            described["unique_by"] = list(self.keys)
         return described
 
     def path(self, place: Place) -> Path:

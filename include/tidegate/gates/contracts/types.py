@@ -113,7 +113,7 @@ def schema_mismatches(schema: ObjectSchema, columns: Json, *, extra: str = "allo
         known = {each.column.casefold() for each in schema.properties}
         for field in columns["fields"]:
             if field["name"].casefold() not in known:
-                problems.append(f"column {field['name']} is not in the contract")
+                problems.append(f"column {field['name']!r} is not in the contract")
     return problems
 
 
@@ -125,21 +125,21 @@ def _of_fields(properties: tuple[Property, ...], fields: list[Json], above: str)
         if each.column in by_name:
             yield from _of_type(each, by_name[each.column]["type"], path)
         elif each.column.casefold() in other_case:
-            yield f"column {path} is written {other_case[each.column.casefold()]} in the rows"
+            yield f"column {path!r} is written {other_case[each.column.casefold()]!r} in the rows"
         else:
-            yield f"column {path} is missing"
+            yield f"column {path!r} is missing"
 
 
 def _of_type(each: Property, actual: Any, path: str) -> Iterator[str]:
     physical = physical_type_of(each.physical_type) if each.physical_type else None
     if physical is not None and not physical.allows(actual):
-        yield f"column {path} is {spelled(actual)}, and the contract has physicalType {each.physical_type}"
+        yield f"column {path!r} is {spelled(actual)}, and the contract has physicalType {each.physical_type}"
         return
     if physical is None and each.logical_type and not _is_logical(each, actual):
         asked = each.logical_type
         if (each.options.get("timezone"), each.logical_type) != (None, "timestamp"):
             asked += "".join(f", {key}: {each.options[key]}" for key in ("timezone", "format") if key in each.options)
-        yield f"column {path} is {spelled(actual)}, and the contract has logicalType {asked}"
+        yield f"column {path!r} is {spelled(actual)}, and the contract has logicalType {asked}"
         return
     if each.properties and isinstance(actual, dict) and actual["type"] == "struct":
         yield from _of_fields(each.properties, actual["fields"], f"{path}.")
