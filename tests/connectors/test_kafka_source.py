@@ -243,7 +243,7 @@ def test_keys_that_the_schema_lacks_are_ignored_or_refused(
 ) -> None:
     kafka_broker.send(topic, [(None, '{"id": 1, "more": {"deep": [1, "}"]}}')])
     assert [row.id for row in read(spark, source_of(kafka_broker, topic), context).collect()] == [1]
-    told = refusal(read(spark, source_of(kafka_broker, topic, unknown_keys="refuse"), context))
+    told = refusal(read(spark, source_of(kafka_broker, topic, on_new_column="refuse"), context))
     assert "record with keys that the schema lacks" in told.what
 
 

@@ -23,12 +23,15 @@ from tidegate.records.records import (
     Decision,
     Declined,
     Discarded,
+    Drift,
     Filled,
+    FoundColumn,
     Handle,
     Hold,
     HookProgress,
     InFlight,
     JobStats,
+    KnownColumn,
     LatestHint,
     Manifest,
     Origin,
@@ -50,6 +53,7 @@ from tidegate.records.records import (
     Restored,
     Retired,
     Rollback,
+    SourceSchema,
     SparkWork,
     StepStats,
     SwappedBackfill,
@@ -128,6 +132,11 @@ SAMPLES: dict[str, Record] = {
                     based_on=[Timed(id=41, amount=1_300_000, seconds=47.5)],
                     why="at most 1,500,000 bytes, so that a checkpoint takes about 48 s",
                 ),
+                schema=SourceSchema(
+                    ddl="`id` bigint, `vip` boolean",
+                    known={"vip": KnownColumn(type="boolean", checkpoint=40, file="a.json")},
+                    through=41,
+                ),
             ),
             "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),
         },
@@ -195,6 +204,11 @@ SAMPLES: dict[str, Record] = {
         ahead=[Handle(entry=43, sha="1f" * 32)],
         channels={"clean": Payload(blob=BLOB)},
         through={"rejects": PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3)},
+        drift={
+            "orders": Drift(
+                found=[FoundColumn(path="vip", kind="new", type="boolean", records=2, file="a.json")], records=2, more=1
+            )
+        },
         stats=JobStats(
             started="2026-03-01T10:11:11.000+00:00",
             seconds={"read": 0.125},

@@ -85,29 +85,29 @@ def write(context: SourceContext, name: str, lines: list[str], options: dict[str
 
 
 def settings() -> Iterator[tuple[str, dict[str, Any], bool]]:
-    for unknown_keys, options, several in itertools.product(("ignore", "refuse"), ENCODINGS, (False, True)):
-        yield unknown_keys, options | ({"multiLine": True} if several else {}), several
+    for on_new_column, options, several in itertools.product(("ignore", "refuse"), ENCODINGS, (False, True)):
+        yield on_new_column, options | ({"multiLine": True} if several else {}), several
 
 
 def test_each_record_of_json_that_is_kept_comes_once_parsed_or_as_text(spark: Any, context: SourceContext) -> None:
-    for unknown_keys, options, several in settings():
+    for on_new_column, options, several in settings():
         lines = [*GOOD, *MALFORMED, *UNKNOWN, MIXED[0]]
         if several:
             for number, line in enumerate(lines):
                 write(context, f"{number:03}.json", [line], options)
         else:
             write(context, "all.json", lines, options)
-        source = Files("in/*.json", schema=SCHEMA, on_corrupt="keep", unknown_keys=unknown_keys, options=options)
+        source = Files("in/*.json", schema=SCHEMA, on_corrupt="keep", on_new_column=on_new_column, options=options)
         rows = read(spark, source, context)
         for path in Path(context.place.url("in")).iterdir():
             path.unlink()
-        where = f"{unknown_keys}, {options}"
+        where = f"{on_new_column}, {options}"
         kept = Counter(row._corrupt_record for row in rows if row._corrupt_record is not None)
-        whole = [*MALFORMED, *(UNKNOWN if unknown_keys == "refuse" else [])]
+        whole = [*MALFORMED, *(UNKNOWN if on_new_column == "refuse" else [])]
         parts = ['{"Id":41}', '{"id":"x"}', "42", "null"]
         assert kept == Counter([*whole, *parts]), where
         good = sorted((row.id, row.name, str(row.amount)) for row in rows if row._corrupt_record is None)
-        known = [30, 31, 32] if unknown_keys == "ignore" else []
+        known = [30, 31, 32] if on_new_column == "ignore" else []
         assert [id for id, *_ in good] == [1, 2, 3, 4, 5, *known, 40], where
         assert good[1] == (2, "Zürich", "1.50"), where
         assert good[4][1] == "1.50", f"a number in a column of text is spelled as in the file: {where}"
@@ -172,11 +172,11 @@ def test_a_text_with_the_mark_of_numbers_comes_back_as_it_was(spark: Any, contex
 def test_no_good_record_is_lost_and_no_malformed_one_passes_where_they_are_refused(
     spark: Any, context: SourceContext
 ) -> None:
-    for unknown_keys, options in (("ignore", {}), ("refuse", {}), ("refuse", ENCODINGS[4])):
-        source = Files("in/*.json", schema=SCHEMA, unknown_keys=unknown_keys, options=options)
-        write(context, "all.json", [*GOOD, *(UNKNOWN if unknown_keys == "ignore" else [])], options)
-        assert len(read(spark, source, context)) == sum(GOOD.values()) + (3 if unknown_keys == "ignore" else 0)
-        for bad in [MALFORMED[2], MALFORMED[6], MALFORMED[9], *(UNKNOWN[:1] if unknown_keys == "refuse" else [])]:
+    for on_new_column, options in (("ignore", {}), ("refuse", {}), ("refuse", ENCODINGS[4])):
+        source = Files("in/*.json", schema=SCHEMA, on_new_column=on_new_column, options=options)
+        write(context, "all.json", [*GOOD, *(UNKNOWN if on_new_column == "ignore" else [])], options)
+        assert len(read(spark, source, context)) == sum(GOOD.values()) + (3 if on_new_column == "ignore" else 0)
+        for bad in [MALFORMED[2], MALFORMED[6], MALFORMED[9], *(UNKNOWN[:1] if on_new_column == "refuse" else [])]:
             write(context, "all.json", [*GOOD, bad], options)
             with pytest.raises(Exception, match="TIDEGATE_MALFORMED") as caught:
                 read(spark, source, context)
@@ -206,13 +206,13 @@ BROKEN = {
 
 def test_bytes_that_are_no_text_are_kept_as_text_that_everybody_reads(spark: Any, context: SourceContext) -> None:
     folder = Path(context.place.url("in"))
-    for unknown_keys in ("ignore", "refuse"):
+    for on_new_column in ("ignore", "refuse"):
         (folder / "a.json").write_bytes(b"\n".join([b'{"id": 1}', *BROKEN]))
-        source = Files("in/*.json", schema="id long, name string", on_corrupt="keep", unknown_keys=unknown_keys)
+        source = Files("in/*.json", schema="id long, name string", on_corrupt="keep", on_new_column=on_new_column)
         rows = read(spark, source, context)
         assert sorted(row._corrupt_record for row in rows if row._corrupt_record is not None) == sorted(BROKEN.values())
         assert [(row.id, row.name) for row in rows if row._corrupt_record is None] == [(1, None)]
-        refusing = Files("in/*.json", schema="id long, name string", unknown_keys=unknown_keys)
+        refusing = Files("in/*.json", schema="id long, name string", on_new_column=on_new_column)
         for record in BROKEN:
             (folder / "a.json").write_bytes(b'{"id": 1}\n' + record)
             with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):

@@ -285,18 +285,18 @@ def test_a_key_that_the_schema_lacks_is_left_out_by_rule_and_never_for_its_case_
         assert f"record with keys that the schema lacks in {landing}/a.json, line 2" in refusal(frame).what
     else:
         assert frame.count() == 3
-    strict = read(spark, Files("landing/*.json", schema=NESTED, unknown_keys="refuse"), context)
+    strict = read(spark, Files("landing/*.json", schema=NESTED, on_new_column="refuse"), context)
     assert "a.json, line 2" in refusal(strict.select("a")).what
     (landing / "a.json").write_text(f"{good}\n{{}}\n")
-    assert read(spark, Files("landing/*.json", schema=NESTED, unknown_keys="refuse"), context).count() == 2
+    assert read(spark, Files("landing/*.json", schema=NESTED, on_new_column="refuse"), context).count() == 2
 
 
 def test_a_list_that_is_cut_off_is_malformed_and_not_a_record_with_strange_keys(
     spark: SparkSession, context: SourceContext, landing: Path
 ) -> None:
     (landing / "a.json").write_text('{"a": 1}\n[{"a": 1}, {"a"\n')
-    for unknown_keys in ("refuse", "ignore"):
-        strict = Files("landing/*.json", schema=NESTED, unknown_keys=unknown_keys)
+    for on_new_column in ("refuse", "ignore"):
+        strict = Files("landing/*.json", schema=NESTED, on_new_column=on_new_column)
         said = refusal(read(spark, strict, context)).what
         assert "keys that the schema lacks" not in said
         assert "a.json, line 2" in said

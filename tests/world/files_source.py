@@ -26,7 +26,7 @@ class FilesSide(SourceSide):
 
     def declared(self) -> tuple[str, str]:
         self.format = self.dice.choice(["json", "csv", "parquet"])
-        more = {"json": ', unknown_keys="refuse"', "csv": ', options={"header": "true"}', "parquet": ""}[self.format]
+        more = {"json": ', on_new_column="refuse"', "csv": ', options={"header": "true"}', "parquet": ""}[self.format]
         order = self.dice.choice(["arrival", "name"])
         schema = 'schema="id long, n long, v string"'
         bounds = f'order="{order}", max_files={self.dice.choice([1, 2, 9])}'

@@ -76,7 +76,7 @@ class KafkaSourceSide(KafkaSide, SourceSide):
 
     def declared(self) -> tuple[str, str]:
         bound = self.dice.choice([1, 3, 1000])
-        schema = 'schema="id long, n long, v string", unknown_keys="refuse"'
+        schema = 'schema="id long, n long, v string", on_new_column="refuse"'
         self.code = f'Kafka("{self.topic}", servers="{self.broker.servers}", {schema}, max_offsets={bound}'
         return f"{self.code})", self.SINK
 

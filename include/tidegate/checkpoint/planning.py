@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, cast
@@ -32,6 +32,8 @@ from tidegate.checkpoint.quarantine_requests import (
     repeat_requests,
 )
 from tidegate.config.keys import KEYS, MODES
+from tidegate.connectors.schema.ddl import parse_ddl
+from tidegate.connectors.schema.drift import evolved_schema
 from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -52,6 +54,7 @@ from tidegate.records.records import (
     Beginning,
     ChangeByHand,
     Drain,
+    Drift,
     Json,
     Overtaking,
     Pace,
@@ -59,10 +62,11 @@ from tidegate.records.records import (
     Plan,
     Range,
     SourceChange,
+    SourceSchema,
 )
 from tidegate.records.source_time import partition_of
 
-__all__ = ["CheckpointOptions", "Plans", "empty_range_at", "standing_ranges"]
+__all__ = ["CheckpointOptions", "Plans", "empty_range_at", "next_schema", "standing_ranges"]
 
 log = logging.getLogger(__name__)
 
@@ -274,7 +278,10 @@ class Plans:
             start = before.end if before is not None else None
             if start is None and not self.graph.by_interval:
                 start = self._beginning(sourcing, id, view, base)
-            sources[name] = self._range(sourcing, start, interval, paces[name])
+            newest = view.last_completed if self.graph.by_interval else base
+            last_range = newest.plan.sources.get(name) if self.graph.by_interval and newest is not None else before
+            schema = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
+            sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
                 ended = _last_exhausted_by(view, base, name)
                 if ended is not None:
@@ -285,6 +292,12 @@ class Plans:
             summary = f"waits for {slowest!r}, which is at {reached[slowest]:%Y-%m-%d %H:%M:%S} UTC"
             sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
         return sources
+
+    def _entry_below(self, view: View, entry: Entry) -> Entry | None:
+        """Return the entry that another one continues from. The view has no acks of a rollback's target."""
+        if entry.rollback is not None and entry.rollback.target:
+            return self.ledger.entry(entry.rollback.target)
+        return _below(view, entry)
 
     def _repeated(self, recorded: Plan, base: Entry | None, changes: Sequence[SourceChange]) -> dict[str, Range]:
         """Return the ranges of another plan. A source that it does not have keeps its position."""
@@ -354,7 +367,14 @@ class Plans:
         config, timeout_s = self.settings.record(), self.settings.timeout
         return pace_of(sourcing.pace, sourcing.name, sourcing.source.unit, view, base, config, timeout_s)
 
-    def _range(self, sourcing: SourceNode, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
+    def _range(
+        self,
+        sourcing: SourceNode,
+        start: Json | None,
+        interval: Interval | None,
+        pace: Pace | None,
+        schema: SourceSchema | None,
+    ) -> Range:
         at_most = pace.at_most if pace is not None else None
         context = replace(self._context(sourcing.name), interval=interval, at_most=at_most)
         planned = sourcing.source.plan(start, context)
@@ -370,6 +390,7 @@ class Plans:
             unread=planned.unread,
             lag=planned.lag,
             pace=msgspec.structs.replace(pace, planned=planned.amount) if pace is not None else None,
+            schema=schema,
         )
 
     def _context(self, source: str) -> SourceContext:
@@ -377,6 +398,33 @@ class Plans:
         if not self.preview:
             return context
         return replace(context, blobs=ReadOnlyBlobs(context.blobs))
+
+
+def next_schema(
+    sourcing: SourceNode, before: Range | None, base: Entry | None, below: Callable[[Entry], Entry | None]
+) -> SourceSchema | None:
+    """Return the schema with which the next range of a source is read, or None if its schema does not follow its input.
+
+    It is the declared one, with what the checkpoints below have found.
+
+    before: its range in the base, or None if it has none. base: the entry on which the next plan rests; in an interval
+    pipeline, the last completed one. below: returns the entry from which another one continues.
+    """
+    policy = sourcing.source.schema_policy
+    if not policy.rescues:
+        return None
+    recorded = before.schema if before is not None else None
+    through = recorded.through if recorded is not None else 0
+    drifts: list[tuple[int, Drift | None]] = []
+    entry = base
+    while entry is not None and entry.id > through:
+        if len(entry.acks) < len(entry.plan.acks):
+            drifts.clear()  # it may still find something: a later plan looks at it, and at what is above it, again
+        else:
+            found = [acked.ack.drift.get(sourcing.name) for acked in entry.acks.values()]
+            drifts.append((entry.id, next((drift for drift in found if drift is not None), None)))
+        entry = below(entry)
+    return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
 
 
 def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:
@@ -475,6 +523,7 @@ def _standing(kind: str, before: Range | None) -> Range:
         more=True,
         unread=before.unread,
         pace=msgspec.structs.replace(before.pace, planned=0) if before.pace is not None else None,
+        schema=before.schema,
     )
 
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
+from tidegate.connectors.schema.drift import SchemaPolicy, Survey
 from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
-from tidegate.records.records import Amount, Blob, Json, Lag, Unread
+from tidegate.records.records import Amount, Blob, Json, Lag, SourceSchema, Unread
 from tidegate.renamed_hooks import SOURCE_HOOKS, refuse_old_hooks
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class SourceContext:
     stop_position: Json | None = None
     """An earlier position of the source, past which the range must not extend, for a backfill that stops there. Only
     sources with `can_stop` respect it."""
+    survey: Survey | None = None
+    """To read: what `survey` has found in the range, if it was asked."""
 
     def bound(self, *bounds: int | None) -> int | None:
         """Return the maximum size of a range, or None if it is unbounded. bounds: the source's own, in its unit."""
@@ -166,6 +169,16 @@ class Source(ABC):
     """True: input may be moved away after it was read, so an empty folder does not prove that no input ever arrived."""
 
     @property
+    def schema_policy(self) -> SchemaPolicy:
+        """What the source does with input that does not fit its schema."""
+        return SchemaPolicy()
+
+    @property
+    def declared_schema(self) -> str:
+        """The columns in DDL, for a source whose policy can be other than the default."""
+        return ""
+
+    @property
     def by_interval(self) -> bool:
         """True: a plan covers the run's data interval (`context.interval`), independent of what was read before, and
         has no start or end position. Either all sources of a pipeline read by interval, or none does."""
@@ -222,6 +235,14 @@ class Source(ABC):
     def files(self, splits: Json) -> list[str]:
         """Return the names of the input files that a user would recognise, for display."""
         return []
+
+    def with_schema(self, schema: SourceSchema) -> Source:
+        """Return the source as it reads with the schema of a plan. Only sources with a `schema_policy` have one."""
+        return self
+
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """Return what in the range does not fit the schema, or None if the source's policy does not ask for that."""
+        return None
 
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:

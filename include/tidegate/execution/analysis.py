@@ -24,10 +24,10 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.context import PipelineContext
-from tidegate.checkpoint.planning import standing_ranges
+from tidegate.checkpoint.planning import next_schema, standing_ranges
 from tidegate.checkpoint.references import acks_of
 from tidegate.connectors.sink import Staging
-from tidegate.connectors.source import ReadOnlyBlobs
+from tidegate.connectors.source import ReadOnlyBlobs, Source
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.gates import refuse_reserved_columns, without_marks
@@ -246,22 +246,23 @@ class _Analysis:
 
     def _read(self, sourcing: SourceNode) -> DataFrame | None:
         """Return a frame with a source's columns, or None if they are unknown."""
-        if (declared := sourcing.source.no_rows(self.spark)) is not None:
+        part = self.planned.sources.get(sourcing.name) if self.planned is not None else None
+        source = sourcing.as_planned(part) if part is not None else self._as_read_next(sourcing)
+        if (declared := source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
         context = self.pipeline.source_context(sourcing.name)
-        part = self.planned.sources.get(sourcing.name) if self.planned is not None else None
         if part is not None and not part.stands:
             splits = self.pipeline.ledger.unpack(part.splits)
-            return no_rows_like(sourcing.source.read(self.spark, splits, context))
+            return no_rows_like(source.read(self.spark, splits, context))
         context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs), interval=self._some_interval())
         start = part.end if part is not None else self._position(sourcing.name)
         try:
-            splits = sourcing.source.plan(start, context).splits
+            splits = source.plan(start, context).splits
         except Invalid:
-            if sourcing.source.by_interval:
+            if source.by_interval:
                 return None  # that interval may have no input
             raise
-        return no_rows_like(sourcing.source.read(self.spark, splits, context))
+        return no_rows_like(source.read(self.spark, splits, context))
 
     def _read_planned(self, sourcing: SourceNode) -> DataFrame | None:
         """Return a frame with the columns of a job's input, or None if it cannot be read.
@@ -274,6 +275,16 @@ class _Analysis:
         except Exception as error:
             log.debug("Source %s cannot be read for the analysis: %r", sourcing.name, error)
             return None
+
+    def _as_read_next(self, sourcing: SourceNode) -> Source:
+        """Return the source as it would read its next range."""
+        before = planned_ranges(self.base, self.changes).get(sourcing.name)
+        schema = next_schema(sourcing, before, self.base, self._entry_below)
+        return sourcing.source if schema is None else sourcing.source.with_schema(schema)
+
+    def _entry_below(self, entry: Entry) -> Entry | None:
+        id = entry.rollback.target if entry.rollback is not None else entry.plan.base
+        return self.pipeline.ledger.entry(id) if id else None
 
     def _position(self, name: str) -> Json | None:
         part = planned_ranges(self.base, self.changes).get(name)

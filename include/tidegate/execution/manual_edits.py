@@ -93,6 +93,6 @@ class ManualEdit:
 
 def no_rows_of(pipeline: PipelineContext, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
     """Return a source's columns as its next read would have them, without rows."""
-    source = pipeline.graph.sources[name].source
+    source = pipeline.graph.sources[name].as_planned(plan.sources[name])
     context = SourceContext(pipeline.graph.name, name, pipeline.place, ReadOnlyBlobs(pipeline.ledger))
     return empty_like(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.delta import from_spark
 from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows

@@ -608,6 +608,52 @@ class Lag(Struct, frozen=True, kw_only=True):
         return bool(self.rows or self.bytes or self.files)
 
 
+class KnownColumn(Struct, frozen=True, kw_only=True):
+    """A column of the input that the declared schema lacks."""
+
+    type: str
+    """The narrowest type that holds all of its values so far; `void` if all were null."""
+    checkpoint: Id
+    """The checkpoint that found it first."""
+    file: str = ""
+    """The first input file in which that checkpoint found it."""
+
+
+class SourceSchema(Struct, frozen=True, kw_only=True):
+    """The schema with which a range is read: the declared one, and what the source has taken over from its input."""
+
+    ddl: str
+    known: dict[str, KnownColumn] = {}
+    """By path, such as `customer.vip`, the columns that the declared schema lacks."""
+    more: int = 0
+    """How many more columns were found than are remembered."""
+    through: int = 0
+    """The last checkpoint whose findings are included."""
+
+
+class FoundColumn(Struct, frozen=True, kw_only=True):
+    """A part of a checkpoint's input that does not fit the schema with which it was read."""
+
+    path: str
+    kind: Literal["new", "type", "case"]
+    """A column that the schema lacks, a value of another type, or a key that differs from a column only in case."""
+    type: str
+    records: int
+    """In how many records of the checkpoint."""
+    file: str = ""
+    """The first of the files with such a record, by name."""
+
+
+class Drift(Struct, frozen=True, kw_only=True):
+    """What of a source's input, in one checkpoint, does not fit the schema with which it was read."""
+
+    found: list[FoundColumn]
+    records: int
+    """The number of records with anything that does not fit."""
+    more: int = 0
+    """How many more columns there are than are named."""
+
+
 class Range(Struct, frozen=True, kw_only=True):
     """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and the input between them."""
 
@@ -629,6 +675,8 @@ class Range(Struct, frozen=True, kw_only=True):
     """The input waiting after this range, or None if the source cannot measure it."""
     pace: Pace | None = None
     """For a source whose bound follows from the duration of checkpoints."""
+    schema: SourceSchema | None = None
+    """For a source whose schema may follow its input."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -924,6 +972,8 @@ class Ack(Record, frozen=True, kw_only=True):
     """The rows that it has sent to other jobs, by stream (connectors/channel.py)."""
     through: dict[str, PublishedTable] = {}
     """At least once: the state of each table after the job had written to it."""
+    drift: dict[str, Drift] = {}
+    """By source, what of its input does not fit the schema, if anything."""
     stats: JobStats
 
 

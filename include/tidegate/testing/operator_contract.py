@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.connectors.ddl import parse_ddl
+from tidegate.connectors.schema.ddl import parse_ddl
 from tidegate.operators.custom import Clock, KeyedKernel, KeyedOperator
 from tidegate.records.moments import micros_of
 from tidegate.state.arrow.kernel_worker import IS_CURRENT

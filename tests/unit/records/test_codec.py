@@ -192,6 +192,7 @@ def test_each_missing_field_is_refused(name):
         "source_changes",
         "notifies",
         "let_go",
+        "drift",
     }
     optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"replays", "restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
@@ -436,3 +437,11 @@ def test_the_size_limit_is_exact():
 def _attributes(name):
     record = SAMPLES[name]
     return {field: getattr(record, field) for field in record.__struct_fields__}
+
+
+def test_an_ack_and_a_plan_of_an_older_version_know_nothing_of_changing_columns():
+    ack = {field: value for field, value in fields("ack").items() if field != "drift"}
+    assert decode(as_bytes(ack), Ack, "x").drift == {}
+    plan = fields("plan")
+    del plan["sources"]["orders"]["schema"]
+    assert decode(as_bytes(plan), Plan, "x").sources["orders"].schema is None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidegate.connectors.ddl import Column, parse_ddl
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.exact_values import as_declared, as_read, doubt
 from tidegate.connectors.files.formats.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.connectors.files.formats.json_records import parse_records, split_arrays
 from tidegate.connectors.files.formats.malformed import fail_at_malformed, flag_malformed, note
 from tidegate.connectors.files.formats.plain_json import are_plain
+from tidegate.connectors.files.formats.plain_records import is_plain_record
 from tidegate.connectors.files.formats.utf8 import decode_lines, is_utf8
+from tidegate.connectors.schema.ddl import Column, parse_ddl
+from tidegate.connectors.schema.drift import SchemaPolicy
 from tidegate.connectors.source import SourceContext
 from tidegate.records.names import free_name, quoted
 from tidegate.spark.storage.exact_files import escaped, exact_reader, parquet_files
@@ -20,7 +22,18 @@ from tidegate.spark.storage.exact_files import escaped, exact_reader, parquet_fi
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CORRUPT", "empty_frame", "no_rows_of", "nulled", "read_files"]
+__all__ = [
+    "CORRUPT",
+    "empty_frame",
+    "encoding_of",
+    "no_rows_of",
+    "nulled",
+    "option_text",
+    "parser_options",
+    "read_files",
+    "read_lines",
+    "texts_of",
+]
 
 CORRUPT: Final = "_corrupt_record"
 
@@ -41,7 +54,7 @@ class FileOptions(Protocol):
     @property
     def on_corrupt(self) -> str: ...
     @property
-    def unknown_keys(self) -> str: ...
+    def schema_policy(self) -> SchemaPolicy: ...
     @property
     def options(self) -> Mapping[str, Any]: ...
 
@@ -49,30 +62,61 @@ class FileOptions(Protocol):
 def no_rows_of(spark: SparkSession, source: FileOptions) -> DataFrame:
     """Return a frame with the columns of the files' rows, and no rows."""
     columns = parse_ddl(source.schema)
+    if source.schema_policy.rescues:
+        columns = [*columns, Column(source.schema_policy.rescue_column, "string")]
     if source.on_corrupt == "keep":
         columns = [*columns, Column(CORRUPT, "string")]
     return empty_frame(spark, columns)
 
 
 def read_files(
-    spark: SparkSession, source: FileOptions, folder: Folder, names: list[str], context: SourceContext
+    spark: SparkSession,
+    source: FileOptions,
+    folder: Folder,
+    names: list[str],
+    context: SourceContext,
+    *,
+    is_clean: bool = False,
 ) -> DataFrame:
-    """Return the rows of these files, lazily."""
-    columns = parse_ddl(source.schema)
-    keep = source.on_corrupt == "keep"
+    """Return the rows of these files, lazily.
+
+    is_clean: a survey has found that every record of JSON fits the schema.
+    """
+    from pyspark.sql import functions as F
+
     if not names:
         return no_rows_of(spark, source)
-    options = {key: _option_text(value) for key, value in source.options.items()}
+    frame = _read(spark, source, folder, names, context, is_clean=is_clean)
+    policy = source.schema_policy
+    if not policy.rescues:
+        return frame
+    rows = [quoted(name) for name in frame.columns if name != CORRUPT]
+    rescued = F.lit(None).cast("string").alias(policy.rescue_column)
+    return frame.select(*rows, rescued, *([CORRUPT] if source.on_corrupt == "keep" else []))
+
+
+def _read(
+    spark: SparkSession,
+    source: FileOptions,
+    folder: Folder,
+    names: list[str],
+    context: SourceContext,
+    *,
+    is_clean: bool,
+) -> DataFrame:
+    columns = parse_ddl(source.schema)
+    keep = source.on_corrupt == "keep"
+    options = {key: option_text(value) for key, value in source.options.items()}
     paths = [folder.full(name) for name in names]
     if source.format == "parquet" and not options:
         return parquet_files(spark, paths, _schema_ddl(columns))
     reader = exact_reader(spark, paths).options(**options)
     if source.format == "parquet":
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
-    all_keys = source.unknown_keys == "refuse"
+    all_keys = source.schema_policy.on_new_column == "refuse"
     if source.format == "json" and keep:
-        plain = not options and are_plain(folder, names, columns, all_keys_known=all_keys)
-        lines = _read_lines(spark, source, paths, options)
+        plain = is_clean or (not options and are_plain(folder, names, columns, all_keys_known=all_keys))
+        lines = read_lines(spark, source, paths, options)
         return _read_json_keeping_malformed(lines, source, columns, options, plain=plain)
     corrupt = free_name(CORRUPT, [column.name for column in columns])
     read_columns = [*as_read(columns), Column(corrupt, "string")]
@@ -82,13 +126,15 @@ def read_files(
         reader = reader.option("enforceSchema", "false")
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
     if keep:
-        return flag_malformed(frame, columns, corrupt, replaced=is_utf8(_encoding(options)))
+        return flag_malformed(frame, columns, corrupt, replaced=is_utf8(encoding_of(options)))
     checked = fail_at_malformed(frame, columns, corrupt, context.source)
+    if source.format == "json" and is_clean:
+        return checked
     if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys):
         return checked
-    if source.format == "csv" and not is_utf8(_encoding(options)):
+    if source.format == "csv" and not is_utf8(encoding_of(options)):
         return checked
-    lines = _read_lines(spark, source, paths, options)
+    lines = read_lines(spark, source, paths, options)
     return checked.unionByName(_fail_at_overlooked(lines, source, columns, options, context))
 
 
@@ -99,7 +145,7 @@ def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
-def _read_lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
+def read_lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
     """Return the lines of the files, unchanged, in the column `value`. With multi-line JSON, a file is one value."""
     line_options = {key: value for key, value in options.items() if key.lower() in _LINE_OPTIONS}
     reader = exact_reader(spark, paths).options(**line_options)
@@ -108,7 +154,7 @@ def _read_lines(spark: SparkSession, source: FileOptions, paths: list[str], opti
     return reader.format("text").load(escaped(paths))
 
 
-def _parser(options: dict[str, str]) -> dict[str, str]:
+def parser_options(options: dict[str, str]) -> dict[str, str]:
     """Return the options that apply to parsing single records."""
     return {key: value for key, value in options.items() if key.lower() not in _FILE_OPTIONS}
 
@@ -125,20 +171,33 @@ def _read_json_keeping_malformed(
     """
     from pyspark.sql import functions as F
 
-    parser = _parser(options)
-    decoded = decode_lines(lines, _encoding(options))
-    texts = decoded.select(as_text("").alias("value"), F.when(F.col("broken"), "bytes").alias("flaw"))
-    is_blank = F.btrim("value", F.lit(" \t\r\n")) == F.lit("")
-    texts = texts.where(~is_blank) if plain else split_arrays(texts, parser)
+    parser = parser_options(options)
+    texts = texts_of(lines, options, plain=plain)
     names = [column.name for column in columns]
     text, why, corrupt = (free_name(name, names) for name in ("_text", "_why", CORRUPT))
-    all_keys = source.unknown_keys == "refuse"
+    all_keys = source.schema_policy.on_new_column == "refuse"
     frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=not plain)
     corrupt_text = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
     # A malformed record keeps the values that Spark's parser could read. A record with another flaw keeps none.
     is_parsed = f"coalesce({quoted(why)}, '') = ''"
     selected = [nulled(sql, column, is_parsed) for sql, column in zip(as_declared(columns), columns, strict=True)]
     return frame.withColumn(corrupt, F.expr(corrupt_text)).selectExpr(*selected, quoted(corrupt))
+
+
+def texts_of(
+    lines: DataFrame, options: dict[str, str], carried: Sequence[str] = (), *, plain: bool = False
+) -> DataFrame:
+    """Return one row for each record: its text in `value`, and in `flaw` why it is malformed, or null.
+
+    carried: further columns of the lines, which the result has, too. plain: each line is known to be one object.
+    """
+    from pyspark.sql import functions as F
+
+    decoded = decode_lines(lines, encoding_of(options), carried)
+    texts = decoded.select(as_text("").alias("value"), F.when(F.col("broken"), "bytes").alias("flaw"), *carried)
+    if not plain:
+        return split_arrays(texts, parser_options(options), carried)
+    return texts.where(F.btrim("value", F.lit(" \t\r\n")) != F.lit(""))
 
 
 def nulled(sql: str, column: Column, condition: str) -> str:
@@ -159,12 +218,15 @@ def _fail_at_overlooked(
     if source.format == "csv":
         is_bad, cause = no_utf8(), "bytes"
     else:
-        parser, encoding = _parser(options), _encoding(options)
+        parser, encoding = parser_options(options), encoding_of(options)
         text = as_text(encoding)
-        strange = strange_keys(text, columns, parser, all_of_them=source.unknown_keys == "refuse")
+        all_keys = source.schema_policy.on_new_column == "refuse"
+        strange = strange_keys(text, columns, parser, all_of_them=all_keys)
         broken = no_utf8() if is_utf8(encoding) else F.lit(False)
-        lines = lines.select("value", strange.alias("strange"), broken.alias("broken"))
         is_bad = F.col("broken") | unread(text, parser) | F.col("strange")
+        if is_utf8(encoding):
+            lines = lines.where(broken | ~is_plain_record(F.col("value"), columns, all_keys_known=all_keys))
+        lines = lines.select("value", broken.alias("broken"), strange.alias("strange"))
         cause = "CASE WHEN broken THEN 'bytes' WHEN strange THEN 'keys' ELSE 'unread' END"
     overlooked = lines.where(is_bad)
     fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, cause)})")
@@ -175,7 +237,8 @@ def _fail_at_overlooked(
     )
 
 
-def _encoding(options: dict[str, str]) -> str:
+def encoding_of(options: dict[str, str]) -> str:
+    """Return the encoding of the files, or "" for the default."""
     return _option(options, "encoding") or _option(options, "charset")
 
 
@@ -194,5 +257,6 @@ def _is_true(options: dict[str, str], name: str) -> bool:
     return any(key.lower() == name.lower() and value.lower() == "true" for key, value in options.items())
 
 
-def _option_text(value: object) -> str:
+def option_text(value: object) -> str:
+    """Return the value of an option as Spark expects it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import difflib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tidegate import seams
-from tidegate.connectors.ddl import DdlError, parse_ddl
 from tidegate.connectors.files.consumed import ConsumedFiles
 from tidegate.connectors.files.fingerprints import Fingerprint, fingerprint
 from tidegate.connectors.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
@@ -20,12 +20,15 @@ from tidegate.connectors.files.formats.utf8 import is_utf8
 from tidegate.connectors.files.highest import highest_micros
 from tidegate.connectors.files.notifications import SqsQueue, queue_problems
 from tidegate.connectors.files.reading import no_rows_of, read_files
+from tidegate.connectors.files.rescuing import read_rescuing, survey_files
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
 from tidegate.connectors.source import Notifications, Planned, Source, SourceContext, foreign_position_error
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, shared_uri
-from tidegate.records.records import Amount, Json, Lag, Unread
+from tidegate.records.records import Amount, Json, Lag, SourceSchema, Unread
 from tidegate.spark.storage.exact_files import unreadable
 
 if TYPE_CHECKING:
@@ -76,8 +79,13 @@ class Files(Source):
     min_age: how many seconds ago a file must have been modified, for producers that write files in place. It only
         delays: it never makes a file be skipped or read twice.
     missing_columns: what to do with a Parquet file that lacks a column of the schema: "refuse" it, or read "null".
-    unknown_keys: what to do with JSON keys that the schema lacks, at any depth. "ignore" drops them. "refuse" treats
-        the record as malformed. A key that differs from a missing column only in case always makes it malformed.
+    on_new_column: what to do with JSON keys that the schema lacks, at any depth. "ignore" drops them; a key that
+        differs from a missing column only in case makes the record malformed. "refuse" treats the record as malformed.
+        "rescue" keeps them as JSON in the rescue column. "evolve" does so as well, and the next checkpoint reads them
+        as columns.
+    on_type: what to do with JSON values that their column cannot hold. "refuse" treats the record as malformed.
+        "rescue" keeps them in the rescue column, and their column is null.
+    rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
     required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
         interval that had files is not processed again without any, because they may have been archived.
     moved_from: the former name of the folder before the first wildcard, if the folder was renamed. Files that were read
@@ -104,7 +112,9 @@ class Files(Source):
         options: Mapping[str, Any] | None = None,
         min_age: float = 0,
         missing_columns: Literal["refuse", "null"] = "refuse",
-        unknown_keys: Literal["ignore", "refuse"] = "ignore",
+        on_new_column: OnNewColumn = "ignore",
+        on_type: OnType = "refuse",
+        rescue_column: str = RESCUED,
         required: bool = False,
         moved_from: str | None = None,
         queue: str | None = None,
@@ -119,10 +129,22 @@ class Files(Source):
         self.options = {} if options is None else options
         self.min_age = min_age
         self.missing_columns = missing_columns
-        self.unknown_keys = unknown_keys
+        self.on_new_column: OnNewColumn = on_new_column
+        self.on_type: OnType = on_type
+        self.rescue_column = rescue_column
         self.required = required
         self.moved_from = moved_from
         self.queue = queue
+
+    @property
+    def schema_policy(self) -> SchemaPolicy:
+        """See Source."""
+        return SchemaPolicy(self.on_new_column, self.on_type, self.rescue_column)
+
+    @property
+    def declared_schema(self) -> str:
+        """See Source."""
+        return self.schema
 
     @property
     def by_interval(self) -> bool:
@@ -131,7 +153,7 @@ class Files(Source):
 
     def columns_depend_on(self) -> str:
         """See Source."""
-        return repr((self.format, self.schema, self.on_corrupt, sorted(self.options.items())))
+        return repr((self.format, self.schema, self.on_corrupt, self.schema_policy, sorted(self.options.items())))
 
     def describe(self) -> Json:
         """See Source."""
@@ -147,7 +169,9 @@ class Files(Source):
             "options": {key: str(value) for key, value in self.options.items()},
             "min_age": self.min_age,
             "missing_columns": self.missing_columns,
-            "unknown_keys": self.unknown_keys,
+            "on_new_column": self.on_new_column,
+            "on_type": self.on_type,
+            "rescue_column": self.rescue_column,
             "required": self.required,
         }
         if self.moved_from is not None:
@@ -291,10 +315,29 @@ class Files(Source):
     def no_rows(self, spark: SparkSession) -> DataFrame:
         return no_rows_of(spark, self)
 
+    def with_schema(self, schema: SourceSchema) -> Files:
+        """See Source."""
+        if schema.ddl == self.schema:
+            return self
+        evolved = copy.copy(self)
+        evolved.schema = schema.ddl
+        return evolved
+
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """See Source."""
+        if not self.schema_policy.rescues:
+            return None
+        folder = open_folder(context.place, splits["folder"])
+        return survey_files(spark, self, folder, [file["name"] for file in splits["files"]])
+
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of exactly the planned files."""
         folder = open_folder(context.place, splits["folder"])
-        return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
+        names = [file["name"] for file in splits["files"]]
+        survey = context.survey or self.survey(spark, splits, context)
+        if survey is not None and not survey.is_clean:
+            return read_rescuing(spark, self, folder, names, context)
+        return read_files(spark, self, folder, names, context, is_clean=survey is not None)
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
@@ -622,7 +665,6 @@ def files_problems(source: Files) -> list[str]:
         ("order", source.order, ("name", "arrival")),
         ("on_corrupt", source.on_corrupt, ("refuse", "keep")),
         ("missing_columns", source.missing_columns, ("refuse", "null")),
-        ("unknown_keys", source.unknown_keys, ("ignore", "refuse")),
     ):
         if value not in choices:
             problems.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in choices)}")
@@ -640,7 +682,21 @@ def files_problems(source: Files) -> list[str]:
             problems.append("queue and min_age exclude each other: an object of a bucket is whole once it is there")
     if isinstance(source.min_age, bool) or not isinstance(source.min_age, int | float) or not 0 <= source.min_age < 1e9:
         problems.append(f"min_age is {source.min_age!r}; it must be a number of seconds, at least 0")
+    problems += policy_problems(source.schema_policy, columns) + _policy_problems(source)
     return problems + _corrupt_problems(source, columns) + _option_problems(source, columns)
+
+
+def _policy_problems(source: Files) -> list[str]:
+    """Return why a source of this format cannot have this policy."""
+    policy = source.schema_policy
+    if source.format == "json" and isinstance(source.options, Mapping):
+        options = {str(name).lower(): str(value) for name, value in source.options.items()}
+        encoding = options.get("encoding") or options.get("charset") or ""
+        if policy.rescues and not is_utf8(encoding):
+            return [f"encoding {encoding!r} cannot be combined with a rescue column, which needs UTF-8"]
+    elif source.format in FORMATS and (policy.on_new_column != "ignore" or policy.on_type != "refuse"):
+        return [f"on_new_column and on_type are for JSON, not for {source.format}"]
+    return []
 
 
 def _pattern_problems(pattern: object) -> list[str]:

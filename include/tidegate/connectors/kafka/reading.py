@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidegate.connectors.ddl import Column, parse_ddl
 from tidegate.connectors.files.formats.exact_values import as_declared, doubt, doubtful_values
 from tidegate.connectors.files.formats.json_lines import as_text, is_flat_object, unread
 from tidegate.connectors.files.formats.json_records import parse_records
@@ -19,6 +18,7 @@ from tidegate.connectors.files.formats.utf8 import is_utf8_sql, readable_sql
 from tidegate.connectors.files.reading import CORRUPT, empty_frame, nulled
 from tidegate.connectors.kafka import SERVERS, KafkaLogin
 from tidegate.connectors.kafka.position import share_of
+from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.errors import Invalid
 from tidegate.records.names import free_name, quoted
 from tidegate.records.records import Json
@@ -82,7 +82,7 @@ class DeclaredTopic(Protocol):
     @property
     def on_corrupt(self) -> str: ...
     @property
-    def unknown_keys(self) -> str: ...
+    def on_new_column(self) -> str: ...
     @property
     def tombstones(self) -> str: ...
     @property
@@ -267,7 +267,7 @@ def _parse_json(
         .when(unread(value, {}), "unread")
     )
     frame = frame.select(value, flaw.alias("flaw"), *carried)
-    all_keys = source.unknown_keys == "refuse"
+    all_keys = source.on_new_column == "refuse"
     return parse_records(frame, columns, carried, {}, text=names.text, why=names.why, all_keys=all_keys)
 
 

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate import seams
-from tidegate.connectors.ddl import DdlError
 from tidegate.connectors.files.reading import CORRUPT
 from tidegate.connectors.kafka import KafkaLogin, errors
 from tidegate.connectors.kafka.position import TopicPosition, share_of, splits_of, spread
 from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, value_columns
 from tidegate.connectors.kafka.topic import SourceTopic, TopicState
+from tidegate.connectors.schema.ddl import DdlError
 from tidegate.connectors.source import PLACE, Planned, Source, SourceContext
 from tidegate.records.masking import has_login
 from tidegate.records.place import Place
@@ -60,7 +60,7 @@ class Kafka(Source):
     on_corrupt: what to do with a malformed record. "refuse" fails the checkpoint and reports the record's partition and
         offset. "keep" adds a column `_corrupt_record` with the record's text (of Avro, in Base64), which is null for
         good records; the other columns of a malformed record's value are null.
-    unknown_keys: with JSON, "ignore" drops keys that the schema lacks, and "refuse" treats a record that has such a key
+    on_new_column: with JSON, "ignore" drops keys that the schema lacks, and "refuse" treats a record with such a key
         as malformed, as in `Files`.
     tombstones: what to do with a record whose value is null: "refuse" it, "skip" it, or "keep" it as a row whose value
         columns are null. "keep" adds a column `_deleted`, which is true for such rows.
@@ -93,7 +93,7 @@ class Kafka(Source):
         start: Literal["earliest", "latest"] | datetime | Mapping[int, int] = "earliest",
         max_offsets: int | None = None,
         on_corrupt: Literal["refuse", "keep"] = "refuse",
-        unknown_keys: Literal["ignore", "refuse"] = "ignore",
+        on_new_column: Literal["ignore", "refuse"] = "ignore",
         tombstones: Literal["refuse", "skip", "keep"] = "refuse",
         allow_compacted: bool = False,
         on_expired: Literal["refuse", "skip"] = "refuse",
@@ -110,7 +110,7 @@ class Kafka(Source):
         self.start = start
         self.max_offsets = max_offsets
         self.on_corrupt = on_corrupt
-        self.unknown_keys = unknown_keys
+        self.on_new_column = on_new_column
         self.tombstones = tombstones
         self.allow_compacted = allow_compacted
         self.on_expired = on_expired
@@ -394,8 +394,8 @@ def _value_problems(source: Kafka) -> list[str]:
         return [f"schema is missing: records in {source.value} have columns, such as 'id long, at timestamp'"]
     if not structured and source.schema is not None:
         problems.append(f"schema is for value='json' and 'avro'; with {source.value!r} there is one column, value")
-    if source.unknown_keys != "ignore" and source.value != "json":
-        problems.append("unknown_keys is for value='json'")
+    if source.on_new_column != "ignore" and source.value != "json":
+        problems.append("on_new_column is for value='json'")
     if source.on_corrupt != "refuse" and source.value == "bytes":
         problems.append("on_corrupt has no effect with value='bytes': any bytes will do")
     if (source.registry is not None) != (source.value == "avro"):
@@ -418,7 +418,7 @@ def _choice_problems(source: Kafka) -> list[str]:
     problems = []
     for name, choices in (
         ("on_corrupt", ("refuse", "keep")),
-        ("unknown_keys", ("ignore", "refuse")),
+        ("on_new_column", ("ignore", "refuse")),
         ("tombstones", ("refuse", "skip", "keep")),
         ("on_expired", ("refuse", "skip")),
     ):

@@ -201,9 +201,9 @@ class OperatorRunner:
         sourcing, ledger = self.pipeline.graph.sources[name], self.pipeline.ledger
         context = SourceContext(self.pipeline.graph.name, name, self.pipeline.place, ledger)
         assert sourcing.event_time is not None
-        return sourcing.source.max_event_time(
-            sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context
-        )
+        planned = self.plan.sources[name]
+        source = sourcing.as_planned(planned)
+        return source.max_event_time(sourcing.event_time, ledger.unpack(planned.splits), context)
 
     def _fixed(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
         """Return the operator's input that the plan fixes besides its streams, such as a table's version, if any."""

@@ -17,6 +17,7 @@ the ack.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -54,7 +55,7 @@ from tidegate.pipeline.graph.nodes import GateNode, SourceNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, SampledRows, Samples
+from tidegate.records.records import Ack, Amount, Drift, Handle, Payload, Plan, SampledRows, Samples
 from tidegate.spark.errors import translated
 from tidegate.spark.frame_facts import (
     empty_like,
@@ -194,6 +195,8 @@ class Attempt:
         self.measuring = JobMeter(self.job)
         self.upper_bounds: dict[str, Amount] = {}
         """By source, the most that its planned range can hold."""
+        self.drift: dict[str, Drift] = {}
+        """By source, what of its input does not fit the schema."""
         self.samples: dict[str, SampledRows] = {}
         """A few rows of each stream, if the settings ask for samples."""
         self.plan: Plan
@@ -394,14 +397,18 @@ class Attempt:
             return no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
         ledger = self.pipeline.ledger
         context = SourceContext(self.graph.name, sourcing.name, self.pipeline.place, ledger)
+        source = sourcing.as_planned(planned)
         splits = ledger.unpack(planned.splits)
-        amount = sourcing.source.verify(splits, context)
+        amount = source.verify(splits, context)
         self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
-        self.upper_bounds[sourcing.name] = amount if amount is not None else sourcing.source.upper_bound(splits)
-        rows = sourcing.source.read(spark, splits, context)
+        self.upper_bounds[sourcing.name] = amount if amount is not None else source.upper_bound(splits)
+        survey = source.survey(spark, splits, context)
+        if survey is not None and survey.drift is not None:
+            self.drift[sourcing.name] = survey.drift
+        rows = source.read(spark, splits, dataclasses.replace(context, survey=survey))
         if spark is None:  # the tests' toys need no Spark
             return rows
-        declared = sourcing.source.columns_depend_on()
+        declared = source.columns_depend_on()
         if declared is not None:
             rows = like_before(rows, f"source {declared}")
         return no_rows_like(rows) if planned.empty else rows
@@ -435,7 +442,8 @@ class Attempt:
 
     def _verify(self, sourcing: SourceNode) -> None:
         context = SourceContext(self.graph.name, sourcing.name, self.pipeline.place, self.pipeline.ledger)
-        sourcing.source.verify(self.pipeline.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
+        planned = self.plan.sources[sourcing.name]
+        sourcing.as_planned(planned).verify(self.pipeline.ledger.unpack(planned.splits), context)
 
     def _sinks(self) -> dict[str, Sink]:
         """Return the sinks, states and quarantines of the job."""
@@ -681,6 +689,7 @@ class Attempt:
             ahead=self.exchange.ahead,
             channels=self.exchange.sent,
             through=self.direct.written,
+            drift=self.drift,
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)

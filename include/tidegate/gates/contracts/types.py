@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.gates.contracts.document import ObjectSchema, Property
 from tidegate.records.names import quoted
 from tidegate.records.records import Json

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from tidegate.connectors.ddl import Column as Field
-from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.ddl import Column as Field
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.operators.expiry import Expiry
 
 __all__ = ["KeyedEntries", "field_problems", "name_problems"]

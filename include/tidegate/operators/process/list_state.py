@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.connectors.ddl import Column as Field
+from tidegate.connectors.schema.ddl import Column as Field
 from tidegate.operators.process.entries import KeyedEntries, field_problems, name_problems
 from tidegate.operators.process.stored_list import FIRST, NEXT, PLACE, EntryFiles
 from tidegate.records.names import quoted

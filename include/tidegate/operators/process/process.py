@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from tidegate.connectors.ddl import Column as Field
-from tidegate.connectors.ddl import DdlError, parse_ddl
 from tidegate.connectors.files.reading import empty_frame
+from tidegate.connectors.schema.ddl import Column as Field
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid

@@ -15,6 +15,7 @@ from tidegate.gates.contracts.gate import Contract
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.operators.base import Operator
 from tidegate.operators.spec import OperatorSpec
+from tidegate.records.records import Range
 from tidegate.state.table import StateSink, state_sink_name
 
 __all__ = [
@@ -59,6 +60,12 @@ class SourceNode:
         if self.max_ahead is not None:
             described.append({"max_ahead": self.max_ahead})
         return described
+
+    def as_planned(self, part: Range | None) -> Source:
+        """Return the source as it reads a range: with the schema that the plan has recorded, if it has one."""
+        if part is None or part.schema is None:
+            return self.source
+        return self.source.with_schema(part.schema)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ CAUSES: Final = {
     ),
     "keys": (
         "record with keys that the schema lacks",
-        "keys spelled as in the schema, including upper and lower case; with unknown_keys='refuse' no others",
+        "keys spelled as in the schema, including upper and lower case; with on_new_column='refuse' no others",
         "spell the column in the schema as the file does, or correct the file",
     ),
     "bytes": (
@@ -63,7 +63,7 @@ SENT_CAUSES: Final = {
     ),
     "keys": (
         "record with keys that the schema lacks",
-        "keys spelled as in the schema, including upper and lower case; with unknown_keys='refuse' no others",
+        "keys spelled as in the schema, including upper and lower case; with on_new_column='refuse' no others",
         "spell the column in the schema as the sender does, or correct the sender",
     ),
     "bytes": (

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.connectors.ddl import Column, parse_ddl
+from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.records.names import field_of, quoted
 
-__all__ = ["as_declared", "as_read", "doubt", "doubtful_values", "inner_types", "is_read_as_text"]
+__all__ = ["as_declared", "as_read", "doubt", "doubt_of", "doubtful_values", "inner_types", "is_read_as_text"]
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _MAX_DIGITS: Final = 38
@@ -63,6 +63,15 @@ def doubt(columns: list[Column]) -> str:
     return " OR ".join(conditions) or "false"
 
 
+def doubt_of(column: Column, value: str = "") -> str:
+    """Return SQL that is true if a value is one that its column cannot hold, or "" if there are none.
+
+    value: SQL for the value, if it is not the column's.
+    """
+    condition = _doubt_condition(value or quoted(column.name), column.type, 0)
+    return f"coalesce({condition}, false)" if condition else ""
+
+
 def doubtful_values(columns: list[Column]) -> str:
     """Return SQL for a readable list of those values, such as `amount 1.005`."""
     cases = []
@@ -77,9 +86,9 @@ def doubtful_values(columns: list[Column]) -> str:
 
 def _doubtful_columns(columns: list[Column]) -> Iterator[tuple[Column, str]]:
     for column in columns:
-        condition = _doubt_condition(quoted(column.name), column.type, 0)
+        condition = doubt_of(column)
         if condition:
-            yield column, f"coalesce({condition}, false)"
+            yield column, condition
 
 
 def _doubt_condition(value: str, kind: str, depth: int) -> str:

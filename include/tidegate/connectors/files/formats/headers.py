@@ -12,8 +12,8 @@ import gzip
 import re
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from tidegate.connectors.ddl import Column, parse_ddl
 from tidegate.connectors.files.folder import Folder
+from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
 

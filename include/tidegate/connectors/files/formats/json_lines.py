@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidegate.connectors.ddl import Column as Field
 from tidegate.connectors.files.formats.exact_values import inner_types
+from tidegate.connectors.schema.ddl import Column as Field
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.connectors.ddl import Column as Field
 from tidegate.connectors.files.formats.exact_values import as_read, inner_types
 from tidegate.connectors.files.formats.json_lines import is_flat_object, strange_keys, unread
+from tidegate.connectors.schema.ddl import Column as Field
 from tidegate.records.names import free_name, quoted
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ _TOKENS: Final = r"""(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?|'[^'\\]*+(?:\\.[^'\\]*+)*+
 _BLANK: Final = " \t\r\n"
 
 
-def split_arrays(frame: DataFrame, parser: Mapping[str, str]) -> DataFrame:
+def split_arrays(frame: DataFrame, parser: Mapping[str, str], carried: Sequence[str] = ()) -> DataFrame:
     """Return one row for each record in the texts `value`, each of which is a record or an array of records.
 
     A text that is neither is one malformed record. A blank text has no records.
 
     frame: has the columns `value` and `flaw`, which is why the text is malformed, or null. So has the result.
+    carried: further columns of the frame, which the result has, too.
     """
     from pyspark.sql import functions as F
 
@@ -50,6 +51,7 @@ def split_arrays(frame: DataFrame, parser: Mapping[str, str]) -> DataFrame:
         .when(is_flat_object(text), F.lit(None))  # true for most records, so they need no parser
         .when(unread(value, parser), "unread")
         .alias("flaw"),
+        *carried,
     )
     record_type = "struct<value:string,flaw:string>"
     one_record = F.array(F.struct(value, flaw).cast(record_type))
@@ -71,7 +73,7 @@ def split_arrays(frame: DataFrame, parser: Mapping[str, str]) -> DataFrame:
         .when(elements.isNull() | (may_have_strings & F.coalesce(has_strings, F.lit(True))), malformed_text)
         .otherwise(elements_as_records)
     )
-    return frame.select(F.explode(records).alias("record")).select("record.value", "record.flaw")
+    return frame.select(F.explode(records).alias("record"), *carried).select("record.value", "record.flaw", *carried)
 
 
 def parse_records(

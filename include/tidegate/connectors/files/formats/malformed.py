@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tidegate.connectors.ddl import Column as Field
 from tidegate.connectors.files.formats.exact_values import as_declared, doubt, doubtful_values
+from tidegate.connectors.schema.ddl import Column as Field
 from tidegate.records.names import quoted
 from tidegate.spark.refusals.malformed_record import MARK, MISFIT, SAMPLE
 

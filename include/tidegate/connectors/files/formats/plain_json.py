@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.connectors.ddl import Column
 from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.exact_values import inner_types
+from tidegate.connectors.schema.ddl import Column
 
 __all__ = ["are_plain"]
 

@@ -7,7 +7,7 @@ delta-rs) then refuse forever. Malformed records that are kept have such bytes e
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.records.readable import readable_text
@@ -54,13 +54,16 @@ def readable_sql(value: str) -> str:
     return f"CASE WHEN {is_utf8_sql(value)} THEN CAST({value} AS string) ELSE {escaped} END"
 
 
-def decode_lines(lines: DataFrame, encoding: str) -> DataFrame:
+def decode_lines(lines: DataFrame, encoding: str, carried: Sequence[str] = ()) -> DataFrame:
     """Decode the column `value`, and report in `broken` whether it has bytes that are invalid in this encoding.
 
     Spark's own function supports few encodings, and fails at the first invalid byte.
+
+    carried: SQL for further columns that the result has, too. Only UTF-8 can have them.
     """
     if is_utf8(encoding):
-        return lines.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken")
+        return lines.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken", *carried)
+    assert not carried
     return lines.selectExpr("CAST(value AS binary) AS value").mapInArrow(
         _decoder(codecs.lookup(encoding).name), "value string, broken boolean"
     )

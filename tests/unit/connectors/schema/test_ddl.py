@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.connectors.ddl import DdlError, parse_ddl
+from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 
 
 @pytest.mark.parametrize(

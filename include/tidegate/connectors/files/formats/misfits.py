@@ -1,0 +1,232 @@
+"""Finds, in records of JSON, what does not fit the schema, and keeps it as JSON beside the row.
+
+A misfit has a path, such as `customer.vip`, a kind and a value:
+
+    new    a key that the schema lacks
+    case   a key that differs from a column in nothing but case: Spark's reader takes the two for different
+    type   a value that its column cannot hold
+
+A list or a map with a misfit in any of its elements is one misfit as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidegate.connectors.files.formats.exact_values import as_declared, doubt, doubt_of, inner_types
+from tidegate.connectors.files.formats.plain_records import is_plain_record
+from tidegate.connectors.schema.ddl import Column as Field
+from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, SchemaPolicy, Survey, common_type, type_of_variant
+from tidegate.records.names import field_of, free_name, quoted
+from tidegate.records.records import Drift, FoundColumn
+from tidegate.spark.refusals.malformed_record import MISFIT
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Names", "is_plain_for", "rescued_json", "rows_without_misfits", "summarize", "with_misfits"]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of the columns with the results of each record's checks. They differ from all columns of the rows."""
+
+    text: str
+    why: str
+    misfits: str
+    place: str
+    """The column with the record's file."""
+
+    @staticmethod
+    def beside(columns: Sequence[Field]) -> Names:
+        """Return names that none of these columns has."""
+        used = [column.name for column in columns]
+        return Names(*(free_name(f"_{name}_", used) for name in ("text", "why", "misfits", "place")))
+
+
+_MEMBERS: Final = "map<string,variant>"
+_MISFITS: Final = "array<struct<path:string,kind:string,value:variant>>"
+_NONE: Final = f"cast(array() AS {_MISFITS})"
+
+
+def with_misfits(
+    frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, parser: Mapping[str, str], names: Names
+) -> DataFrame:
+    """Add the misfits of each record that the policy rescues. Why it is malformed is null then, unless it is more.
+
+    frame: the result of `parse_records`, whose keys were not judged.
+    """
+    from pyspark.sql import functions as F
+
+    text, why, misfits = (quoted(name) for name in (names.text, names.why, names.misfits))
+    found = _misfits_of(text, columns, parser, types=policy.rescues_types)
+    is_odd = F.col(why).isNull() & ~is_plain_for(text, columns, policy)
+    frame = frame.withColumn(names.misfits, F.when(is_odd | (F.col(why) == ""), F.expr(found)))
+    if policy.rescues_types:
+        # Spark's parser calls a record malformed if one of its values does not fit. If such values can be named, it is
+        # not.
+        has_types = f"exists({misfits}, e -> e.kind = 'type')"
+        frame = frame.withColumn(names.why, F.expr(f"CASE WHEN {why} = '' AND {has_types} THEN NULL ELSE {why} END"))
+    else:
+        flaw = f"CASE WHEN {doubt(list(columns))} THEN '{MISFIT}' END"
+        frame = frame.withColumn(names.why, F.expr(f"coalesce({why}, {flaw})"))
+    if not policy.rescues_keys:
+        strange = "e.kind = 'case'" if policy.on_new_column == "ignore" else "e.kind != 'type'"
+        flaw = f"CASE WHEN {why} IS NULL AND exists({misfits}, e -> {strange}) THEN 'keys' ELSE {why} END"
+        frame = frame.withColumn(names.why, F.expr(flaw))
+        frame = frame.withColumn(names.misfits, F.expr(f"filter({misfits}, e -> e.kind = 'type')"))
+    return frame.withColumn(names.misfits, F.when(F.col(why).isNull(), F.col(misfits)))
+
+
+def is_plain_for(text: str, columns: Sequence[Field], policy: SchemaPolicy) -> Column:
+    """Return whether it is certain, by the shape of a record, that there is nothing to rescue. text: a quoted name."""
+    from pyspark.sql import functions as F
+
+    all_keys_known = policy.on_new_column != "ignore"
+    return is_plain_record(F.col(text), columns, all_keys_known=all_keys_known, values_fit=policy.rescues_types)
+
+
+def _misfits_of(text: str, columns: Sequence[Field], parser: Mapping[str, str], *, types: bool) -> str:
+    """Return SQL for the misfits of a record in the order of their paths, or null if the text is no JSON object.
+
+    text: SQL for the record. The frame also has the columns as they were read. types: values of another type count.
+    """
+    options = ", ".join(f"'{_escaped(key)}', '{_escaped(value)}'" for key, value in parser.items())
+    members = f"from_json({text}, '{_MEMBERS}', map('mode', 'PERMISSIVE'{', ' + options if options else ''}))"
+    found = _misfits_of_object("m", [(column, quoted(column.name)) for column in columns], "", types, 0)
+    # A lambda over a list of one element computes the members once.
+    return f"CASE WHEN {members} IS NOT NULL THEN element_at(transform(array({members}), m -> {found}), 1) END"
+
+
+def rescued_json(misfits: str) -> str:
+    """Return SQL for one JSON object with the values of these misfits by path, or null if there are none."""
+    members = f"transform({misfits}, e -> to_json(map(e.path, e.value)))"
+    inner = f"array_join(transform({members}, j -> substring(j, 2, length(j) - 2)), ',')"
+    return f"CASE WHEN size({misfits}) > 0 THEN concat('{{', {inner}, '}}') END"
+
+
+def rows_without_misfits(columns: Sequence[Field]) -> list[str]:
+    """Return SQL for the declared columns, with null in place of each value that its column cannot hold."""
+    selected = []
+    for column, sql in zip(columns, as_declared(list(columns)), strict=True):
+        condition = doubt_of(column)
+        name = quoted(column.name)
+        value = sql.removesuffix(f" AS {name}")
+        selected.append(f"CASE WHEN NOT {condition} THEN {value} END AS {name}" if condition else f"{value} AS {name}")
+    return selected
+
+
+def summarize(frame: DataFrame, names: Names) -> Survey:
+    """Return what the records of a frame have that does not fit, in one query. frame: the result of `with_misfits`."""
+    from pyspark.sql import functions as F
+
+    misfits, why = quoted(names.misfits), quoted(names.why)
+
+    any_misfit = f"named_struct('path', '', 'kind', if({why} IS NULL, 'any', 'malformed'), 'value', parse_json('null'))"
+    is_odd = f"{why} IS NOT NULL OR size({misfits}) > 0"
+    with_any = f"CASE WHEN {is_odd} THEN concat(coalesce({misfits}, {_NONE}), array({any_misfit})) ELSE {_NONE} END"
+    rows = (
+        frame.select(F.explode(F.expr(with_any)).alias("e"), F.col(quoted(names.place)).alias("file"))
+        .selectExpr("e.path AS path", "e.kind AS kind", f"{_type_name('e.value')} AS type", "file")
+        .groupBy("path", "kind", "type")
+        .agg(F.count("*").alias("records"), F.min("file").alias("file"))
+        .orderBy(F.expr("path = ''").desc(), F.desc("records"), "path", "kind", "type")
+        .limit(MAX_KNOWN_COLUMNS + 1)
+        .collect()
+    )
+    records = malformed = 0
+    found: dict[tuple[str, str], FoundColumn] = {}
+    for row in rows:
+        if not row.path and row.kind in ("any", "malformed"):
+            records += row.records if row.kind == "any" else 0
+            malformed += row.records if row.kind == "malformed" else 0
+            continue
+        column = FoundColumn(
+            path=row.path, kind=row.kind, type=type_of_variant(row.type), records=row.records, file=row.file
+        )
+        known = found.get((row.path, row.kind))
+        if known is not None:
+            column = FoundColumn(
+                path=row.path,
+                kind=row.kind,
+                type=common_type(known.type, column.type),
+                records=known.records + column.records,
+                file=min(known.file, column.file),
+            )
+        found[row.path, row.kind] = column
+    more = 1 if len(rows) > MAX_KNOWN_COLUMNS else 0
+    drift = Drift(found=sorted(found.values(), key=_by_path), records=records, more=more) if found else None
+    return Survey(drift, is_clean=not found and not malformed)
+
+
+def _by_path(column: FoundColumn) -> tuple[str, str]:
+    return column.path, column.kind
+
+
+def _type_name(value: str) -> str:
+    """Return SQL for the type of a value, without the figures and fields that make many names of one type."""
+    name = f"schema_of_variant({value})"
+    plain = f"regexp_replace({name}, 'DECIMAL[(][0-9]+,0[)]', 'INTEGER')"
+    plain = f"regexp_replace({plain}, 'DECIMAL[(][0-9]+,[0-9]+[)]', 'FRACTION')"
+    return f"CASE WHEN rlike({name}, 'OBJECT|VARIANT') THEN 'OBJECT' ELSE {plain} END"
+
+
+def _misfits_of_object(members: str, columns: Sequence[tuple[Field, str]], prefix: str, types: bool, depth: int) -> str:
+    """Return SQL for the misfits of one object. columns: its fields, each with SQL for the value that was read."""
+    names = [column.name for column, _ in columns]
+    listed = f"array({', '.join(_literal(name) for name in names)})"
+    in_lower_case = f"array({', '.join(_literal(name.lower()) for name in names)})"
+    e = f"e{depth}"
+    kind = f"if(array_contains({in_lower_case}, lower({e}.key)), 'case', 'new')"
+    path = f"concat({_literal(prefix)}, {e}.key)"
+    unknown = (
+        f"transform(filter(map_entries({members}), {e} -> NOT array_contains({listed}, {e}.key)), "
+        f"{e} -> named_struct('path', {path}, 'kind', {kind}, 'value', {e}.value))"
+    )
+    parts = [f"coalesce({unknown}, {_NONE})"]
+    for column, read in columns:
+        value = f"try_element_at({members}, {_literal(column.name)})"
+        part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", types, depth)
+        if part:
+            parts.append(part)
+    return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
+
+
+def _misfits_of_value(value: str, column: Field, read: str, path: str, types: bool, depth: int) -> str:
+    outer, inner = inner_types(column.type)
+    whole = f"array(named_struct('path', {_literal(path)}, 'kind', '%s', 'value', {value}))"
+    is_there = f"{value} IS NOT NULL AND NOT is_variant_null({value})"
+    cases = []
+    if types:
+        doubt = doubt_of(column, read)
+        unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
+        cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
+    if outer == "struct":
+        m = f"m{depth}"
+        fields = [(field, field_of(read, field.name)) for field in inner]
+        found = _misfits_of_object(m, fields, f"{path}.", types, depth + 1)
+        members = f"try_variant_get({value}, '$', '{_MEMBERS}')"
+        cases.append(f"WHEN {is_there} THEN element_at(transform(array({members}), {m} -> {found}), 1)")
+    elif outer in ("array", "map") and _has_fields(inner[-1].type):
+        x, m = f"x{depth}", f"m{depth}"
+        elements = f"try_variant_get({value}, '$', 'array<variant>')"
+        if outer == "map":
+            elements = f"map_values(try_variant_get({value}, '$', '{_MEMBERS}'))"
+        element = _misfits_of_value(x, Field("element", inner[-1].type), "NULL", "", False, depth + 1)
+        cases.append(f"WHEN exists({elements}, {x} -> size({element}) > 0) THEN {whole % 'new'}")
+    return f"CASE {' '.join(cases)} ELSE {_NONE} END" if cases else ""
+
+
+def _has_fields(kind: str) -> bool:
+    outer, inner = inner_types(kind)
+    return outer == "struct" or any(_has_fields(part.type) for part in inner)
+
+
+def _literal(text: str) -> str:
+    return f"'{_escaped(text)}'"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,217 @@
+"""What a source does with input that its schema lacks: new columns, and values of another type.
+
+    a job       surveys its range, before it reads it, and names in its ack what does not fit: columns, types, files
+    a plan      computes from what the checkpoints below it have found the schema with which its range is read
+    the rows    what does not fit stays with its row, as JSON, in the rescue column
+
+So every attempt at a checkpoint reads alike, a rollback returns to the schema of its target, and input is never read
+again because its schema has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import unquote
+
+import msgspec
+
+from tidegate.connectors.schema.ddl import Column
+from tidegate.records.records import Drift, KnownColumn, SourceSchema
+
+__all__ = [
+    "MAX_KNOWN_COLUMNS",
+    "MAX_NEW_COLUMNS",
+    "RESCUED",
+    "OnNewColumn",
+    "OnType",
+    "SchemaPolicy",
+    "Survey",
+    "common_type",
+    "evolved_schema",
+    "policy_problems",
+    "type_of_variant",
+]
+
+OnNewColumn = Literal["ignore", "refuse", "rescue", "evolve"]
+OnType = Literal["refuse", "rescue"]
+
+RESCUED: Final = "_rescued"
+"""The default name of the rescue column."""
+
+MAX_NEW_COLUMNS: Final = 100
+"""How many new columns a source may get. More of them look like data that is used as keys."""
+
+MAX_KNOWN_COLUMNS: Final = 1_000
+"""How many columns that the schema lacks a plan remembers."""
+
+MAX_COLUMN_NAME: Final = 255
+_UNFIT: Final = re.compile(r"[ ,;{}()\n\t=`.]|[\x00-\x1f]")
+"""Characters that a column's name cannot have in a Delta table or in Parquet, or that would be read as a path."""
+
+
+@dataclass(frozen=True)
+class SchemaPolicy:
+    """What a source does with input that does not fit its schema."""
+
+    on_new_column: OnNewColumn = "ignore"
+    on_type: OnType = "refuse"
+    rescue_column: str = RESCUED
+
+    @property
+    def rescues(self) -> bool:
+        """True: rows have the rescue column."""
+        return self.rescues_keys or self.rescues_types
+
+    @property
+    def rescues_keys(self) -> bool:
+        """True: a key that the schema lacks goes to the rescue column."""
+        return self.on_new_column in ("rescue", "evolve")
+
+    @property
+    def rescues_types(self) -> bool:
+        """True: a value of another type goes to the rescue column, and does not make its record malformed."""
+        return self.on_type != "refuse"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a source has found in a range before it reads it."""
+
+    drift: Drift | None
+    """What does not fit the schema, if anything."""
+    is_clean: bool
+    """True: every record fits the schema, so that reading it needs no further check."""
+
+    def with_names_in(self, folder: str) -> Survey:
+        """Return the same with names of files as they are in this folder."""
+        if self.drift is None:
+            return self
+        found = [msgspec.structs.replace(column, file=_name_in(folder, column.file)) for column in self.drift.found]
+        return Survey(msgspec.structs.replace(self.drift, found=found), self.is_clean)
+
+
+def policy_problems(policy: SchemaPolicy, columns: Iterable[str]) -> list[str]:
+    """Return all problems of the policy's declaration. columns: the names of the schema."""
+    problems = []
+    for name, value, choices in (
+        ("on_new_column", policy.on_new_column, ("ignore", "refuse", "rescue", "evolve")),
+        ("on_type", policy.on_type, ("refuse", "rescue")),
+    ):
+        if value not in choices:
+            problems.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in choices)}")
+    if not isinstance(policy.rescue_column, str) or not policy.rescue_column or _UNFIT.search(policy.rescue_column):
+        problems.append(f"rescue_column is {policy.rescue_column!r}; it must be the name of a column, like {RESCUED!r}")
+    elif policy.rescues and policy.rescue_column.casefold() in {name.casefold() for name in columns}:
+        problems.append(
+            f"the schema has a column {policy.rescue_column!r}, which the source adds itself; rename it, or set "
+            "rescue_column to another name"
+        )
+    return problems
+
+
+def evolved_schema(
+    declared: Sequence[Column],
+    policy: SchemaPolicy,
+    before: SourceSchema | None,
+    drifts: Iterable[tuple[int, Drift | None]],
+) -> SourceSchema:
+    """Return the schema with which the next range of a source is read.
+
+    declared: the columns of the declaration as it is now. before: the schema of an earlier plan. drifts: what the
+    checkpoints since that plan have found, each with its number, oldest first.
+    """
+    known = dict(before.known) if before is not None else {}
+    more = before.more if before is not None else 0
+    through = before.through if before is not None else 0
+    for checkpoint, drift in drifts:
+        through = max(through, checkpoint)
+        if drift is None:
+            continue
+        more = max(more, drift.more)
+        for found in drift.found:
+            if found.kind == "type":
+                continue
+            if found.path in known:
+                column = known[found.path]
+                known[found.path] = msgspec.structs.replace(column, type=common_type(column.type, found.type))
+            elif len(known) < MAX_KNOWN_COLUMNS:
+                known[found.path] = KnownColumn(type=found.type, checkpoint=checkpoint, file=found.file)
+            else:
+                more += 1
+    columns = list(declared)
+    if policy.on_new_column == "evolve":
+        columns += _new_columns(declared, policy, known, more)
+    return SourceSchema(ddl=", ".join(column.ddl for column in columns), known=known, more=more, through=through)
+
+
+def _new_columns(
+    declared: Sequence[Column], policy: SchemaPolicy, known: Mapping[str, KnownColumn], more: int
+) -> list[Column]:
+    """Return the columns that a source gets, in the order in which they were found."""
+    candidates = {name: column for name, column in known.items() if why_no_column(name, column.type) is None}
+    if more or len(candidates) > MAX_NEW_COLUMNS:
+        return []
+    taken = {column.name.casefold() for column in declared} | {policy.rescue_column.casefold(), "_corrupt_record"}
+    columns = []
+    for name, column in candidates.items():
+        if name.casefold() not in taken:
+            taken.add(name.casefold())
+            columns.append(Column(name, column.type))
+    return columns
+
+
+def why_no_column(name: str, kind: str) -> str | None:
+    """Return why a key of the input cannot become a column by itself, or None if it can."""
+    if kind == "void":
+        return "it has been null so far, so its type is unknown"
+    if "." in name:
+        return "it is inside another column: declare that column's type with it"
+    if not name or len(name) > MAX_COLUMN_NAME or _UNFIT.search(name):
+        return "a column cannot have this name"
+    return None
+
+
+def _name_in(folder: str, url: str) -> str:
+    path = re.sub("^file:/+", "/", unquote(url))
+    return path.removeprefix(f"{folder.removeprefix('file://').rstrip('/')}/")
+
+
+_VARIANT_TYPES: Final = {
+    "VOID": "void",
+    "BOOLEAN": "boolean",
+    "BIGINT": "bigint",
+    "STRING": "string",
+    "DOUBLE": "double",
+    "FLOAT": "double",
+    "INTEGER": "decimal(38,0)",
+    "FRACTION": "double",
+    "TINYINT": "bigint",
+    "SMALLINT": "bigint",
+    "INT": "bigint",
+}
+
+
+def type_of_variant(text: str) -> str:
+    """Return the column type for a type that the survey names. Objects are kept as the text of their JSON."""
+    if text.startswith("ARRAY<"):
+        element = type_of_variant(text[len("ARRAY<") : -1])
+        return "string" if element == "void" else f"array<{element}>"
+    return _VARIANT_TYPES.get(text, "string")
+
+
+def common_type(one: str, other: str) -> str:
+    """Return the narrowest type that holds the values of both. Where nothing else does, it is their text."""
+    if one == other or other == "void":
+        return one
+    if one == "void":
+        return other
+    if one.startswith("array<") and other.startswith("array<"):
+        element = common_type(one[6:-1], other[6:-1])
+        return f"array<{element}>"
+    numbers = ("bigint", "decimal(38,0)", "double")
+    if one in numbers and other in numbers:
+        return max(one, other, key=numbers.index)
+    return "string"

@@ -1,0 +1,165 @@
+"""Columns that come, and values of another type, while a pipeline runs: nothing is lost, and every table follows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.sampling import in_turn
+from tests.kit.world import World
+from tidegate import Pipeline
+from tidegate.connectors.source import SourceContext
+from tidegate.ledger import Ledger, LocalStore
+from tidegate.records.place import Place
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+pytestmark = in_turn(seconds=60)
+
+
+class Shop(World):
+    """Orders as they come, and totals by country."""
+
+    policy: dict[str, Any] = {}
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        files = Files("landing/*.json", schema="id long, country string, amount int", **self.policy)
+        orders = pipeline.source("orders", files)
+        orders.sink("orders", DeltaAppend("tables/orders", schema_evolution="add"))
+        totals = orders.aggregate(by="country", spent="sum(amount)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["country"]))
+        return pipeline
+
+    def land(self, name: str, *records: Any) -> None:
+        folder = self.root / "landing"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("\n".join(json.dumps(record) for record in records))
+
+    def orders(self) -> dict[int, dict[str, Any]]:
+        """Orders by id, without columns that are null."""
+        return {
+            row["id"]: {name: value for name, value in row.items() if name != "id" and value is not None}
+            for row in self.table("orders")
+        }
+
+
+def shop(tmp_path: Path, spark: Any, **policy: Any) -> Shop:
+    shop = Shop(tmp_path)
+    shop.spark, shop.policy = spark, policy
+    return shop
+
+
+def test_a_new_column_is_rescued_first_and_a_column_from_the_next_checkpoint_on(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark, on_new_column="evolve")
+    orders.land("1.json", {"id": 1, "country": "AT", "amount": 5})
+    orders.checkpoint("one")
+    orders.land("2.json", {"id": 2, "country": "AT", "amount": 7, "vip": True}, {"id": 3, "country": "DE", "amount": 1})
+    second = orders.checkpoint("two")
+    drift = orders.ledger.entry(second).acks["main"].ack.drift["orders"]
+    assert [(column.path, column.type, column.records, column.file) for column in drift.found] == [
+        ("vip", "boolean", 1, "2.json")
+    ]
+    orders.land("3.json", {"id": 4, "country": "DE", "amount": 2, "vip": False})
+    third = orders.checkpoint("three")
+    assert orders.ledger.entry(third).plan.sources["orders"].schema.ddl.endswith("`vip` boolean")
+    assert orders.orders() == {
+        1: {"country": "AT", "amount": 5},
+        2: {"country": "AT", "amount": 7, "_rescued": '{"vip":true}'},
+        3: {"country": "DE", "amount": 1},
+        4: {"country": "DE", "amount": 2, "vip": False},
+    }
+    assert {row["country"]: row["spent"] for row in orders.table("totals")} == {"AT": 12, "DE": 3}
+
+
+def test_what_fits_no_column_stays_with_its_row(tmp_path: Path, spark: Any) -> None:
+    schema = "id long, customer struct<name string, tags array<string>>, amount decimal(12,2), at timestamp"
+    source = Files("in/*.json", schema=schema, on_new_column="rescue", on_type="rescue")
+    rows = rescued(
+        tmp_path,
+        spark,
+        source,
+        {"id": 1, "customer": {"name": "Ann", "tags": ["a"], "vip": True, "of": {"since": 2020}}, "amount": 1.5},
+        {"id": "two", "amount": 1.005, "ID": 7, "note": 'it\'s "ö"'},
+        {"id": 3, "amount": 99999999999.1, "at": "yesterday", "customer": "Bob"},
+        {"id": 4, "at": "2026-01-31T10:00:00Z", "items": [{"sku": "a"}, {"sku": "b", "n": 2}], "gone": None},
+        {"id": 5},
+    )
+    assert rows == [
+        {
+            "id": 1,
+            "amount": "1.50",
+            "customer": "Ann",
+            "rescued": {"customer.of": {"since": 2020}, "customer.vip": True},
+        },
+        {"rescued": {"ID": 7, "amount": 1.005, "id": "two", "note": 'it\'s "ö"'}},
+        {"id": 3, "rescued": {"amount": 99999999999.1, "at": "yesterday", "customer": "Bob"}},
+        {"id": 4, "at": "2026-01-31", "rescued": {"gone": None, "items": [{"sku": "a"}, {"n": 2, "sku": "b"}]}},
+        {"id": 5},
+    ]
+
+
+def test_only_what_the_policy_names_is_rescued(tmp_path: Path, spark: Any) -> None:
+    schema = "id long, customer struct<name string, tags array<string>>, amount decimal(12,2), at timestamp"
+    records = ({"id": "two", "new": 1}, {"id": 3, "new": 2})
+    keys = Files("in/*.json", schema=schema, on_new_column="rescue", on_corrupt="keep")
+    types = Files("in/*.json", schema=schema, on_type="rescue")
+    strict = Files("in/*.json", schema=schema, on_type="rescue", on_new_column="refuse", on_corrupt="keep")
+    assert rescued(tmp_path, spark, keys, *records) == [
+        {"corrupt": '{"id": "two", "new": 1}'},
+        {"id": 3, "rescued": {"new": 2}},
+    ]
+    assert rescued(tmp_path, spark, types, *records) == [{"rescued": {"id": "two"}}, {"id": 3}]
+    assert rescued(tmp_path, spark, strict, *records) == [
+        {"corrupt": '{"id": "two", "new": 1}'},
+        {"corrupt": '{"id": 3, "new": 2}'},
+    ]
+
+
+def test_a_malformed_record_is_refused_as_ever(tmp_path: Path, spark: Any) -> None:
+    source = Files("in/*.json", schema="id long", on_new_column="evolve", on_type="rescue")
+    for text in ('{"id": 1', '{"id": 1} {"id": 2}', "[1]", "17"):
+        with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
+            read(tmp_path, spark, source, text)
+
+
+def read(root: Path, spark: Any, source: Files, text: str) -> Any:
+    """The rows of one file with this text."""
+    (root / "in").mkdir(exist_ok=True)
+    (root / "in" / "one.json").write_text(text)
+    context = SourceContext("orders", "orders", Place(str(root)), Ledger(LocalStore(root / "ledger"), "orders"))
+    splits = source.plan(None, context).splits
+    return source.read(spark, splits, context).collect()
+
+
+def rescued(root: Path, spark: Any, source: Files, *records: Any) -> list[dict[str, Any]]:
+    """The rows of one file with these records, in short."""
+    rows = []
+    for row in read(root, spark, source, "\n".join(json.dumps(record, ensure_ascii=False) for record in records)):
+        short = {
+            "id": row.id,
+            "customer": row.customer.name if row.customer else None,
+            "amount": str(row.amount) if row.amount is not None else None,
+            "at": f"{row.at:%Y-%m-%d}" if row.at else None,
+            "rescued": json.loads(row["_rescued"]) if row["_rescued"] else None,
+            "corrupt": row["_corrupt_record"] if source.on_corrupt == "keep" else None,
+        }
+        rows.append({name: value for name, value in short.items() if value is not None})
+    return rows
+
+
+def test_a_rollback_returns_to_the_columns_of_its_target(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark, on_new_column="evolve")
+    orders.land("1.json", {"id": 1, "country": "AT", "amount": 5, "vip": True})
+    first = orders.checkpoint("one")
+    orders.land("2.json", {"id": 2, "country": "AT", "amount": 7, "vip": True, "channel": "web"})
+    orders.checkpoint("two")
+    assert orders.coordinator().roll_back(first, run="back", by="ann").error is None
+    assert set(orders.orders()) == {1}
+    again = orders.checkpoint("three")
+    schema = orders.ledger.entry(again).plan.sources["orders"].schema
+    assert schema.ddl.endswith("`amount` int, `vip` boolean"), "what the first has found, and nothing of the second"
+    assert orders.orders()[2] == {"country": "AT", "amount": 7, "vip": True, "_rescued": '{"channel":"web"}'}

@@ -1,0 +1,127 @@
+"""The columns that a source gets from its input: which, of what type, and when."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tidegate.connectors.schema.ddl import parse_ddl
+from tidegate.connectors.schema.drift import (
+    MAX_KNOWN_COLUMNS,
+    MAX_NEW_COLUMNS,
+    SchemaPolicy,
+    common_type,
+    evolved_schema,
+    policy_problems,
+    type_of_variant,
+    why_no_column,
+)
+from tidegate.records.records import Drift, FoundColumn, SourceSchema
+
+EVOLVE = SchemaPolicy("evolve")
+DECLARED = parse_ddl("id long, name string")
+
+
+def drift(*found: tuple[str, str], kind: str = "new", more: int = 0) -> Drift:
+    columns = [FoundColumn(path=path, kind=kind, type=type, records=1, file="a.json") for path, type in found]  # type: ignore[arg-type]
+    return Drift(found=columns, records=1, more=more)
+
+
+def columns_after(*drifts: Drift | None, policy: SchemaPolicy = EVOLVE, ddl: str = "id long, name string") -> list[str]:
+    schema = evolved_schema(parse_ddl(ddl), policy, None, list(enumerate(drifts, 1)))
+    return [f"{column.name} {column.type}" for column in parse_ddl(schema.ddl)][len(parse_ddl(ddl)) :]
+
+
+def test_columns_come_in_the_order_in_which_they_were_found():
+    assert columns_after(drift(("vip", "boolean")), None, drift(("age", "bigint"))) == ["vip boolean", "age bigint"]
+
+
+def test_only_evolve_makes_columns():
+    assert columns_after(drift(("vip", "boolean")), policy=SchemaPolicy("rescue")) == []
+
+
+def test_it_does_not_matter_in_how_many_plans_the_findings_come():
+    found = [drift(("a", "bigint")), drift(("b", "string")), drift(("a", "double"))]
+    at_once = evolved_schema(DECLARED, EVOLVE, None, list(enumerate(found, 1)))
+    step: SourceSchema | None = None
+    for number, one in enumerate(found, 1):
+        step = evolved_schema(DECLARED, EVOLVE, step, [(number, one)])
+    assert step == at_once
+    assert step.through == 3
+
+
+def test_a_column_that_is_declared_later_is_the_declared_one():
+    assert columns_after(drift(("vip", "boolean")), ddl="id long, VIP string") == []
+
+
+def test_of_two_keys_that_differ_in_case_the_first_becomes_a_column():
+    assert columns_after(drift(("Vip", "boolean"), ("vip", "boolean"))) == ["Vip boolean"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "a;b", "a=b", "a\tb", "a.b", "`", "a" * 256, "_rescued"])
+def test_a_key_that_no_table_can_name_does_not_become_a_column(name):
+    assert columns_after(drift((name, "string"))) == []
+
+
+def test_a_key_that_was_only_null_waits_for_a_value():
+    nothing = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("x", "void")))])
+    assert nothing.ddl == "`id` bigint, `name` string"
+    assert evolved_schema(DECLARED, EVOLVE, nothing, [(2, drift(("x", "date")))]).known["x"].type == "date"
+    assert why_no_column("x", "void") == "it has been null so far, so its type is unknown"
+
+
+def test_data_that_is_used_as_keys_does_not_become_columns():
+    many = [(f"k{number}", "bigint") for number in range(MAX_NEW_COLUMNS + 1)]
+    assert columns_after(drift(*many)) == []
+    assert len(columns_after(drift(*many[1:]))) == MAX_NEW_COLUMNS
+    assert columns_after(drift(("a", "bigint"), more=1)) == []
+
+
+def test_no_more_is_remembered_than_a_plan_can_hold():
+    many = [(f"k{number}", "bigint") for number in range(MAX_KNOWN_COLUMNS + 7)]
+    schema = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(*many))])
+    assert (len(schema.known), schema.more) == (MAX_KNOWN_COLUMNS, 7)
+
+
+def test_values_of_another_type_make_no_columns():
+    assert columns_after(drift(("id", "string"), kind="type")) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("void", "boolean", "boolean"),
+        ("bigint", "double", "double"),
+        ("bigint", "decimal(38,0)", "decimal(38,0)"),
+        ("decimal(38,0)", "double", "double"),
+        ("boolean", "bigint", "string"),
+        ("array<bigint>", "array<double>", "array<double>"),
+        ("array<bigint>", "bigint", "string"),
+    ],
+)
+def test_the_type_of_a_column_holds_all_its_values(one, other, common):
+    assert common_type(one, other) == common_type(other, one) == common
+
+
+@pytest.mark.parametrize(
+    ("variant", "column"),
+    [
+        ("BIGINT", "bigint"),
+        ("INTEGER", "decimal(38,0)"),
+        ("FRACTION", "double"),
+        ("OBJECT", "string"),
+        ("ARRAY<STRING>", "array<string>"),
+        ("ARRAY<FRACTION>", "array<double>"),
+        ("ARRAY<VOID>", "string"),
+        ("DATE", "string"),
+    ],
+)
+def test_types_as_the_survey_names_them(variant, column):
+    assert type_of_variant(variant) == column
+
+
+def test_bad_policies_are_named():
+    problems = policy_problems(SchemaPolicy("drop", "widen", "a b"), ["id"])  # type: ignore[arg-type]
+    assert [problem.split(" is ")[0] for problem in problems] == ["on_new_column", "on_type", "rescue_column"]
+    assert "which the source adds itself" in policy_problems(SchemaPolicy("rescue"), ["_Rescued"])[0]
+    assert msgspec.json.encode(SourceSchema(ddl="id long"))
