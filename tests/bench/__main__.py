@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no bench {', '.join(map(repr, unknown))}; there are: {', '.join(BENCHES)}")
     if given.pairs is not None and given.pairs < 1:
         parser.error("--pairs must be 1 or more")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each process compiles all modules, for a second or two
     options = Options(given.quick, given.pairs or (1 if given.quick else 5), given.spark)
     if given.out is not None:
         options = dataclasses.replace(options, out=given.out.absolute())

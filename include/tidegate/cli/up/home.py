@@ -37,9 +37,9 @@ _NOBODY = "1"
 """A port without a listener."""
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
-# Runs in the scheduler before it forks the workers that fork the tasks, which saves each task two seconds of imports.
-# Only libraries, because project code would not be reloaded until a restart. And only imports, because a session, a
-# client or an open table does not survive a fork.
+# Runs in the scheduler before it forks the processes of tasks, which saves each task two seconds of imports. Only
+# libraries, because project code would not be reloaded until a restart. And only imports, because a session, a client
+# or an open table does not survive a fork.
 _LOCAL_SETTINGS = '''\
 """Written by `tidegate up`, again at each start."""
 
@@ -54,7 +54,16 @@ if "scheduler" in sys.argv:
     import deltalake
     import grpc
     import pandas
+    import pyarrow.parquet
     import pyspark.sql.connect.session
+
+    import tidegate.coordinator
+    import tidegate.execution.finish
+    import tidegate.execution.input_watch
+    import tidegate.execution.job.run_job
+    import tidegate.sinks
+    import tidegate.sources
+    import tidegate.spark.session
 
     if any(Path(PROJECT, "include", "expectations").glob("*.y*ml")):
         from tidegate.gates.expectations.library import warm
