@@ -27,9 +27,10 @@ from tests.spark.random_cuts import Telling
 from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint import approvals
 from tidegate.checkpoint.quarantine_requests import ask
-from tidegate.coordinator import Coordinator
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Rejected, TidegateError
 from tidegate.execution.editing import edit_state
+from tidegate.execution.input_watch import InputWatch
 from tidegate.gates.quarantine import columns as q
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control, savepoint
@@ -38,6 +39,7 @@ from tidegate.records.records import Drain, Json, Request
 __all__ = ["ACTS", "Life"]
 
 FAULTS = ("", "", "", "crash", "early", "twice", "abort", "fenced")
+NEVER_S = 1e9
 
 
 class Attempts(Telling):
@@ -73,6 +75,10 @@ class Life:
             self.play.limit(num_retained=self.dice.choice([2, 4]))
         self.tasks = itertools.cycle([self.dice.choice([1, 2, 3, -1, -2]) for _ in range(40)])
         self.rows = 0
+        self.by_event = seed % 3 == 1
+        """Whether its checkpoints are made when somebody who watches its sources asks for one."""
+        self.pause_is_over = False
+        """Whether the longest pause between two of them is over."""
         self.edited = False
         """Whether a change by hand counts."""
         for name in ("rows", "others"):
@@ -262,6 +268,7 @@ class Life:
         """Let the same happen in both worlds, and compare them."""
         asks = self.dice.random() < 0.4
         self._pass_time()
+        self.pause_is_over = True
         before = set((self.play.root / "landing").rglob("*.json"))
         self._land()
         for path in set((self.play.root / "landing").rglob("*.json")) - before:
@@ -297,14 +304,17 @@ class Life:
     def _pass_time(self) -> None:
         """By some minutes or days, or none; now and then the clock goes back."""
         self.clock.now += timedelta(hours=self.dice.choice([0, 0.1, 3, 12, 24, 24, 60, 80, -5]))
+        self.pause_is_over = self.by_event and self.dice.random() < 0.2
 
     def _checkpoint(self, play: Clocked, fault: str = "", *, answer: str = "", drain: Drain | None = None) -> bool:
         """Make one, to whatever end it comes. Return whether it was completed. answer: a person's, if a gate asks."""
         with self.clock.shown():
             self._resume(play)
             coordinator = play.coordinator()
-            run = f"run {coordinator.ledger.view().last_id + 1}"
-            id = coordinator.trigger(run, drain=drain).plan.id  # type: ignore[union-attr]
+            triggered = self._triggered(coordinator, drain)
+            if triggered is None:
+                return True
+            id = triggered.plan.id
             self.told.checkpoints += 1
             telling = Attempts(play, self.spark, self.tasks)
             jobs = [job.name for job in coordinator.graph.jobs]
@@ -326,6 +336,18 @@ class Life:
             coordinator.publish()
             coordinator.retire()
             return outcome.state == "completed"
+
+    def _triggered(self, coordinator: Coordinator, drain: Drain | None) -> Triggered | None:
+        """Plan a checkpoint. By event, one is planned if and only if somebody who begins to watch now asks for it."""
+        run = f"run {coordinator.ledger.view().last_id + 1}"
+        if not self.by_event:
+            return coordinator.trigger(run, drain=drain)  # type: ignore[return-value]
+        arrival = InputWatch(coordinator, 0.0 if self.pause_is_over else NEVER_S).look()
+        asked = drain is not None or arrival is not None
+        triggered = coordinator.trigger(run, drain=drain, only_if_new=True, is_due=lambda _: self.pause_is_over)
+        if asked != (triggered is not None):
+            self.told.finds(f"by event, {arrival or 'nothing'} is asked for, and the run makes {triggered}")
+        return triggered  # type: ignore[return-value]
 
     def _resume(self, play: Clocked) -> None:
         """After a rejection; now and then so that what would be held again is set aside."""

@@ -231,6 +231,7 @@ class MendedLife(Life):
     # -- rows that were set aside
 
     def _ask(self, action: Any, rows: Sequence[Row], **more: Any) -> None:
+        self.asked_for_rows = True
         ids = [row["_tidegate_id"] for row in rows] if self.dice.random() < 0.5 else []
         seen = self.play.ledger.view().last_id
         request = Request(

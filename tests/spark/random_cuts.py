@@ -204,10 +204,12 @@ class Telling:
     tasks: Iterator[int]
     staged: list[dict[str, Counter[Any]]] = field(default_factory=list)
 
-    def checkpoint(self, fault: str) -> None:
+    def checkpoint(self, fault: str, *, by_event: bool = False) -> None:
+        """by_event: as a run does that whoever watches the sources has asked for."""
         coordinator = self.play.coordinator()
-        triggered = coordinator.trigger(f"run {coordinator.ledger.view().last_id + 1}")
-        assert isinstance(triggered, Triggered)
+        run = f"run {coordinator.ledger.view().last_id + 1}"
+        triggered = coordinator.trigger(run, only_if_new=by_event)
+        assert isinstance(triggered, Triggered), "a run that was asked for finds nothing new"
         id = triggered.plan.id
         jobs = [job.name for job in coordinator.graph.jobs]
         struck = jobs[(next(self.tasks) + id) % len(jobs)] if len(jobs) > 1 else jobs[0]

@@ -16,6 +16,9 @@ layered   windows of windows and the first of each, pairs of any age and a windo
 fading    totals, first rows, fields and a lookup table that expire by event time, side outputs, timers by the clock;
           new code adds counts of distinct values, fields and an output
 
+In every third life checkpoints are made by event: whoever watches the sources must ask for one if rows wait, and only
+then.
+
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
 
@@ -46,6 +49,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Rejected, Unavailable
 from tidegate.execution.editing import edit_state
+from tidegate.execution.input_watch import InputWatch
 from tidegate.gates import Gate
 from tidegate.ledger import Ledger
 from tidegate.lifecycle import control, savepoint
@@ -61,6 +65,7 @@ from tidegate.verify.recovery import verify_next_run
 __all__ = ["ACTS", "Life", "told"]
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+NEVER_S = 1e9
 FAULTS = ("", "", "crash", "early", "twice", "abort", "fenced")
 ACTS = ("checkpoint",) * 4 + ("back", "back", "name", "forget", "fork", "stop", "unpublished", "change", "edit")
 Row = dict[str, Any]
@@ -136,8 +141,15 @@ class Life:
     """Rows of `kept` that another program has written there."""
     complaints: list[str] = field(default_factory=list)
     """What was found wrong on the way."""
+    asked_for_rows: bool = False
+    """Whether somebody has ever asked for rows that were set aside, which a checkpoint may still have to take up."""
 
     acts: ClassVar[Sequence[str]] = ACTS
+
+    @property
+    def by_event(self) -> bool:
+        """Whether its checkpoints are made when somebody who watches its sources asks for one."""
+        return self.seed % 3 == 1
 
     @property
     def kind(self) -> str:
@@ -191,10 +203,26 @@ class Life:
         if self.dice.random() < 0.8:
             self._feed()
         fault = self.dice.choice(FAULTS) if fault is None else fault
-        Telling(self.play, self.spark, self.tasks).checkpoint(fault)
+        if self.by_event and not self._is_due():
+            self._note("nothing is due")
+            return
+        Telling(self.play, self.spark, self.tasks).checkpoint(fault, by_event=self.by_event)
         self._note(f"checkpoint {fault}".strip())
         if fault not in ("abort", "fenced"):
             self._made()
+
+    def _is_due(self) -> bool:
+        """By event: whether somebody who begins to watch now asks for a checkpoint. If not, a run makes none either."""
+        coordinator = self.play.coordinator()
+        arrival = InputWatch(coordinator, NEVER_S).look()
+        is_due = arrival is not None
+        if self.waiting and not is_due:
+            self.complaints.append(f"nobody asks for rows {[row['id'] for row in self.waiting]}")
+        if is_due and not self.waiting and not self.asked_for_rows:
+            self.complaints.append(f"a checkpoint is asked for, and no row waits: {arrival}")
+        if not is_due:
+            assert coordinator.trigger("by event", only_if_new=True) is None
+        return is_due
 
     def _unpublished(self) -> None:
         """It is completed, and whoever was to publish it dies: the next one does."""

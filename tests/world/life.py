@@ -34,6 +34,8 @@ SIDES: dict[str, type[OtherSide]] = {
 }  # fmt: skip
 COMMAND = re.compile(r"tidegate ((?:[a-z]+ )+MODULE:PIPELINE(?: [\w.-]+)*)")
 AGAIN, UNDONE = "again", "undone"
+FIRST = "it is the first checkpoint"
+"""By event it is made even if there is nothing to read yet, unlike by `run --until-idle`."""
 CHEAP = tuple(kind for kind, side in SIDES.items() if not side.needs)
 """Those that need no server."""
 
@@ -108,14 +110,14 @@ class _Life:
 
     def first(self) -> None:
         self.side.arrive()
-        self.judge("the first rows", self.project.make_checkpoints(), Happening())
+        self.judge("the first rows", self.checkpoints(), Happening())
 
     def step(self, name: str, *, planned: bool) -> None:
         dice = self.dice
         for _ in range(dice.choice([0, 1, 1, 2])):
             self.side.arrive()
         if not planned and dice.random() < 0.5:
-            self.judge("more rows", self.project.make_checkpoints(), Happening())
+            self.judge("more rows", self.checkpoints(), Happening())
             self.side.arrive()
             if self.told.wrong:
                 return
@@ -123,7 +125,7 @@ class _Life:
             done = self.befall(name)
             if dice.random() < 0.5:
                 self.side.arrive()
-            said = self.project.make_checkpoints()
+            said = self.checkpoints()
         else:
             done, said = self.in_a_checkpoint()
         if self.judge(done.what, said, done):
@@ -139,12 +141,24 @@ class _Life:
                 return
             if dice.random() < 0.5:
                 self.side.arrive()
-            said = self.project.make_checkpoints()
+            said = self.checkpoints()
             may_be_refused = how == AGAIN or (how == UNDONE and done.remedy)
             if self.judge(f"{done.what}, then {how}", said, done if may_be_refused else Happening()):
                 return
             if self.told.wrong:
                 return
+
+    def checkpoints(self) -> Said:
+        """Make all that are needed. Whoever watches by event must have asked for them, and asks for no more then."""
+        before = self.project.watched()
+        said = self.project.make_checkpoints()
+        made = len(_document(said).get("checkpoints", ()))
+        if made and not before:
+            self.told.wrong.append(f"a run has made {made} checkpoints that nobody asks for")
+        after = self.project.watched()
+        if said.code == 0 and after not in ("", FIRST):
+            self.told.wrong.append(f"all is read, and a checkpoint is asked for: {after}")
+        return said
 
     def befall(self, name: str = "") -> Happening:
         """One act, drawn or named."""

@@ -11,6 +11,7 @@ from unittest import mock
 
 from tests.world.life import Lived, live
 from tests.world.other_side import Servers
+from tidegate.checkpoint.planning import Plans
 from tidegate.checkpoint.publishing import publish, table_mismatch
 from tidegate.connectors.files.export_folder import ExportFolder, ExportManifest, LastEntry, LogEntry
 from tidegate.connectors.postgres import changes, literal
@@ -84,6 +85,10 @@ def _a_range_ends_anywhere() -> Patches:
     yield mock.patch.object(PostgresChanges, "release", release)
 
 
+def _a_watch_overlooks_what_has_arrived() -> Patches:
+    yield mock.patch.object(Plans, "find_reason", return_value="")
+
+
 class Planted(NamedTuple):
     patches: Callable[[], Patches]
     kind: str
@@ -120,6 +125,7 @@ PLANTED = {
         _latest_forgets_what_was_there, "postgres-table", 0, ("transaction_is_rolled_back",), "was never shown"
     ),
     "A9": Planted(_columns_are_known_by_their_names_now, "postgres-changes", 0, ("column_is_renamed",), "is there as"),
+    "watch": Planted(_a_watch_overlooks_what_has_arrived, "files", 0, (), "that nobody asks for"),
     "A5": Planted(_a_range_ends_anywhere, "postgres-changes", 0, ("transaction_is_rolled_back",) * 4, "was not read"),
 }
-"""By their numbers in the list of defects. E is "export: hint believed"."""
+"""By their numbers in the list of defects. E is "export: hint believed"; nobody has ever made the one of the watch."""

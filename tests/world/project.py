@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,11 +14,17 @@ from unittest import mock
 
 from tests.kit.jvm import INTERPRETED, toml
 from tests.views.shops import CANARY, Died, Said, Shops
+from tidegate import seams
+from tidegate.errors import TidegateError
 from tidegate.execution import runs
+from tidegate.execution.input_watch import InputWatch
+from tidegate.execution.loading import find_pipeline
+from tidegate.execution.opening import open_coordinator
 
 __all__ = ["Project", "Row", "at_a_point", "row_of"]
 
 Row = tuple[int, int | None, str | None]
+NEVER_S = 1e9
 
 CODE = """
 from tidegate import Pipeline
@@ -100,6 +107,20 @@ class Project(Shops):
     def make_checkpoints(self, at: Callable[[str], None] | None = None) -> Said:
         """All that are needed to read what is there."""
         return self.run("run shop:orders --until-idle --json", dies_at=at)
+
+    def watched(self) -> str:
+        """Why somebody who begins to watch now asks for a checkpoint, or cannot look. Nothing: there is no reason."""
+        sys.modules.pop("shop", None)
+        with seams.installed(seams.Seams(now=self.now)):
+            pipeline = find_pipeline("orders", [("shop", str(self.path("shop.py")))], "the test")
+            coordinator, _ = open_coordinator(pipeline, str(self.folder))
+            if coordinator.suspended() is not None:
+                return "it is suspended, and a person has to resume it"
+            try:
+                arrival = InputWatch(coordinator, NEVER_S).look()
+            except TidegateError as error:
+                return error.reason
+        return arrival.reason if arrival is not None else ""
 
     def path(self, name: str) -> Path:
         return self.folder / name
