@@ -210,12 +210,16 @@ def test_the_pipeline_continues_beside_an_open_proposal(sales: Sales) -> None:
 def test_what_was_proposed_is_swapped_in_after_the_merge(sales: Sales) -> None:
     sales.write_code(factor="3")
     kept = sales.run("propose shop:pipeline --from beginning --keep")
-    assert "After the merge:  tidegate backfill shop:pipeline --name proposal-1 --swap" in kept.text
+    assert "After the merge:  tidegate propose accept shop:pipeline --name proposal-1" in kept.text
     sales.write_code(factor="1")
     sales.sell([(8, "IT", 5.0)])
     sales.makes_checkpoint()  # the pipeline has moved on
     sales.write_code(factor="3")
-    swapped = sales.run("backfill shop:pipeline --name proposal-1 --swap --yes")
+    refused = sales.run("propose accept shop:pipeline --yes --fail-on 'rows > 1 %'")
+    assert refused.code == 1
+    assert "has caught up, and is not swapped in" in refused.text
+    assert sales.table("orders")[8]["amount"] == 5.0, "production is untouched"
+    swapped = sales.run("propose accept shop:pipeline --yes")
     assert swapped.code == 0, swapped.text
     assert {id: row["amount"] for id, row in sales.table("orders").items()} == {
         1: 30.0, 2: 240.0, 3: 90.0, 4: 120.0, 6: 180.0, 7: 210.0, 8: 15.0,
@@ -224,6 +228,44 @@ def test_what_was_proposed_is_swapped_in_after_the_merge(sales: Sales) -> None:
     sales.sell([(9, "IT", 1.0)])
     sales.makes_checkpoint()
     assert sales.table("totals")["IT"]["total"] == 18.0
+
+
+def test_what_is_accepted_and_changes_nothing_ends_without_a_swap(sales: Sales) -> None:
+    sales.write_code(factor="(2 - 1)")
+    sales.proposes("--over 2 --keep")
+    sales.write_code(factor="1")
+    sales.sell([(8, "IT", 5.0)])
+    sales.makes_checkpoint()
+    assert "made by other code" in sales.run("propose accept shop:pipeline --yes").text
+    sales.write_code(factor="(2 - 1)")
+    versions = {name: DeltaTable(str(sales.folder / "tables" / name)).version() for name in ("orders", "totals")}
+    accepted = sales.run("propose accept shop:pipeline")
+    assert (accepted.code, "Nothing differs" in accepted.text) == (0, True), accepted.text
+    assert sales.traces() == []
+    for name, version in versions.items():
+        assert DeltaTable(str(sales.folder / "tables" / name)).version() == version
+    again = sales.run("propose accept shop:pipeline")
+    assert (again.code, "has no proposal" in again.text) == (2, True)
+
+
+def test_a_report_tells_what_has_changed_since_the_last_push(sales: Sales) -> None:
+    assert "has no report of a proposal 'LAST'" in sales.run("propose shop:pipeline --compare-with LAST").text
+    sales.write_code(factor="2")
+    first = sales.proposes("--over 2 --keep")
+    assert first["since"] is None
+    same = sales.proposes("--over 2 --compare-with LAST")["since"]
+    assert (same["proposal"], same["same_code"], same["same_checkpoints"]) == ("proposal-1", True, True)
+    assert (same["merge"], same["tables"], same["gates"]) == ([], {}, [])
+    sales.write_code(factor="1", without=7)
+    changed = sales.proposes("--over 2 --keep --compare-with proposal-1")["since"]
+    assert changed["same_code"] is False
+    assert changed["tables"]["orders"] == {"rows_after": [6, 5], "removed": [0, 1], "changed": [4, 0]}
+    text = sales.run("propose shop:pipeline --over 1 --compare-with LAST").text
+    assert "### Since `proposal-3`" in text
+    assert "Other checkpoints were replayed than then" in text
+    for name in ("proposal-1", "proposal-3"):
+        assert sales.run(f"propose shop:pipeline --discard {name}").code == 0
+    assert sales.traces() == []
 
 
 def test_what_cannot_be_proposed_is_refused_with_a_way_out(sales: Sales) -> None:

@@ -109,6 +109,16 @@ class OpenBackfill:
         plans = RecordedPlans(self.live.ledger, self.record.origin).manual_edits()
         return list(list_manual_edits([plan for plan in plans if plan.id <= rests_on and plan.id not in drops]))
 
+    def other_code(self) -> str | None:
+        """Return why the present code must not continue it, or None: of a proposal, what was reviewed is swapped in."""
+        head, now = self.head(), self.backfill.graph.code_fingerprint()
+        if self.record.purpose != "proposal" or head is None or head.plan.code_fingerprint in ("", now):
+            return None
+        return (
+            f"proposal {self.name!r} of pipeline {self.live.ledger.pipeline!r} was made by other code "
+            f"({head.plan.code_fingerprint[:12]}) than this ({now[:12]})"
+        )
+
     def sinks_without_shadow(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
         return without_shadow(self.live.graph)

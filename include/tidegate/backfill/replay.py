@@ -27,6 +27,14 @@ def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, obse
     schedule: says when to stop earlier, and how many failures to tolerate.
     """
     outcomes: list[Outcome] = []
+    other_code = line.other_code()
+    if other_code is not None:
+        raise Rejected(
+            other_code,
+            expected="the code that was proposed",
+            help="check that code out; or propose this one: tidegate propose MODULE:PIPELINE --keep",
+            reason="OTHER_CODE",
+        )
     with reporting_discarded(line.live.ledger, line.name):
         _replay(line, sessions, schedule, observer, outcomes)
     return outcomes

@@ -113,6 +113,9 @@ def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal
         if change.way.not_published_yet:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
     problems += line.lost_manual_edits()
+    other_code = line.other_code()
+    if other_code is not None:
+        problems.append(other_code)
     head, base = line.head(), line.live.ledger.view().last_completed
     if head is None:
         problems.append("it has completed no checkpoint yet")

@@ -39,6 +39,7 @@ from tidegate.records.records import (
     Pin,
     PipelineRecord,
     Plan,
+    ProposalReported,
     Published,
     Rank,
     RetainedCount,
@@ -342,9 +343,24 @@ class Ledger(EntryLog):
         """Write the last comparison of the backfill, as a hint."""
         self.store.replace(f"lines/{name}/compared.json", encode(compared))
 
+    def proposals(self) -> list[BackfillRecord]:
+        """Return the lines that only show what other code would make."""
+        return [line for line in self.lines() if line.purpose == "proposal"]
+
+    def proposal_reported(self, name: str) -> ProposalReported | None:
+        """Return the report of a kept proposal, or None."""
+        return self._read(f"lines/{name}/report.json", ProposalReported)
+
+    def hint_proposal_reported(self, name: str, reported: ProposalReported) -> None:
+        """Write the report of a kept proposal, as a hint. A proposal that is discarded meanwhile gets none."""
+        self.store.replace(f"lines/{name}/report.json", encode(reported))
+        if self.line_discarded(name) is not None:
+            self.store.delete(f"lines/{name}/report.json")
+
     def delete_line(self, name: str) -> None:
         """Delete a discarded backfill's own ledger, states and quarantine, and its record."""
         self.store.delete(f"lines/{name}/{self.pipeline}")
+        self.store.delete(f"lines/{name}/report.json")
         self.store.delete(f"lines/{name}/compared.json")
         self.store.delete(f"lines/{name}/line.json")
 

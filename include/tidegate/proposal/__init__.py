@@ -3,6 +3,7 @@
 replay.py    replays recorded checkpoints by today's code, on a line of its own
 tables.py    the rows of a table that differ, by key and column
 report.py    everything that differs, and what a merge would do
+kept.py      reports of kept proposals, and what has changed since one of them
 policy.py    when a report fails
 markdown.py  the report for people
 """

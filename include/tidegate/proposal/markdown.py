@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.history.row import MEASURES
-from tidegate.proposal.report import GateChange, GateFindings, ProposalReport
+from tidegate.proposal.report import GateChange, GateFindings, ProposalReport, SinceLast
 from tidegate.proposal.tables import ColumnChange, TableDifference
 from tidegate.records.records import Json
 
@@ -33,6 +33,8 @@ def _lines(report: ProposalReport) -> Iterator[str]:
         yield f"- ❌ {_text(text)}"
     if report.broken_limits:
         yield ""
+    if report.since is not None:
+        yield from _since(report.since)
     yield from _merge(report)
     if report.stopped:
         yield "### Not replayed to the end"
@@ -76,6 +78,25 @@ def _how_many(name: str, table: TableDifference) -> str:
     # Added rows are not among those before; without keys a changed row counts twice.
     counts = {"added": table.added, "removed": table.removed, "changed": table.changed}
     return f"rows of `{name}` ({', '.join(f'{count:,} {how}' for how, count in counts.items() if count)})"
+
+
+def _since(since: SinceLast) -> Iterator[str]:
+    yield f"### Since `{since.proposal}`"
+    yield ""
+    if not since.differs:
+        yield "The same: rows, gates and what a merge does." + (
+            " The code is the same, too." if since.same_code else ""
+        )
+    if since.merge:
+        yield f"- a merge: was *{since.merge[0]}*, is *{since.merge[1]}*"
+    for name, counts in since.tables.items():
+        texts = [f"{count.replace('_', ' ')} {before:,} → {after:,}" for count, (before, after) in counts.items()]
+        yield f"- {_name(name)}: {', '.join(texts)}"
+    yield from (f"- gate `{gate}`: other verdicts" for gate in since.gates)
+    if not since.same_checkpoints:
+        yield ""
+        yield "Other checkpoints were replayed than then, so rows may differ for that reason."
+    yield ""
 
 
 def _merge(report: ProposalReport) -> Iterator[str]:

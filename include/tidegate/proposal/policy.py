@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tidegate.errors import Invalid
 from tidegate.proposal.report import ProposalReport
+from tidegate.proposal.tables import TableDifference
 
-__all__ = ["FORMS", "Limit", "broken_limits", "parse_limit"]
+__all__ = ["FORMS", "Limit", "broken_limits", "broken_table_limits", "parse_limit"]
 
 FORMS = 'rows, "rows > 100", "rows > 0.1 %", gate, "cost > 1.5x", schema'
 _LIMIT = re.compile(r"(?P<what>rows|cost)\s*>\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%|x|)", re.ASCII)
@@ -55,16 +56,29 @@ def _broken(report: ProposalReport, limit: Limit) -> Iterator[str]:
         for gate in report.gates:
             if gate.is_worse:
                 yield f"gate: {gate.gate} breaks more rules, or the same ones with more rows"
-    elif limit.what == "schema":
-        for name, table in report.tables.items():
-            if table.schema.changed:
-                yield f"schema: the columns of {name} change"
     elif limit.what == "cost":
         before, after = report.seconds
         if before and Fraction(after) > limit.most * Fraction(before):
             yield f"{limit.text}: {after / before:.2f} times the seconds"
     else:
-        for name, table in report.tables.items():
+        yield from broken_table_limits(report.tables, [limit])
+
+
+def broken_table_limits(tables: Mapping[str, TableDifference], limits: Sequence[Limit]) -> list[str]:
+    """Return one line for each limit on rows and columns that these tables break."""
+    broken = []
+    for limit in limits:
+        broken += list(_broken_by_tables(tables, limit))
+    return broken
+
+
+def _broken_by_tables(tables: Mapping[str, TableDifference], limit: Limit) -> Iterator[str]:
+    if limit.what == "schema":
+        for name, table in tables.items():
+            if table.schema.changed:
+                yield f"schema: the columns of {name} change"
+    elif limit.what == "rows":
+        for name, table in tables.items():
             most = limit.most / 100 * table.rows_before if limit.unit == "%" else limit.most
             if table.differing > most:
                 yield f"{limit.text}: {table.differing:,} of {table.rows_before:,} rows of {name} differ"

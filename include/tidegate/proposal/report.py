@@ -31,7 +31,9 @@ __all__ = [
     "GateFindings",
     "Merge",
     "ProposalReport",
+    "SinceLast",
     "any_differs",
+    "code_change",
     "make_report",
     "refused_report",
 ]
@@ -103,6 +105,26 @@ class Merge(msgspec.Struct, frozen=True, kw_only=True):
     """The command that corrects what is there, or empty."""
 
 
+class SinceLast(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs from the report of an earlier proposal. Each pair is the value there, and the value now."""
+
+    proposal: str
+    created: str
+    same_code: bool
+    same_checkpoints: bool
+    """Whether both have replayed the same checkpoints. Otherwise rows may differ for that reason."""
+    merge: list[str]
+    """What happens if it is merged. Empty: the same."""
+    tables: dict[str, dict[str, list[int]]]
+    """By table, the counts that are others: rows_before, rows_after, added, removed, changed."""
+    gates: list[str]
+    """Gates with other verdicts of the proposed code."""
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.merge or self.tables or self.gates)
+
+
 class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal's report."""
 
@@ -124,6 +146,8 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, list[float | None]]
     """By measure, the value before and after."""
     broken_limits: list[str] = []
+    since: SinceLast | None = None
+    """If a proposal was named to compare with."""
 
     @property
     def seconds(self) -> tuple[float, float]:
@@ -159,7 +183,7 @@ def make_report(
         tables = {name: compare_table(line, name, examples, hidden) for name in tables_of(line)}
     before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
     views = [view_of(live.ledger, entry) for entry in before]
-    code = _code_change(live)
+    code = code_change(live)
     return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
@@ -184,7 +208,7 @@ def make_report(
 
 def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[str], *, command: str) -> ProposalReport:
     """Return the report about code that cannot replay these checkpoints."""
-    code = _code_change(live)
+    code = code_change(live)
     merge = _merge(live, code, differs=True, command=command, origin=0)
     if impossible(live, ReplayRange(0, ())):
         merge = msgspec.structs.replace(merge, backfill="")
@@ -203,7 +227,8 @@ def refused_report(live: Coordinator, chosen: ReplayRange, problems: Sequence[st
     )
 
 
-def _code_change(live: Coordinator) -> CodeChange:
+def code_change(live: Coordinator) -> CodeChange:
+    """Return what is declared differently than in the last checkpoint."""
     last = live.ledger.view().last_completed
     assert last is not None
     changes = source_changes(live.ledger.view(), last)

@@ -321,6 +321,14 @@ class BackfillCompared(Record, frozen=True, kw_only=True):
     """The reasons for which a swap would have been refused."""
 
 
+class ProposalReported(Record, frozen=True, kw_only=True):
+    """lines/<name>/report.json: the report of a kept proposal. A hint for people: losing it does no harm."""
+
+    title: ClassVar[str] = "report.json"
+
+    report: Json
+
+
 class Timed(Struct, frozen=True, kw_only=True):
     """A completed checkpoint: the amount it read from the source, and its duration by its writers' clocks."""
 

