@@ -10,6 +10,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from tests.kit.jvm import QUICK
 from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -229,6 +230,49 @@ def test_a_sink_with_a_contract_judges_promises_and_describes_its_table(spark, t
     assert fields["lines"].type.element_type.fields[0].metadata == {"comment": "Article."}
     described = spark.sql(f"DESCRIBE TABLE delta.`{tmp_path}/tables/orders`").collect()
     assert {row["col_name"]: row["comment"] for row in described}["email"] == "Where the receipt goes."
+
+
+def test_a_column_that_a_table_gets_later_has_the_words_of_its_contract_too(spark, tmp_path):
+    (tmp_path / "contracts").mkdir()
+    path = tmp_path / "contracts" / "orders.odcs.yaml"
+    head, columns = OF_THE_TABLE.partition("    properties:\n")[:2]
+    path.write_text(f"{head}{columns}      - {{name: id, logicalType: integer}}\n")
+    schema = ["id long"]
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, ", ".join(schema))
+        sink = DeltaAppend("tables/orders", schema_evolution="add")
+        rows.sink("orders", sink, contract=Contract("contracts/orders.odcs.yaml"))
+
+    played = SmallPipeline(tmp_path, spark, build)
+    played.feed([{"id": 1}])
+    checkpoint(played)
+    schema.append("unit string")
+    path.write_text(path.read_text() + "      - {name: unit, logicalType: string, description: Pounds or not.}\n")
+    played.feed([{"id": 2, "unit": "lb"}])
+    assert checkpoint(played)[1] == "completed"
+    fields = {field.name: field for field in DeltaTable(str(tmp_path / "tables" / "orders")).schema().fields}
+    assert fields["unit"].metadata == {"comment": "Pounds or not."}
+
+
+def test_a_table_is_judged_by_a_contract_as_it_stands(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidegate.toml").write_text('data = "."\n')
+    for name, value in {"MODE": "local", "MASTER": "local[2]", "MEMORY": "2g", "CONF": json.dumps(QUICK)}.items():
+        monkeypatch.setenv(f"TIDEGATE_SPARK_{name}", value)
+    played = play(tmp_path, spark)
+    played.feed([GOOD, {**GOOD, "id": 2, "amount": 30}])
+    checkpoint(played)
+    (tmp_path / "stricter.odcs.yaml").write_text(CONTRACT.replace("minimum: 0,", "minimum: 20,"))
+
+    def checked(contract: str) -> tuple[int, str]:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            code = main(["contract", "check", contract, "--table", "tables/orders"])
+        return code, out.getvalue()
+
+    assert checked("contracts/orders.odcs.yaml")[0] == 0
+    code, told = checked("stricter.odcs.yaml")
+    assert (code, "the table, version 0: range(amount): 1 of 2 rows break it" in told) == (1, True), told
 
 
 def test_a_primary_key_by_which_a_sink_replaces_rows_needs_no_look_at_the_table(spark, tmp_path):

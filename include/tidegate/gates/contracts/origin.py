@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,13 @@ def read_for_table(
     without: the names of rules that are left out, also with * for any characters.
     keys: the columns by which a sink replaces rows.
     """
+    return _read_for_table(text, path, schema, tuple(without), tuple(keys))
+
+
+@functools.lru_cache(maxsize=16)  # a gate reads its contract several times for each checkpoint
+def _read_for_table(
+    text: str, path: str, schema: str | None, without: tuple[str, ...], keys: tuple[str, ...]
+) -> ReadContract:
     document = read_contract(text, path)
     found = document.schema(schema)
     problems = ContractProblems(path)
@@ -70,7 +78,7 @@ def read_for_table(
     fresh_s = promised_freshness(document, found, rules.told_only, problems)
     if not found.properties and not found.quality:
         problems.add(found.line, f"schema object {found.name} has no properties and no rules: it would pass everything")
-    patterns = list(without)
+    patterns = without
     names = [rule.name for rule in rules.rules] + [name for name, _, _ in rules.refused]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
