@@ -20,6 +20,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.gates import Contract
 from tidegate.records.records import Verdict
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
 
 pytestmark = in_turn(seconds=60)
 
@@ -291,3 +292,24 @@ def test_a_primary_key_by_which_a_sink_replaces_rows_needs_no_look_at_the_table(
         verdicts, state = checkpoint(played)
     assert (verdicts["orders-contract"].quarantined, state) == (1, "completed")
     assert played.rows("tables/orders") == [{"id": 1, "unit": "lb"}]
+
+
+def test_a_column_that_a_source_gets_by_itself_is_refused_by_name_behind_a_stage(spark, tmp_path):
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts" / "orders.odcs.yaml").write_text(OF_THE_TABLE.replace("primaryKey: true", "required: true"))
+    without = ["few-*", "enough", "twins", "one-kg"]
+
+    def build(pipeline: Pipeline) -> None:
+        gate = Contract("contracts/orders.odcs.yaml", extra="refuse", without=without, on_failure="quarantine")
+        files = Files("landing/rows/*.json", schema="id long, unit string", on_new_column="evolve", on_type="rescue")
+        rows = pipeline.source("rows", files)
+        rows.select("* EXCEPT (_rescued)").gate(gate, name="kept").sink("orders", DeltaAppend("tables/orders"))
+
+    played = SmallPipeline(tmp_path, spark, build)
+    played.feed([{"id": 1, "unit": "kg", "vip": True}, {"id": "one", "unit": "kg"}])
+    verdicts, state = checkpoint(played)
+    assert (state, [(rule.rule, rule.rows) for rule in verdicts["kept"].broken]) == ("completed", [("required(id)", 1)])
+    played.feed([{"id": 2, "unit": "kg"}])
+    verdicts, state = checkpoint(played)
+    (broken,) = verdicts["kept"].broken
+    assert (broken.rule, broken.why, state) == ("schema", "column 'vip' is not in the contract", "aborted")

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.gates import Contract, GateContext
+from tidegate.gates import Contract, GateContext, Volume
 from tidegate.gates.contracts.changes import changes_between
 from tidegate.gates.contracts.document import read_contract
 from tidegate.gates.contracts.gate import ContractGate, described_gate
@@ -419,3 +419,28 @@ def test_a_contract_of_a_sink_must_be_one():
     rows = Pipeline("p").source("in", Files("landing/*.json", schema="a string"))
     with pytest.raises(Invalid, match="sink 'out' has the contract 'o.odcs.yaml'"):
         rows.sink("out", DeltaAppend("tables/out"), contract="o.odcs.yaml")  # type: ignore[arg-type]
+
+
+# -- columns that sources add -----------------------------------------------------------------------------------
+
+
+def behind_a_source(root: Path, *, between: bool = False, extra: str = "refuse", **policy: str) -> Pipeline:
+    (root / "o.odcs.yaml").write_text(column("logicalType: string"))
+    pipeline = Pipeline("p")
+    files = Files("landing/*.json", schema="a string", **policy)  # type: ignore[arg-type]
+    rows = pipeline.source("in", files).gate(Volume(), name="volume")
+    if between:
+        rows = rows.select("a")
+    rows.sink("out", DeltaAppend("t"), contract=Contract("o.odcs.yaml", extra=extra))  # type: ignore[arg-type]
+    return pipeline
+
+
+def test_a_source_whose_columns_evolve_does_not_agree_with_a_contract_that_refuses_others(tmp_path):
+    place = Place(str(tmp_path), project=str(tmp_path))
+    with pytest.raises(Invalid, match="gate 'out-contract' refuses columns .* source 'in' gets new ones by itself"):
+        behind_a_source(tmp_path, on_new_column="evolve").graph(place)
+    with pytest.raises(Invalid, match="source 'in' adds the column '_rescued': add it to the contract"):
+        behind_a_source(tmp_path, on_type="rescue").graph(place)
+    behind_a_source(tmp_path, on_new_column="refuse").graph(place)
+    behind_a_source(tmp_path, on_new_column="evolve", extra="allow").graph(place)
+    behind_a_source(tmp_path, on_new_column="evolve", between=True).graph(place)

@@ -14,6 +14,7 @@ from tidegate.connectors.channel import Channel
 from tidegate.connectors.sink import AtLeastOnceSink, Sink
 from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
+from tidegate.pipeline.graph.contracts import contract_problems
 from tidegate.pipeline.graph.event_time import event_time_problems
 from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
 from tidegate.pipeline.graph.jobs import cut, find_greedy_jobs, job_problems, jobs_of, option_problems, overtakable
@@ -413,6 +414,7 @@ def build_graph(
         stage_names = [stage.name for stage in stages]
         if any(stage_names.count(name) > 1 for name in cycle):
             cycle = []  # the name is ambiguous, so this may be no cycle
+        problems += contract_problems(sources, ordered, place)
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
