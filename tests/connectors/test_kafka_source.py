@@ -30,7 +30,7 @@ from tidegate.execution.job.small_input import FEW_ROWS
 from tidegate.history.table import live_row
 from tidegate.records.place import Place
 from tidegate.records.readable import readable_text
-from tidegate.records.records import Json
+from tidegate.records.records import Json, SourceSchema
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Kafka, SourceContext
 from tidegate.spark.errors import translate
@@ -245,6 +245,43 @@ def test_keys_that_the_schema_lacks_are_ignored_or_refused(
     assert [row.id for row in read(spark, source_of(kafka_broker, topic), context).collect()] == [1]
     told = refusal(read(spark, source_of(kafka_broker, topic, on_new_column="refuse"), context))
     assert "record with keys that the schema lacks" in told.what
+
+
+def test_what_does_not_fit_the_schema_stays_with_its_record(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    values = ['{"id": 1}', '{"id": 2, "vip": true}', None, '{"id": "three", "amount": 1.005}', '{"id": 4']
+    kafka_broker.send(topic, [(None, value) for value in values], partition=1)
+    source = source_of(
+        kafka_broker,
+        topic,
+        on_new_column="evolve",
+        on_type="rescue",
+        on_corrupt="keep",
+        tombstones="keep",
+        metadata=["offset"],
+    )
+    splits = source.plan(None, context).splits
+    survey = source.survey(spark, splits, context)
+    assert survey is not None
+    assert survey.drift is not None
+    assert [(found.path, found.kind, found.type, found.file) for found in survey.drift.found] == [
+        ("amount", "type", "double", "partition 1"),
+        ("id", "type", "string", "partition 1"),
+        ("vip", "new", "boolean", "partition 1"),
+    ]
+    found = source.read(spark, splits, context)
+    assert found.columns == ["id", "amount", "at", "_rescued", "_corrupt_record", "_deleted", "_offset"]
+    assert [(row.id, row["_rescued"], row["_corrupt_record"]) for row in found.orderBy("_offset").collect()] == [
+        (1, None, None),
+        (2, '{"vip":true}', None),
+        (None, None, None),
+        (None, '{"id":"three","amount":1.005}', None),
+        (None, None, '{"id": 4'),
+    ]
+    evolved = source.with_schema(SourceSchema(ddl=f"{source.declared_schema}, vip boolean"))
+    rows = evolved.read(spark, splits, context).orderBy("_offset").collect()
+    assert [(row.id, row.vip, row["_rescued"]) for row in rows[:2]] == [(1, None, None), (2, True, None)]
 
 
 def one_record(value: str, registry: SchemaRegistry) -> tuple[bytes, dict[str, Any]]:

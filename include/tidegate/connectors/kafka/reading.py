@@ -14,11 +14,20 @@ from tidegate.connectors.files.formats.exact_values import as_declared, doubt, d
 from tidegate.connectors.files.formats.json_lines import as_text, is_flat_object, unread
 from tidegate.connectors.files.formats.json_records import parse_records
 from tidegate.connectors.files.formats.malformed import note
+from tidegate.connectors.files.formats.misfits import (
+    Names,
+    is_plain_for,
+    rescued_json,
+    rows_without_misfits,
+    summarize,
+    with_misfits,
+)
 from tidegate.connectors.files.formats.utf8 import is_utf8_sql, readable_sql
 from tidegate.connectors.files.reading import CORRUPT, empty_frame, nulled
 from tidegate.connectors.kafka import SERVERS, KafkaLogin
 from tidegate.connectors.kafka.position import share_of
 from tidegate.connectors.schema.ddl import Column, parse_ddl
+from tidegate.connectors.schema.drift import SchemaPolicy, Survey
 from tidegate.errors import Invalid
 from tidegate.records.names import free_name, quoted
 from tidegate.records.records import Json
@@ -38,6 +47,7 @@ __all__ = [
     "metadata_columns",
     "metadata_sql",
     "read_topic",
+    "survey_topic",
     "value_columns",
 ]
 
@@ -82,7 +92,7 @@ class DeclaredTopic(Protocol):
     @property
     def on_corrupt(self) -> str: ...
     @property
-    def on_new_column(self) -> str: ...
+    def schema_policy(self) -> SchemaPolicy: ...
     @property
     def tombstones(self) -> str: ...
     @property
@@ -99,6 +109,8 @@ def value_columns(source: DeclaredTopic) -> list[Column]:
 def columns_of(source: DeclaredTopic) -> list[Column]:
     """Return all columns of the rows, in order."""
     columns = value_columns(source)
+    if source.schema_policy.rescues:
+        columns = [*columns, Column(source.schema_policy.rescue_column, "string")]
     if source.on_corrupt == "keep":
         columns = [*columns, Column(CORRUPT, "string")]
     if source.tombstones == "keep":
@@ -120,6 +132,37 @@ def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: 
     ranges = share_of(splits)
     if not ranges:
         return empty_frame(spark, columns_of(source))
+    records = _records(spark, source, ranges, login)
+    if source.tombstones == "skip":
+        records = records.where("value IS NOT NULL")
+    if source.value == "avro":
+        from tidegate.connectors.kafka.avro import decode_avro
+
+        return decode_avro(spark, source, records, login, name)
+    return _check_records(source, records, name)
+
+
+def survey_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: KafkaLogin) -> Survey:
+    """Return what in the planned offsets does not fit the schema."""
+    from pyspark.sql import functions as F
+
+    ranges = share_of(splits)
+    if not ranges:
+        return Survey(None, is_clean=True)
+    columns = value_columns(source)
+    names = _RecordChecks.with_values(columns)
+    frame = _records(spark, source, ranges, login).where("value IS NOT NULL")
+    place = F.concat(F.lit("partition "), F.col("partition")).alias(names.place_of_misfits)
+    texts = frame.select(F.col("value").cast("string").alias("value"), place)
+    texts = texts.where(~F.is_valid_utf8("value") | ~is_plain_for("value", columns, source.schema_policy))
+    parsed = _parse_json(source, texts, columns, [quoted(names.place_of_misfits)], names)
+    return summarize(with_misfits(parsed, columns, source.schema_policy, {}, names.of_misfits), names.of_misfits)
+
+
+def _records(
+    spark: SparkSession, source: DeclaredTopic, ranges: Mapping[int, tuple[int, int]], login: KafkaLogin
+) -> DataFrame:
+    """Return the records of these offsets as Spark's data source reads them."""
     starts = {str(partition): first for partition, (first, _) in ranges.items()}
     ends = {str(partition): end for partition, (_, end) in ranges.items()}
     options = {f"kafka.{option}": text for option, text in login.for_java().items()}
@@ -135,14 +178,7 @@ def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: 
         "groupIdPrefix": "tidegate",
         "maxRecordsPerPartition": str(_MAX_RECORDS_PER_TASK),
     }
-    records = _load(spark, options)
-    if source.tombstones == "skip":
-        records = records.where("value IS NOT NULL")
-    if source.value == "avro":
-        from tidegate.connectors.kafka.avro import decode_avro
-
-        return decode_avro(spark, source, records, login, name)
-    return _check_records(source, records, name)
+    return _load(spark, options)
 
 
 def _load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -171,11 +207,18 @@ class _RecordChecks:
     offset: str
     absent: str
     bad_key: str
+    misfits: str
+    place_of_misfits: str
+
+    @property
+    def of_misfits(self) -> Names:
+        """The names as looking for misfits needs them."""
+        return Names(self.text, self.why, self.misfits, self.place_of_misfits)
 
     @staticmethod
     def with_values(columns: list[Column]) -> _RecordChecks:
         used = [column.name for column in columns]
-        names = ("text", "why", "partition", "offset", "absent", "bad_key")
+        names = ("text", "why", "partition", "offset", "absent", "bad_key", "misfits", "place")
         return _RecordChecks(*(free_name(f"_{name}_", used) for name in names))
 
     def with_record_columns(self, source: DeclaredTopic) -> list[str]:
@@ -202,7 +245,7 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     """Return the rows of records in JSON, text or bytes, after checking each record."""
     from pyspark.sql import functions as F
 
-    columns, metadata = value_columns(source), metadata_columns(source)
+    policy, columns, metadata = source.schema_policy, value_columns(source), metadata_columns(source)
     names = _RecordChecks.with_values([*columns, *metadata])
     text, why = quoted(names.text), quoted(names.why)
     quoted_metadata = [quoted(column.name) for column in metadata]
@@ -211,6 +254,8 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     frame = records.selectExpr("value", *metadata_exprs, *names.with_record_columns(source))
     if source.value == "json":
         frame = _parse_json(source, frame, columns, carried, names)
+        if policy.rescues:
+            frame = with_misfits(frame, columns, policy, {}, names.of_misfits)
     elif source.value == "string":
         readable, flaw = readable_sql("value"), f"CASE WHEN NOT {is_utf8_sql('value')} THEN 'bytes' END"
         frame = frame.selectExpr(f"{readable} AS value", f"{readable} AS {text}", f"{flaw} AS {why}", *carried)
@@ -219,16 +264,26 @@ def _check_records(source: DeclaredTopic, records: DataFrame, name: str) -> Data
     if source.key == "string":
         flaw, record = f"CASE WHEN {quoted(names.bad_key)} THEN 'key' END", f"coalesce({text}, '')"
         frame = frame.withColumns({names.why: F.expr(f"coalesce({why}, {flaw})"), names.text: F.expr(record)})
-    checked = columns if source.value == "json" else []
+    # Where misfits are rescued, `why` says already which values a column cannot hold.
+    checked = columns if source.value == "json" and not policy.rescues else []
     frame = frame.where(_is_good_sql(source, columns, checked, name, names))
-    selected = as_declared(columns) if checked else [quoted(column.name) for column in columns]
+    selected = [quoted(column.name) for column in columns]
+    if policy.rescues:
+        selected = rows_without_misfits(columns)
+    elif checked:
+        selected = as_declared(columns)
+    rescued = f"{rescued_json(quoted(names.misfits))} AS {quoted(policy.rescue_column)}"
     if source.on_corrupt == "keep":
         corrupt = free_name(CORRUPT, [column.name for column in (*columns, *metadata)])
         bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
         frame = frame.withColumn(corrupt, F.expr(bad))
         is_good = f"{quoted(corrupt)} IS NULL"
         selected = [nulled(sql, column, is_good) for sql, column in zip(selected, columns, strict=True)]
+        if policy.rescues:
+            selected.append(rescued)
         selected.append(f"{quoted(corrupt)} AS {CORRUPT}")
+    elif policy.rescues:
+        selected.append(rescued)
     if source.tombstones == "keep":
         selected.append(f"{quoted(names.absent)} AS {DELETED}")
     return frame.selectExpr(*selected, *quoted_metadata)
@@ -267,8 +322,17 @@ def _parse_json(
         .when(unread(value, {}), "unread")
     )
     frame = frame.select(value, flaw.alias("flaw"), *carried)
-    all_keys = source.on_new_column == "refuse"
-    return parse_records(frame, columns, carried, {}, text=names.text, why=names.why, all_keys=all_keys)
+    policy = source.schema_policy
+    return parse_records(
+        frame,
+        columns,
+        carried,
+        {},
+        text=names.text,
+        why=names.why,
+        all_keys=policy.on_new_column == "refuse",
+        judge_keys=not policy.rescues,
+    )
 
 
 def _is_good_sql(

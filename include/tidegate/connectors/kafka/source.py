@@ -15,10 +15,11 @@ from tidegate.connectors.kafka.position import TopicPosition, share_of, splits_o
 from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, value_columns
 from tidegate.connectors.kafka.topic import SourceTopic, TopicState
 from tidegate.connectors.schema.ddl import DdlError
+from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
 from tidegate.connectors.source import PLACE, Planned, Source, SourceContext
 from tidegate.records.masking import has_login
 from tidegate.records.place import Place
-from tidegate.records.records import Amount, Json, Lag
+from tidegate.records.records import Amount, Json, Lag, SourceSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +61,8 @@ class Kafka(Source):
     on_corrupt: what to do with a malformed record. "refuse" fails the checkpoint and reports the record's partition and
         offset. "keep" adds a column `_corrupt_record` with the record's text (of Avro, in Base64), which is null for
         good records; the other columns of a malformed record's value are null.
-    on_new_column: with JSON, "ignore" drops keys that the schema lacks, and "refuse" treats a record with such a key
-        as malformed, as in `Files`.
+    on_new_column, on_type, rescue_column: with JSON, what to do with keys that the schema lacks, and with values that
+        their column cannot hold, as in `Files`.
     tombstones: what to do with a record whose value is null: "refuse" it, "skip" it, or "keep" it as a row whose value
         columns are null. "keep" adds a column `_deleted`, which is true for such rows.
     allow_compacted: read the topic even if it is compacted. A range may then have fewer records when it is read again,
@@ -93,7 +94,9 @@ class Kafka(Source):
         start: Literal["earliest", "latest"] | datetime | Mapping[int, int] = "earliest",
         max_offsets: int | None = None,
         on_corrupt: Literal["refuse", "keep"] = "refuse",
-        on_new_column: Literal["ignore", "refuse"] = "ignore",
+        on_new_column: OnNewColumn = "ignore",
+        on_type: OnType = "refuse",
+        rescue_column: str = RESCUED,
         tombstones: Literal["refuse", "skip", "keep"] = "refuse",
         allow_compacted: bool = False,
         on_expired: Literal["refuse", "skip"] = "refuse",
@@ -110,7 +113,9 @@ class Kafka(Source):
         self.start = start
         self.max_offsets = max_offsets
         self.on_corrupt = on_corrupt
-        self.on_new_column = on_new_column
+        self.on_new_column: OnNewColumn = on_new_column
+        self.on_type: OnType = on_type
+        self.rescue_column = rescue_column
         self.tombstones = tombstones
         self.allow_compacted = allow_compacted
         self.on_expired = on_expired
@@ -132,9 +137,26 @@ class Kafka(Source):
         """See Source."""
         return KafkaLogin.of(self.servers, self.connection, place).shared_uri(self.topic)
 
+    @property
+    def schema_policy(self) -> SchemaPolicy:
+        """See Source."""
+        return SchemaPolicy(self.on_new_column, self.on_type, self.rescue_column)
+
+    @property
+    def declared_schema(self) -> str:
+        """See Source."""
+        return self.schema or ""
+
+    def with_schema(self, schema: SourceSchema) -> Kafka:
+        """See Source."""
+        evolved = copy.copy(self)
+        evolved.schema = schema.ddl
+        return evolved
+
     def columns_depend_on(self) -> str:
         """See Source."""
-        return repr((self.value, self.schema, self.key, tuple(self.metadata), self.on_corrupt, self.tombstones))
+        parts = (self.value, self.schema, self.key, tuple(self.metadata), self.on_corrupt, self.tombstones)
+        return repr((*parts, self.schema_policy))
 
     def problems(self) -> list[str]:
         """See Source."""
@@ -283,6 +305,14 @@ class Kafka(Source):
 
     # -- reading ---------------------------------------------------------------------------------------
 
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
+        """See Source."""
+        from tidegate.connectors.kafka.reading import survey_topic
+
+        if not self.schema_policy.rescues:
+            return None
+        return survey_topic(spark, self, splits, self._login(context))
+
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of exactly the planned offsets."""
         from tidegate.connectors.kafka.reading import read_topic
@@ -394,8 +424,8 @@ def _value_problems(source: Kafka) -> list[str]:
         return [f"schema is missing: records in {source.value} have columns, such as 'id long, at timestamp'"]
     if not structured and source.schema is not None:
         problems.append(f"schema is for value='json' and 'avro'; with {source.value!r} there is one column, value")
-    if source.on_new_column != "ignore" and source.value != "json":
-        problems.append("on_new_column is for value='json'")
+    if (source.on_new_column != "ignore" or source.on_type != "refuse") and source.value != "json":
+        problems.append("on_new_column and on_type are for value='json'")
     if source.on_corrupt != "refuse" and source.value == "bytes":
         problems.append("on_corrupt has no effect with value='bytes': any bytes will do")
     if (source.registry is not None) != (source.value == "avro"):
@@ -411,6 +441,7 @@ def _value_problems(source: Kafka) -> list[str]:
         reserved = {CORRUPT, KEY, DELETED, *(f"_{name}" for name in METADATA)}
         for name in sorted(columns & reserved):
             problems.append(f"schema: the column name {name!r} is reserved for a column that tidegate adds; rename it")
+        problems += policy_problems(source.schema_policy, columns)
     return problems
 
 
@@ -418,7 +449,6 @@ def _choice_problems(source: Kafka) -> list[str]:
     problems = []
     for name, choices in (
         ("on_corrupt", ("refuse", "keep")),
-        ("on_new_column", ("ignore", "refuse")),
         ("tombstones", ("refuse", "skip", "keep")),
         ("on_expired", ("refuse", "skip")),
     ):
