@@ -48,7 +48,7 @@ def kafka(**changes: Any) -> Kafka:
         ({"schema": "id long, _Key string"}, "the column name '_key' is reserved"),
         ({"schema": "id long, _corrupt_record string"}, "the column name '_corrupt_record' is reserved"),
         ({"value": "string"}, "schema is for value='json' and 'avro'"),
-        ({"value": "string", "schema": None, "on_new_column": "refuse"}, "on_new_column is for value='json'"),
+        ({"value": "string", "schema": None, "on_type": "rescue"}, "on_new_column and on_type are for value='json'"),
         ({"value": "bytes", "schema": None, "on_corrupt": "keep"}, "any bytes will do"),
         ({"value": "avro"}, "registry is missing"),
         ({"registry": "http://registry:8081"}, "registry is for value='avro'"),
