@@ -154,12 +154,16 @@ def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list
     for pipeline in pipelines:
         row = _metrics.cached.get(pipeline.dag_id)
         if row is not None:
-            age_ms = round((seams.monotonic() - row.read_at) * 1000)
-
-            by_name[pipeline.card.pipeline] = [
-                Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric for metric in row.document
-            ]
+            by_name[pipeline.card.pipeline] = _aged(row.document, round((seams.monotonic() - row.read_at) * 1000))
     return by_name
+
+
+def _aged(metrics: list[Metric], age_ms: int) -> list[Metric]:
+    """Return metrics that were read some time ago, with that time in the metric for it."""
+    aged = []
+    for metric in metrics:
+        aged.append(Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric)
+    return aged
 
 
 def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:

@@ -366,17 +366,11 @@ def configuration(pipeline: PipelineRef) -> Configuration:
     rows = history.page(HistoryFilter(limit=1)).rows
     last = history.find(rows[0].id) if rows else None
     used = last.details.config if last is not None else {}
-    settings = [
-        Setting(
-            key=key,
-            value=value,
-            origin=origin,
-            used=_setting(used[key]) if key in used else None,
-            help=_sentence_of(key),
-        )
-        for key, value, origin in pipeline.card.settings
-    ]
     card = pipeline.card
+    settings = []
+    for key, value, origin in card.settings:
+        used_value = _setting(used[key]) if key in used else None
+        settings.append(Setting(key=key, value=value, origin=origin, used=used_value, help=_sentence_of(key)))
     return Configuration(pipeline=card.pipeline, root=card.root, project=card.project, settings=settings)
 
 

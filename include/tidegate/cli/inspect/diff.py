@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate import offline
 from tidegate.cli.inspect.documents import measure_text
-from tidegate.cli.inspect.read import as_of, count_rows, format_value, open_as_of, row_limit
+from tidegate.cli.inspect.read import as_of, count_rows, format_rows, open_as_of, row_limit
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, open_target
@@ -133,9 +133,9 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     sides = {"before": before, "after": after}
     existing = [state for state in sides.values() if state is not None]
     keys = list(map(sql_name, existing[0].record.keys))
-    values = [
-        n for n in existing[-1].columns if n not in existing[-1].record.keys and all(n in s.columns for s in existing)
-    ]
+    in_all = set.intersection(*(set(state.columns) for state in existing))
+    newest = existing[-1]
+    values = [name for name in newest.columns if name in in_all and name not in newest.record.keys]
     columns = ", ".join([*keys, *map(sql_name, values)])
     parts = []
     for side, state in sides.items():
@@ -177,15 +177,14 @@ def _keys(
         raise no_such_state(target.name, args.operator, "at either checkpoint", names, help=lists)
     counted = _state(target, *pair)
     rows = _ask(target, *pair, f"SELECT * FROM changes LIMIT {args.limit}")
-    plain_rows = [{name: json_value(value) for name, value in row.items()} for row in rows]
     out.document(
         {"pipeline": target.name, "operator": args.operator, "before": args.before, "after": args.after}
         | counted
-        | {"rows": plain_rows}
+        | {"rows": json_value(rows)}
     )
     columns = list(rows[0]) if rows else []
     if rows:
-        out.table(columns, [[format_value(row[name]) for name in columns] for row in rows])
+        out.table(columns, format_rows(rows, columns))
     out.line(f"{args.operator} from checkpoint {args.before} to {args.after}: {_counts(counted)}", "dim")
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "add_parser",
     "as_of",
     "count_rows",
+    "format_rows",
     "format_value",
     "open_as_of",
     "print_sinks",
@@ -70,10 +72,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "version": table.version,
             "total": sample.total,
             "columns": sample.columns,
-            "rows": [{name: json_value(value) for name, value in row.items()} for row in sample.rows],
+            "rows": json_value(sample.rows),
         }
     )
-    out.table(sample.columns, [[format_value(row[name]) for name in sample.columns] for row in sample.rows])
+    out.table(sample.columns, format_rows(sample.rows, sample.columns))
     out.line(
         f"{len(sample.rows):,} of {sample.total:,} rows of {args.sink} as of checkpoint {published.id}"
         f" (version {table.version} of {table.uri})",
@@ -172,6 +174,11 @@ def first_rows(snapshot: Snapshot, limit: int) -> Sample:
 def count_rows(snapshot: Snapshot) -> int:
     """Return the number of rows."""
     return int(dataset(snapshot).count_rows())
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+    """Return rows as the texts of a table."""
+    return [[format_value(row[name]) for name in columns] for row in rows]
 
 
 def format_value(value: Any) -> str:

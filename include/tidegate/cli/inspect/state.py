@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate import offline
 from tidegate.cli.inspect.documents import size_text
-from tidegate.cli.inspect.read import as_of, format_value, open_as_of, row_limit
+from tidegate.cli.inspect.read import as_of, format_rows, open_as_of, row_limit
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             "rows": [{name: json_value(row[name]) for name in columns} for row in rows],
         }
     )
-    out.table(columns, [[format_value(row[name]) for name in columns] for row in rows])
+    out.table(columns, format_rows(rows, columns))
     out.line(
         f"{len(rows):,} of {total:,} keys{' with that' if args.where else ''} of {state.name} as of checkpoint "
         f"{published.id} (version {state.table.version} of {state.table.uri})",

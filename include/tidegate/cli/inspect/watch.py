@@ -286,10 +286,10 @@ def _latest_lines(rows: list[ListedCheckpoint]) -> Iterator[Line]:
         cells.append((*(format_cell(row, name) for name in COLUMNS), clean(row.reason or row.by)[:60]))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for number, line in enumerate(cells):
-        texts = [
-            text.rjust(width) if 3 <= place <= 7 else text.ljust(width)
-            for place, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
+        texts = []
+        for place, (text, width) in enumerate(zip(line, widths, strict=True)):
+            is_number = 3 <= place <= 7
+            texts.append(text.rjust(width) if is_number else text.ljust(width))
         yield "  ".join(texts).rstrip(), "dim" if number == 0 else _style(line[1])
 
 

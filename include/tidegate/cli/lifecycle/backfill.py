@@ -23,7 +23,7 @@ from tidegate.backfill.open_backfill import Cuts, OpenBackfill, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import CompletedSwap, examine_swap, pause_pipeline, released_on_failure, swap
 from tidegate.checkpoint.publishing.publish import refuse_damaged
-from tidegate.cli.inspect.read import format_value, row_limit
+from tidegate.cli.inspect.read import format_rows, row_limit
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
@@ -309,11 +309,9 @@ def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
             reason="NO_SUCH_SINK",
         )
     rows = differing_rows(line, table, limit)
-    out.document(
-        {"backfill": line.name, "table": table, "rows": [{n: json_value(v) for n, v in row.items()} for row in rows]}
-    )
+    out.document({"backfill": line.name, "table": table, "rows": json_value(rows)})
     if rows:
-        out.table(list(rows[0]), [[format_value(value) for value in row.values()] for row in rows])
+        out.table(list(rows[0]), format_rows(rows, list(rows[0])))
     else:
         out.line(f"A swap would leave {table} as it is.")
     return 0

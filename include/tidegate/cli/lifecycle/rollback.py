@@ -220,12 +220,11 @@ def dropped_text(preview: RollbackPreview) -> str:
 def _now(change: TableChange) -> str:
     if change.way.version is None:
         return ""
-    versions = (
-        change.way.target_version.is_delta if change.way.target_version is not None else not change.way.rows_stay_reason
-    )
-    if versions:
-        return str(change.way.version)
-    return f"checkpoint {change.way.version}"
+    if change.way.target_version is not None:
+        has_versions = change.way.target_version.is_delta
+    else:
+        has_versions = not change.way.rows_stay_reason
+    return str(change.way.version) if has_versions else f"checkpoint {change.way.version}"
 
 
 def _goal(change: TableChange) -> str:
@@ -249,11 +248,11 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
         stuck["?"] = rolled_back.error.what
     elif rolled_back.report is not None:
         stuck = {name: error.what for name, error in rolled_back.report.stuck.items()}
-    tables = {
-        name: table
-        for (id, name), table in (rolled_back.report.published.items() if rolled_back.report is not None else ())
-        if id == rolled_back.id
-    }
+    tables = {}
+    if rolled_back.report is not None:
+        for (id, name), table in rolled_back.report.published.items():
+            if id == rolled_back.id:
+                tables[name] = table
     versions = {name: table.version for name, table in tables.items() if table.is_delta}
     document = preview_document(target, rolled_back.preview) | {"aborted": list(rolled_back.aborted)}
     out.document(document | {"rollback": rolled_back.id, "tables_at": versions, "not_yet": stuck})

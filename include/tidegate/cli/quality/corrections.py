@@ -90,8 +90,8 @@ class Outlook:
             {
                 "id": sample.id,
                 "rules": list(sample.rules),
-                "before": {name: json_value(value) for name, value in sample.before.items()},
-                "after": {name: json_value(value) for name, value in sample.after.items()},
+                "before": json_value(sample.before),
+                "after": json_value(sample.after),
                 "stays": sample.stays,
             }
             for sample in found.samples
@@ -130,10 +130,10 @@ class Outlook:
         corrected = [*request.correct, *request.correct_sql]
         sql = " ".join(request.correct_sql.values())
         columns = list(self.preview.samples[0].before) if self.preview.samples else []
-        read = [
-            name for name in columns if name not in corrected and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql)
-        ]
-        heads = [head for name in corrected for head in (name, f"{name} becomes")]
+        read = [name for name in columns if name not in corrected and _is_named_in(sql, name)]
+        heads = []
+        for name in corrected:
+            heads += [name, f"{name} becomes"]
         rows = []
         for sample in self.preview.samples:
             values = [format_value(sample.before[name]) for name in read]
@@ -141,6 +141,10 @@ class Outlook:
                 values += [format_value(sample.before[name]), format_value(sample.after[name])]
             rows.append([sample.id[:8], *values, f"stays: {sample.stays}" if sample.stays else "continues"])
         out.table(["row", *read, *heads, "result"], rows)
+
+
+def _is_named_in(sql: str, column: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", sql) is not None
 
 
 def refuse_failing_sql(request: Request, outlook: Outlook) -> None:

@@ -14,7 +14,7 @@ from tidegate.checkpoint.quarantine_requests import (
     pending_requests,
     requests_in_place,
 )
-from tidegate.cli.inspect.read import format_value
+from tidegate.cli.inspect.read import format_rows
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, user_and_host
@@ -148,17 +148,20 @@ def _list(target: Target, out: Output) -> int:
 def _summarize(target: Target, quarantine: QuarantinedRows) -> dict[str, Any]:
     """Return one gate's quarantine in numbers."""
     counts = quarantine.counts(budget=None)
-    requests = [
-        {
-            "number": request.number,
-            "action": request.action,
-            "rows": count,
-            "requested_by": request.by,
-            "in_place": request.in_place,
-        }
-        for request in _pending(target, quarantine.gate)
-        if (count := quarantine.count(request)) or not request.in_place
-    ]
+    requests = []
+    for request in _pending(target, quarantine.gate):
+        count = quarantine.count(request)
+        if not count and request.in_place:
+            continue
+        requests.append(
+            {
+                "number": request.number,
+                "action": request.action,
+                "rows": count,
+                "requested_by": request.by,
+                "in_place": request.in_place,
+            }
+        )
     return {
         "waiting": counts.waiting,
         "released": counts.settled["released"],
@@ -186,24 +189,14 @@ def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace,
             "pipeline": target.name,
             "gate": quarantine.gate,
             "total": total,
-            "rows": [{name: json_value(value) for name, value in row.items()} for row in rows],
+            "rows": json_value(rows),
             "requests": [_describe(each) for each in requests.values()],
         }
     )
-    out.table(
-        ["id", "checkpoint", "rules", *columns, "state"],
-        [
-            [
-                row[q.ID],
-                row[q.CHECKPOINT],
-                ", ".join(row[q.RULES] or ()),
-                *(format_value(row[c]) for c in columns),
-                _state(row),
-            ]
-            for row in rows
-        ],
-        right=["checkpoint"],
-    )
+    cells = []
+    for row, values in zip(rows, format_rows(rows, columns), strict=True):
+        cells.append([row[q.ID], row[q.CHECKPOINT], ", ".join(row[q.RULES] or ()), *values, _state(row)])
+    out.table(["id", "checkpoint", "rules", *columns, "state"], cells, right=["checkpoint"])
     for request in requests.values():
         if request.corrects:
             out.line(

@@ -97,12 +97,11 @@ def send_notice(notifiers: Notifiers, context: Any, notice: Notice) -> None:
 def about_completed(entry: Entry, ledger: Ledger) -> Iterable[Notice]:
     """Return what there is to tell about a checkpoint that has just been completed."""
     pipeline = ledger.pipeline
-    quarantined = {
-        gate: verdict.quarantined
-        for acked in entry.acks.values()
-        for gate, verdict in acked.ack.gates.items()
-        if verdict.quarantined
-    }
+    quarantined = {}
+    for acked in entry.acks.values():
+        for gate, verdict in acked.ack.gates.items():
+            if verdict.quarantined:
+                quarantined[gate] = verdict.quarantined
     if quarantined:
         rows = ", ".join(f"{count:,} rows at gate {gate}" for gate, count in sorted(quarantined.items()))
         yield Notice("quarantined", pipeline, entry.id, f"checkpoint {entry.id} has quarantined {rows}")

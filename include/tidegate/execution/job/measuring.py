@@ -90,13 +90,15 @@ class JobMeter:
         beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
         waited = sum(exchange.waited for exchange in beside)
         spark = self._spark.take_work()
+        steps = self._steps
+        if spark:
+            steps = [
+                msgspec.structs.replace(step, spark=spark.get(number, SparkWork())) for number, step in enumerate(steps)
+            ]
         return JobStats(
             started=self.started,
             seconds={name: round(value, 3) for name, value in self.seconds.items()},
-            steps=[
-                msgspec.structs.replace(step, spark=spark.get(number, SparkWork()) if spark else None)
-                for number, step in enumerate(self._steps)
-            ],
+            steps=list(steps),
             between_steps=spark.get(None),
             aligned_s=exchange.aligned_s,
             sync_s=round(seams.monotonic() - self._began - waited, 3),
@@ -119,7 +121,8 @@ class JobMeter:
         counted."""
         judged = {gated.input: verdicts[gated.name].rows for gated in self.job.gates if gated.name in verdicts}
         counted = {**judged, **operating.event_times.counted}
-        return {
-            name: msgspec.structs.replace(amount, rows=counted.get(name)) if amount.rows is None else amount
-            for name, amount in self.taken.items()
-        }
+        completed = dict(self.taken)
+        for name, amount in self.taken.items():
+            if amount.rows is None:
+                completed[name] = msgspec.structs.replace(amount, rows=counted.get(name))
+        return completed

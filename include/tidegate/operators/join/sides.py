@@ -173,6 +173,10 @@ def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | No
     return names
 
 
+def _type_names(side: DataFrame) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in side.schema.fields}
+
+
 def check_sides(
     sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext, how: str = "inner"
 ) -> None:
@@ -182,9 +186,7 @@ def check_sides(
     for side in sides:
         need_keys(side, on, "on", context)
         refuse_reserved_columns(side, context)
-    left_types, right_types = (
-        {field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides
-    )
+    left_types, right_types = map(_type_names, sides)
     problems = []
     for name in on:
         if left_types[name] != right_types[name]:

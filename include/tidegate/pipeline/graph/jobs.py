@@ -127,18 +127,20 @@ def cut(sources: Collection[SourceNode], ordered: Sequence[Node], sinks: Collect
         makers[source.name] = next(job for job in jobs if source.name in places.takes[job])
     inputs = {job: {name for name in places.takes[job] if makers[name] != job} for job in jobs}
     channels = {name for names in inputs.values() for name in names}
-    return tuple(
-        Job(
+    made = []
+    for name in jobs:
+        upstream = {makers[stream] for stream in inputs[name]}
+        job = Job(
             name,
             tuple(source for source in sources if makers[source.name] == name),
             tuple(stage for stage in ordered if places.stages[stage.name] == name),
             tuple(sink for sink in sinks if places.sinks[sink.name] == name),
             takes=tuple(sorted(inputs[name])),
             gives=tuple(sorted(stream for stream in channels if makers[stream] == name)),
-            after=tuple(job for job in jobs if job in {makers[stream] for stream in inputs[name]}),
+            after=tuple(other for other in jobs if other in upstream),
         )
-        for name in jobs
-    )
+        made.append(job)
+    return tuple(made)
 
 
 def overtakable(jobs: Sequence[Job], aligned: Collection[str]) -> tuple[str, ...]:

@@ -83,12 +83,15 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
         columns = (column_of(by_stream[name], graph.sources) for name in timed)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
-    meaning[BACK] = [
-        {"of": graph.replacers(name), "way": graph.lineage.path_hash(name)} if name in graph.updating else None
-        for name in stage.inputs
-    ]
+    meaning[BACK] = [_meaning_of_retractions(graph, name) for name in stage.inputs]
     plain: Json = msgspec.json.decode(msgspec.json.encode(meaning))
     return plain
+
+
+def _meaning_of_retractions(graph: Graph, stream: str) -> Json | None:
+    if stream not in graph.updating:
+        return None
+    return {"of": graph.replacers(stream), "way": graph.lineage.path_hash(stream)}
 
 
 def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
@@ -256,9 +259,8 @@ def _late_results(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json])
     for node in graph.operators:
         if node.name in uids:
             new_columns |= set(node.spec.output.results) - set(memory.get(f"{node.name}{_MEANING}", {}))
-    return [
-        name for name, column in stage.spec.output.results.items() if name not in recorded and column not in new_columns
-    ]
+    results = stage.spec.output.results
+    return [name for name, column in results.items() if name not in recorded and column not in new_columns]
 
 
 def _text(value: Any) -> str:

@@ -274,6 +274,13 @@ class Ranked:
     """The other conditions of the outer SELECT."""
 
 
+def _is_named_rank(expression: exp.Expression) -> bool:
+    from sqlglot import exp
+
+    window = expression.this if isinstance(expression, exp.Alias) else None
+    return isinstance(window, exp.Window) and is_rank(window.this)
+
+
 def ranked(tree: exp.Select) -> Ranked | None:
     """Return the parts of a SELECT of the first rows of each key, or None for other SELECTs."""
     from sqlglot import exp
@@ -284,13 +291,7 @@ def ranked(tree: exp.Select) -> Ranked | None:
     inner = from_clause.this.this
     if not isinstance(inner, exp.Select) or where is None or tree.args.get("joins"):
         return None
-    ranks = [
-        expression
-        for expression in inner.expressions
-        if isinstance(expression, exp.Alias)
-        and isinstance(expression.this, exp.Window)
-        and is_rank(expression.this.this)
-    ]
+    ranks = [expression for expression in inner.expressions if _is_named_rank(expression)]
     if len(ranks) != 1:
         return None
     conditions, rank = conjuncts(where.this), ranks[0].alias.lower()
