@@ -358,3 +358,10 @@ def test_the_map_of_tests_names_every_folder_and_every_shared_module():
     named = set(re.findall(r"`([a-z0-9_]+\.(?:py|toml))`", text("tests/kit/README.md")))
     assert named >= shared
     assert named - shared == {"seams.py"}
+
+
+def test_the_table_of_folders_names_every_room_of_the_library():
+    rooms = {Path(name).parts[2].removesuffix(".py") for name in python(LIBRARY)} - {"__init__", "__main__"}
+    table = text("ARCHITECTURE.md").partition("### Folders")[2]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall("`([a-z_]+)`", " ".join(first_cells))) == rooms
