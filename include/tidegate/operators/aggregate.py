@@ -44,8 +44,10 @@ from tidegate.operators.functions import (
     arguments,
     clashing_columns,
     meanings,
+    merge_columns,
     parse,
     parse_functions,
+    partial_columns,
     pre_aggregate,
     project_in_workers,
     row_partials,
@@ -185,8 +187,7 @@ class Aggregate(Operator):
         stored = states[""]
         if stored is None:
             return None
-        columns = (column for function in functions for column in function.partials())
-        partials = rows.groupBy(*map(quoted, self._keys)).agg(*columns, F.count("*"))
+        partials = rows.groupBy(*map(quoted, self._keys)).agg(*partial_columns(functions), F.count("*"))
         types = {field.name: field.dataType for field in partials.schema.fields}
         nulls = {}
         for function in functions:
@@ -431,7 +432,7 @@ class Aggregate(Operator):
         """Return the batch's partial values, as one row per key."""
         from pyspark.sql import functions as F
 
-        columns = [column for function in functions for column in function.partials()]
+        columns = partial_columns(functions)
         if retractions is not None or not columns:
             columns.append(F.count("*").alias(ROWS))
         key_columns = list(map(quoted, self._keys))
@@ -464,7 +465,7 @@ class Aggregate(Operator):
         """Return one row per key, in the types of `like`: a sum of decimals has a wider type than these."""
         from pyspark.sql import functions as F
 
-        columns = [column for function in functions for column in function.merges()]
+        columns = merge_columns(functions)
         if ROWS in like.columns:
             columns.append(F.sum(ROWS).alias(ROWS))
         merged = partials.groupBy(*map(quoted, self._keys)).agg(*columns)

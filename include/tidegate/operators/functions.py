@@ -7,8 +7,9 @@ A function whose partial values are all sums also supports retractions.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,9 +33,11 @@ __all__ = [
     "arguments",
     "clashing_columns",
     "meanings",
+    "merge_columns",
     "merges_of",
     "parse",
     "parse_functions",
+    "partial_columns",
     "partials_of_rows",
     "pre_aggregate",
     "project_in_workers",
@@ -416,6 +419,16 @@ class RowPartials:
     ops: dict[str, str]
     fixed: dict[str, int] = field(default_factory=dict)
     """The columns with the same value in all rows."""
+
+
+def partial_columns(functions: Iterable[Function]) -> list[Column]:
+    """Return the columns that aggregate rows to the partial values of all functions."""
+    return list(itertools.chain.from_iterable(function.partials() for function in functions))
+
+
+def merge_columns(functions: Iterable[Function]) -> list[Column]:
+    """Return the columns that merge the partial values of all functions, of one key."""
+    return list(itertools.chain.from_iterable(function.merges() for function in functions))
 
 
 def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ state that grows forever, of which `check` warns.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -320,14 +321,14 @@ class OperatorSpec:
     @property
     def retraction_problems(self) -> list[str]:
         """What is wrong with its declaration if an input emits retractions."""
-        expiries = [problem for expiry in self._expiries for problem in expiry.update_problems()]
-        return [*self.inputs.retraction_problems, *dict.fromkeys(expiries)]
+        expiries = _distinct(expiry.update_problems() for expiry in self._expiries)
+        return [*self.inputs.retraction_problems, *expiries]
 
     @property
     def interval_problems(self) -> list[str]:
         """Why it cannot run in an interval pipeline. Empty: it can."""
-        expiries = [problem for expiry in self._expiries for problem in expiry.interval_problems()]
-        return [*self.intervals.problems, *dict.fromkeys(expiries)]
+        expiries = _distinct(expiry.interval_problems() for expiry in self._expiries)
+        return [*self.intervals.problems, *expiries]
 
     @property
     def depends_on_checkpoint_cuts(self) -> list[str]:
@@ -339,8 +340,8 @@ class OperatorSpec:
             reasons.append("which rows come too late")
         if self.inputs.table is not None:
             reasons.append("as of when it reads its table")
-        expiries = [text for expiry in self._expiries for text in expiry.by_cuts]
-        return [*reasons, *self.cuts, *dict.fromkeys(expiries)]
+        expiries = _distinct(expiry.by_cuts for expiry in self._expiries)
+        return [*reasons, *self.cuts, *expiries]
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -358,6 +359,11 @@ class OperatorSpec:
     def _expiries(self) -> list[Expiry]:
         """The expiries that the user has declared."""
         return [state.expiry for state in self.states if isinstance(state.expiry, Expiry)]
+
+
+def _distinct(lists: Iterable[Iterable[str]]) -> list[str]:
+    """Return the texts of all lists, each once."""
+    return list(dict.fromkeys(itertools.chain.from_iterable(lists)))
 
 
 def joined(names: Sequence[object]) -> str:

@@ -12,7 +12,7 @@ from tidegate.config import Settings
 from tidegate.errors import Invalid
 from tidegate.gates.contracts.gate import Contract
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, makers_of
 from tidegate.records import typed
 from tidegate.records.place import Place
 
@@ -126,7 +126,7 @@ def read_card(text: object) -> Card | None:
 def _parts(graph: Graph) -> list[Box]:
     jobs = {part.name: job.name for job in graph.jobs for part in (*job.sources, *job.stages, *job.sinks)}
     makers = {name: name for name in graph.sources}
-    makers |= {stream: stage.name for stage in graph.stages for stream in stage.produces}
+    makers |= {stream: stage.name for stream, stage in makers_of(graph.stages).items()}
     sources = [
         Box(name=name, role="source", kind=source.source.kind, job=jobs.get(name, ""), inputs=[])
         for name, source in graph.sources.items()

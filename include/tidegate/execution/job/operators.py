@@ -26,7 +26,7 @@ from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Graph, Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
-from tidegate.pipeline.graph.nodes import replaced_rows_of
+from tidegate.pipeline.graph.nodes import makers_of, replaced_rows_of
 from tidegate.records import typed
 from tidegate.records.records import Amount, Json, Payload, Plan
 from tidegate.spark.materialize import release
@@ -169,7 +169,7 @@ class OperatorRunner:
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
     ) -> OperatorContext:
         """Return the context for a run of an operator in this attempt."""
-        makers = {name: node for node in self.job.stages for name in node.produces}
+        makers = makers_of(self.job.stages)
         amounts: list[Amount] = []
         for name in stage.inputs:
             amounts += amounts_of(name, makers, streams, self.read)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
 from tidegate.pipeline.graph.late_sensitive import streams_after
-from tidegate.pipeline.graph.nodes import replaced_rows_of
+from tidegate.pipeline.graph.nodes import makers_of, replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.spark.errors import code_of_error, translate
 from tidegate.spark.frame_facts import is_known_empty, mark_empty_by_plan, with_callers
@@ -155,7 +155,7 @@ def rows_after_gate(graph: Graph, gate: str, stream: str, rows: DataFrame) -> Da
     Return None if the result also depends on other rows.
     """
     downstream = streams_after(graph, gate)
-    makers = {name: node for node in graph.stages for name in node.produces}
+    makers = makers_of(graph.stages)
 
     def compute(name: str) -> DataFrame | None:
         if name == gate:

@@ -18,7 +18,7 @@ from tidegate.operators.retractions.key import ChangelogKey, key_renamed
 from tidegate.operators.retractions.materializer import Materializer
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.graph.meaning import unshown, ways_to_begin
-from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, StageNode, makers_of, replaced_rows_of
 from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
 from tidegate.records.records import Json
 from tidegate.spark.frame_facts import empty_like
@@ -63,7 +63,7 @@ class StreamKeys:
         self.streams = streams
         self.received = received
         self.declared: dict[str, DeclaredKey] = declared_keys(graph.stages)
-        self.makers: dict[str, Node] = {name: node for node in graph.stages for name in node.produces}
+        self.makers = makers_of(graph.stages)
 
     def find_key(self, stream: str) -> ChangelogKey | None:
         """Return the key of a stream's changelog, or None if none can be found."""

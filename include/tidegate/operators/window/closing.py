@@ -8,7 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.functions import Function, clashing_columns, parse, parse_functions, project_in_workers
+from tidegate.operators.functions import (
+    Function,
+    clashing_columns,
+    merge_columns,
+    parse,
+    parse_functions,
+    partial_columns,
+    project_in_workers,
+)
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_reserved_columns, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
@@ -158,7 +166,7 @@ class Windowing:
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
         """Return the given columns, and those of the partial results, for `agg`."""
-        return [*columns, *(column for function in self.parsed for column in function.partials())]
+        return [*columns, *partial_columns(self.parsed)]
 
     def merge_windows(self, stored: DataFrame | None, fresh: DataFrame) -> DataFrame:
         """Merge stored and new windows: one row per window and key."""
@@ -168,8 +176,7 @@ class Windowing:
     def merge_by_keys(self, rows: DataFrame, keys: Sequence[str], *columns: Column) -> DataFrame:
         """Merge partial results by these keys, and cast them back to their types: sums of sums have wider ones."""
         types = {field.name: field.dataType for field in rows.schema.fields}
-        merges = [column for function in self.parsed for column in function.merges()]
-        merged = rows.groupBy(*map(quoted, keys)).agg(*columns, *merges)
+        merged = rows.groupBy(*map(quoted, keys)).agg(*columns, *merge_columns(self.parsed))
         result = []
         for name in merged.columns:
             column = merged[quoted(name)]

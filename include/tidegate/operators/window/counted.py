@@ -25,7 +25,9 @@ from tidegate.operators.functions import (
     Function,
     arguments,
     meanings,
+    merge_columns,
     parse_functions,
+    partial_columns,
     project_in_workers,
     row_partials,
     why_columns_are_not_merged,
@@ -212,7 +214,7 @@ class CountWindow(Operator):
             F.expr("timestamp_micros(min(_at))").alias(START),
             F.expr("timestamp_micros(max(_at))").alias(END),
             F.count("*").alias(ROWS),
-            *(column for function in parsed for column in function.partials()),
+            *partial_columns(parsed),
         )
 
     def _merged(self, pieces: DataFrame, like: DataFrame, parsed: Sequence[Function]) -> DataFrame:
@@ -223,7 +225,7 @@ class CountWindow(Operator):
             F.min(START).alias(START),
             F.max(END).alias(END),
             F.sum(ROWS).alias(ROWS),
-            *(column for function in parsed for column in function.merges()),
+            *merge_columns(parsed),
         )
         types = {field.name: field.dataType.simpleString() for field in merged.schema.fields}
         columns = []

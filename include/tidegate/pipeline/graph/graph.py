@@ -27,6 +27,7 @@ from tidegate.pipeline.graph.nodes import (
     SourceNode,
     StageNode,
     gate_problems,
+    makers_of,
 )
 from tidegate.pipeline.graph.retractions import can_be_remade, with_implied_operators
 from tidegate.pipeline.graph.updates import forgetting_operators, update_problems, updating_streams
@@ -81,16 +82,16 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
 
 def compared_stream_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[str]:
     """List gates that compare rows with those of another stream, if not both are of the gate's job."""
-    makers = {stream: stage.name for stage in ordered for stream in stage.produces}
+    makers = makers_of(ordered)
     problems = []
     for stage in ordered:
         if not isinstance(stage, OperatorNode) or not stage.for_gate or len(stage.inputs) < 2:
             continue
         for stream in stage.inputs:
-            if stream in makers and jobs[makers[stream]] != jobs[stage.name]:
+            if stream in makers and jobs[makers[stream].name] != jobs[stage.name]:
                 problems.append(
                     f"{stage.title} compares {' with '.join(stage.inputs)}, but {stream} is of job "
-                    f"{jobs[makers[stream]]!r}, not {jobs[stage.name]!r}: jobs may be at different checkpoints; "
+                    f"{jobs[makers[stream].name]!r}, not {jobs[stage.name]!r}: jobs may be at different checkpoints; "
                     "put the gate where both streams are made"
                 )
     return problems
@@ -100,7 +101,7 @@ class Lineage:
     """Finds the sources, operators and gates upstream of a graph's streams."""
 
     def __init__(self, stages: Sequence[Node]) -> None:
-        self._makers = {name: stage for stage in stages for name in stage.produces}
+        self._makers = makers_of(stages)
         self._path_hashes: dict[str, str] = {}
         self._sources: dict[str, list[str]] = {}
 

@@ -27,6 +27,7 @@ __all__ = [
     "SourceNode",
     "StageNode",
     "gate_problems",
+    "makers_of",
     "replaced_rows_of",
     "row_inputs",
     "spec_of",
@@ -184,6 +185,14 @@ class GateNode:
 
 
 Node = StageNode | OperatorNode | GateNode
+
+
+def makers_of(stages: Iterable[Node]) -> dict[str, Node]:
+    """Return the stage that emits each stream."""
+    makers: dict[str, Node] = {}
+    for stage in stages:
+        makers |= dict.fromkeys(stage.produces, stage)
+    return makers
 
 
 def row_inputs(stage: Node) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.connectors.sink import Sink
 from tidegate.operators.latest import TopN
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, spec_of
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, makers_of, spec_of
 from tidegate.pipeline.graph.retractions import forgotten_rows
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
 
 def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
     """Return a hint if a stream has retractions only because a node stands between a window and a rank, else ""."""
-    makers = {name: stage for stage in ordered for name in stage.produces}
+    makers = makers_of(ordered)
     rank = makers.get(stream)
     while rank is not None and not isinstance(rank, OperatorNode):
         rank = makers.get(rank.inputs[0])
