@@ -208,7 +208,7 @@ class TestReferences:
             "policy 'stop' for on_failure",
             "at_most is 2",
             "to: path is ''",
-            "by has 0 columns, key has 2",
+            "by and key have 0 and 2 names",
             "nulls is 'no'",
         ):
             assert f"gate 'bad': {said}" in refused.value.what
@@ -447,6 +447,7 @@ class TestAnomaly:
             ("v", (), "'v' cannot be computed"),
             ("max(name)", (), "'max(name)' is a string"),
             ("count(*)", "country", "the rows have no column country"),
+            ("explode(collect_list(v))", (), "'explode(collect_list(v))' cannot be computed: [UNSUPPORTED_GENERATOR"),
         ],
     )
     def test_what_cannot_be_computed_is_found_by_check_and_refused(self, spark, tmp_path, function, by, said):
@@ -461,6 +462,13 @@ class TestAnomaly:
         with pytest.raises(Invalid) as refused:
             played.decide()
         assert said in refused.value.what
+
+    def test_an_aggregate_that_differs_with_each_attempt_is_refused_where_it_is_declared(self):
+        pipeline = Pipeline("p")
+        rows = sources(pipeline, "v double")
+        rows.gate(Anomaly("avg(v * rand())"), name="odd").sink("kept", DeltaAppend("tables/kept"))
+        with pytest.raises(Invalid, match="gate 'odd': function is .* rand has another value each time"):
+            pipeline.graph()
 
     def test_a_column_with_many_values_is_no_group(self, spark, tmp_path):
         def build(pipeline: Pipeline) -> None:
@@ -491,7 +499,7 @@ def totals(spark: Any, root: Path, **options: Any) -> SmallPipeline:
     def build(pipeline: Pipeline) -> None:
         orders = sources(pipeline, "country string, amount decimal(12,2)", name="orders")
         paid = sources(pipeline, "land string, paid decimal(10,2)", name="paid")
-        gate = Agrees("sum(amount)", to=paid, other="sum(paid)", **options)
+        gate = Agrees("sum(amount)", to=paid, **{"other": "sum(paid)", **options})
         orders.gate(gate, name="balanced").sink("orders", DeltaAppend("tables/orders"))
         paid.sink("paid", DeltaAppend("tables/paid"))
 
@@ -613,7 +621,7 @@ class TestAgrees:
         for said in (
             "function is ''",
             "other is ' '",
-            "by has 0 columns, key has 2",
+            "by and key have 0 and 2 names",
             "to is a table: name the columns in by=",
             "on_failure is 'quarantine', but without by=… no rows are to blame",
             "tolerance is 'some'",
@@ -624,6 +632,22 @@ class TestAgrees:
         played.feed([{"land": "DE", "paid": "1.00"}], "paid")
         with pytest.raises(Invalid, match=r"country is string, but country of paid is decimal\(10,2\)"):
             played.decide()
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"by": "country"}, "gate 'balanced': paid has no column country"),
+            ({"other": "sum(nothing)"}, "gate 'balanced': other 'sum(nothing)' cannot be computed"),
+            ({"other": "max(land)"}, "gate 'balanced': other 'max(land)' is a string"),
+        ],
+    )
+    def test_what_is_wrong_with_the_other_stream_is_told_by_the_name_of_the_gate(self, spark, tmp_path, options, said):
+        played = totals(spark, tmp_path, **options)
+        played.feed([{"country": "DE", "amount": "1.00"}], "orders")
+        played.feed([{"land": "DE", "paid": "1.00"}], "paid")
+        with pytest.raises(Invalid) as refused:
+            played.decide()
+        assert said in refused.value.what
 
     def test_the_event_time_of_the_other_stream_is_not_that_of_the_rows(self):
         pipeline = Pipeline("p")

@@ -94,7 +94,8 @@ def _notify_declined(pipeline: PipelineContext) -> None:
     if declined is None or declined.notified:
         return
     why = f"its declaration is wrong: {declined.reason}: {declined.what}"
-    log.error("Pipeline %s makes no checkpoints until it changes: %s", pipeline.graph.name, why)
+    # Of a backfill or a proposal, the pipeline itself goes on.
+    log.error("Pipeline %s: no checkpoint can be made as it is declared: %s", pipeline.graph.name, declined.what)
     _call(pipeline.graph.on_suspended, Suspension(pipeline.graph.name, "", why, suspended=False))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         pipeline.ledger.hint_declined(structs.replace(declined, notified=True))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 from tidegate.connectors.source import SourceContext
 from tidegate.gates.base import BrokenRule, GateContext, Judgement, Policy
 from tidegate.gates.by_key import BROKEN, KeyGate, divided_by_keys
-from tidegate.gates.sql_aggregate import need_number
 from tidegate.gates.table_as_planned import TableAsPlanned, refuse_other_types
 from tidegate.operators.inputs import key_problems, null_safe_equality
 from tidegate.operators.join.other_totals import GROUP, IS_TOTAL, TOTAL, TotalsBeside
+from tidegate.operators.sql_aggregate import need_number, repeatable_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
@@ -45,7 +45,7 @@ class Agrees(KeyGate):
 
     Another stream is compared checkpoint by checkpoint, and both must be in one job. It may be a source of control
     files. Of a table, all attempts read the version that was current when the checkpoint was planned, and only groups
-    count of which there are rows. A total that is null, such as a sum of no rows, counts as 0.
+    of which there are rows count. A total that is null, such as a sum of no rows, counts as 0.
 
     function: an SQL aggregate of these rows, which returns a number.
     to: the other stream, or the table's path.
@@ -107,8 +107,9 @@ class Agrees(KeyGate):
         for name, function in (("function", self.function), ("other", self.other)):
             if not isinstance(function, str) or not function.strip():
                 problems.append(f'{name} is {function!r}: expected an SQL aggregate such as "sum(amount)"')
+            problems += repeatable_problems(name, function)
         if len(self.key) != len(self.by):
-            problems.append(f"by has {len(self.by)} columns, key has {len(self.key)}: expected one for each")
+            problems.append(f"by and key have {len(self.by)} and {len(self.key)} names: expected as many")
         elif self.key is not self.by:
             problems += key_problems(self.key, "key")
         if self.table is not None:
@@ -134,7 +135,7 @@ class Agrees(KeyGate):
 
     @property
     def operator_in_front(self) -> Operator | None:
-        return TotalsBeside(self.other, self.key) if self.table is None else None
+        return TotalsBeside(self.other, self.key, self._of) if self.table is None else None
 
     @property
     def reads_tables(self) -> bool:

@@ -13,9 +13,9 @@ import msgspec
 from tidegate.errors import Invalid
 from tidegate.gates.base import GateContext, Judgement, Policy
 from tidegate.gates.builtin import Remembering
-from tidegate.gates.sql_aggregate import need_number
 from tidegate.gates.usual import BUCKETS, SPREADS, Band, Season, Usual, bucket_of
 from tidegate.operators.inputs import key_problems
+from tidegate.operators.sql_aggregate import need_number, repeatable_problems
 from tidegate.records.codec import fingerprint
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
@@ -110,6 +110,7 @@ class Anomaly(Remembering):
         problems = super().problems()
         if not isinstance(self.function, str) or not self.function.strip():
             problems.append(f'{self.function!r} is no SQL aggregate such as "avg(amount)"')
+        problems += repeatable_problems("function", self.function)
         if self.by:
             problems += key_problems(self.by)
         if not isinstance(self.season, str | None) or self.season not in BUCKETS:

@@ -72,9 +72,7 @@ class References(KeyGate):
         if self.key is not self.by:
             problems += key_problems(self.key, "key")
             if len(self.key) != len(self.by):
-                problems.append(
-                    f"by has {len(self.by)} columns, key has {len(self.key)}: expected one of the table for each"
-                )
+                problems.append(f"by and key have {len(self.by)} and {len(self.key)} names: expected as many")
         if self.nulls not in ("pass", "break"):
             problems.append(f'nulls is {self.nulls!r}: expected "pass" or "break"')
         return problems

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
-from tidegate.operators.inputs import need_columns
 from tidegate.operators.spec import ANY_INTERVAL, BOUNDED, Inputs, OperatorSpec
+from tidegate.operators.sql_aggregate import need_number
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 
@@ -29,13 +30,14 @@ GROUP: Final = "_tidegate_group"
 
 
 class TotalsBeside(Operator):
-    """`function`: an SQL aggregate of the second input. `by`: its columns that form groups."""
+    """`function`: an SQL aggregate of the second input, the stream `of`. `by`: its columns that form groups."""
 
     kind: ClassVar[str] = "totals"
 
-    def __init__(self, function: str, by: Sequence[str]) -> None:
+    def __init__(self, function: str, by: Sequence[str], of: str) -> None:
         self.function = function
         self.by = list(by)
+        self.of = of
 
     def spec(self) -> OperatorSpec:
         return OperatorSpec(
@@ -53,7 +55,16 @@ class TotalsBeside(Operator):
         from pyspark.sql import functions as F
 
         rows, others = inputs
-        need_columns(others, self.by, "key", context)
+        gate = context.uid.removesuffix(f"-{self.kind}")
+        missing = [name for name in self.by if name not in others.columns]
+        if missing:
+            raise Invalid(
+                f"gate {gate!r}: {self.of} has no column {', '.join(missing)}",
+                expected=f"columns of {self.of}: {', '.join(others.columns)}",
+                help="name them in key=…, in the order of by, if they are called otherwise there",
+                reason="BAD_GATE",
+            )
+        need_number(others, self.function, gate, "other")
         groups = list(map(quoted, self.by))
         total = others.groupBy(*groups).agg(F.expr(self.function).alias(TOTAL))
         group = F.struct(*(F.col(name).alias(f"by{place}") for place, name in enumerate(groups)), F.lit(0).alias("_"))
