@@ -28,7 +28,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_run
-from tidegate.records.records import ChangeByHand, Decision, Drain, Plan, Rank
+from tidegate.records.records import ChangeByHand, Decision, Divert, Drain, Plan, Rank
 
 __all__ = ["AlreadyCovered", "Coordinator", "Outcome", "Triggered"]
 
@@ -93,6 +93,7 @@ class Coordinator(PipelineContext):
         reprocess: bool = False,
         standing: bool = False,
         by_hand: ChangeByHand | None = None,
+        divert: Divert | None = None,
         drain: Drain | None = None,
         aligned: bool = False,
         rank: Rank | None = None,
@@ -106,7 +107,7 @@ class Coordinator(PipelineContext):
         is_due: with `only_if_new`, returns whether to make a checkpoint even without new input.
         interval: the run's data interval, if it has one.
         reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
-        standing, by_hand, drain, aligned: see planning.CheckpointOptions.
+        standing, by_hand, divert, drain, aligned: see planning.CheckpointOptions.
         rank: how urgent the run is. Of several runs that wait, the most urgent comes first. None: it does not queue.
         """
         check_run(run)
@@ -114,7 +115,13 @@ class Coordinator(PipelineContext):
         # In an interval pipeline, runs wait for intervals instead of their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
         request = _TriggerRequest(
-            run, kind, give_up, only_if_new, is_due, requested, CheckpointOptions(standing, drain, aligned, by_hand)
+            run,
+            kind,
+            give_up,
+            only_if_new,
+            is_due,
+            requested,
+            CheckpointOptions(standing, drain, aligned, by_hand, divert),
         )
         with turns.noted():
             return self._triggered(request, turns)
@@ -144,7 +151,9 @@ class Coordinator(PipelineContext):
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
                     if not self._may_skip_tables(view, uid):
-                        report = publish.publish_or_wait(self, requested.interval if requested else None, view, uid)
+                        interval_now = requested.interval if requested else None
+                        diverts = request.options.divert
+                        report = publish.publish_or_wait(self, interval_now, view, uid, diverts=diverts)
                         continue  # publishing takes time, so read the log again
                     report = publish.Report(needless=True)
                 turns.refuse_early(view)

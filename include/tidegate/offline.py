@@ -120,7 +120,7 @@ def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: Data
     operator: the operator's uid.
     rows: a DataFrame, or one for each input, by the name of the stream.
     """
-    from tidegate.execution import editing
+    from tidegate.execution.by_hand import editing
 
     coordinator = _coordinator(pipeline, spark)
     if not isinstance(rows, Mapping):
@@ -138,7 +138,7 @@ def edit_state(
     were emitted for good stay. Expired rows are not passed to `change`, and unchanged ones keep their time of expiry.
     Return the checkpoint that does this.
     """
-    from tidegate.execution import editing
+    from tidegate.execution.by_hand import editing
 
     return editing.edit_state(_coordinator(pipeline, spark), spark, operator, change, part).id
 

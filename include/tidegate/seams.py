@@ -48,6 +48,8 @@ FAULT_POINTS: dict[str, str] = {
     "S9.decision.after": "the decision exists: THE commit point is passed",
     "S10.publish.before": "the table's next commit is computed, not written",
     "S10.publish.after": "the table's commit exists, the process does not know",
+    "S10.divert.before": "a table shows whether a divert applied, no record says so",
+    "S10.divert.after": "the record says whether the divert applied, nothing follows from it yet",
     "S11.interval.before": "all tables hold the interval, its index does not tell so",
     "S11.interval.after": "the interval is indexed, hints are old",
     "S11.published.before": "all tables are published, hints are old",

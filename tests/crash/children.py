@@ -6,8 +6,9 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from tests.crash import intervals, overtaking
+from tests.crash import diverted, intervals, overtaking
 from tests.crash.at_least_once import OnceWorld
+from tests.crash.diverted import DivertedWorld
 from tests.crash.gated import GatedWorld
 from tests.crash.stateful import FAN_IN, StatefulWorld
 from tests.crash.world import CrashWorld, dag_run
@@ -21,12 +22,14 @@ from tidegate.state import compaction
 def perform(request: dict[str, Any]) -> dict[str, Any]:
     """Run `runs` in turn in this process, or go back to a checkpoint; the fault is armed from the start."""
     root, limits = Path(request["root"]), Limits(num_retained=request["num_retained"])
-    kinds = {"gated": GatedWorld, "stateful": StatefulWorld, "once": OnceWorld}
+    kinds = {"gated": GatedWorld, "stateful": StatefulWorld, "once": OnceWorld, "diverted": DivertedWorld}
     kind = next((made for name, made in kinds.items() if request[name]), CrashWorld)
     if request["stateful"]:
         compaction.FAN_IN = FAN_IN
     world = intervals.IntervalWorld(root, limits) if request["intervals"] else kind(root, limits)
     run_of: Any = intervals.dag_run if request["intervals"] else dag_run
+    if request["diverted"]:
+        run_of = diverted.work
     if request["four"] is not None:
         world, run_of = overtaking.FourWorld(root, overtaking.at_once(unaligned=request["four"])), overtaking.dag_run
     fault = request.get("fault")

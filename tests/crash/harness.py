@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.at_least_once import OnceWorld
+from tests.crash.diverted import DivertedWorld
 from tests.crash.gated import GatedWorld
 from tests.crash.intervals import IntervalWorld
 from tests.crash.overtaking import FourWorld
@@ -59,6 +60,7 @@ class Crew:
             "four": world.limits.recorded["unaligned"] if isinstance(world, FourWorld) else None,
             "stateful": isinstance(world, StatefulWorld),
             "once": isinstance(world, OnceWorld),
+            "diverted": isinstance(world, DivertedWorld),
             "num_retained": world.limits.num_retained,
             "runs": list(runs),
             "fault": fault,

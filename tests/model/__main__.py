@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from tests.model.divert_mutations import DIVERT_MUTATIONS
 from tests.model.explore import explore
 from tests.model.line_mutations import LINE_MUTATIONS
 from tests.model.mutations import MUTATIONS
@@ -25,7 +26,7 @@ def main() -> int:
         result = explore(world, options.limit)
         print(f"{what}: {result} ({time.monotonic() - began:.0f} s)", flush=True)
         good &= result.problem is None and result.states >= at_least
-    for mutation in [*MUTATIONS, *LINE_MUTATIONS]:
+    for mutation in [*MUTATIONS, *LINE_MUTATIONS, *DIVERT_MUTATIONS]:
         result = explore(mutation.broken_world())
         caught = result.problem is not None and mutation.shows in result.problem
         good &= caught

@@ -96,6 +96,8 @@ def power_loss(world: ModelWorld, state: State) -> State:
             fact = None
         elif kind == "decision":
             fact = fact._replace(aborted=False, made=None)
+        elif kind == "settled":
+            fact = fact._replace(settled=None)
         elif kind == "ack":
             job = int(str(rest[0]))
             fact = fact._replace(acks=(*fact.acks[:job], (None,) * len(fact.acks[job]), *fact.acks[job + 1 :]))

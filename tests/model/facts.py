@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
-from tidegate.protocol.view import Acked, Entry, View
+from tidegate.protocol.view import Acked, Entry, View, rolled_back_by
 from tidegate.records.records import (
     Ack,
     Answer,
     ChangeByHand,
     Decision,
+    DivertedPart,
     Handle,
     JobStats,
     Manifest,
@@ -50,6 +51,8 @@ class Shape(NamedTuple):
     """True: every job's verdict holds its checkpoint for a person."""
     without_rows: str = ""
     """Runs in whose interval there is nothing to read."""
+    quarantine: bool = False
+    """True: table 1 is the quarantine of table 0, and only diverts fill it."""
 
     def interval(self, run: str) -> int:
         return dict(self.intervals).get(run, 99)
@@ -58,7 +61,7 @@ class Shape(NamedTuple):
         return [f"job{number}" for number in range(len(self.jobs))]
 
     def empty(self, table: int, end: int) -> bool:
-        return self.gaps and table == 1 and end % 2 == 0
+        return table == 1 and (self.quarantine or (self.gaps and end % 2 == 0))
 
 
 FUSED = Shape()
@@ -83,6 +86,14 @@ class Swap(NamedTuple):
     """That of the line's last checkpoint."""
     dropped: frozenset[int] = frozenset()
     """The changes by hand that somebody has chosen to lose."""
+
+
+class DivertFact(NamedTuple):
+    """What a divert does: if table 0 holds `after`, it gets `rest`, and table 1 gets `taken`."""
+
+    after: int | None
+    rest: tuple[Content, ...]
+    taken: Content
 
 
 class Fact(NamedTuple):
@@ -114,6 +125,9 @@ class Fact(NamedTuple):
     """The time that counts in it."""
     by_hand: bool = False
     """It reads nothing: a person changes a state."""
+    divert: DivertFact | None = None
+    settled: bool | None = None
+    """Of a divert: whether it applied, once that is noted."""
 
     @property
     def open(self) -> bool:
@@ -188,6 +202,13 @@ def last(table: Table) -> int | None:
     return table[-1].id if table else None
 
 
+def rolled_back(log: Log, id: int) -> bool:
+    """Whether a completed rollback has undone the entry."""
+    found = enumerate(log, 1)
+    backs = [(f, fact.rollback) for f, fact in found if fact.rollback is not None and fact.made is not None]
+    return rolled_back_by(id, backs) is not None
+
+
 def staged(shape: Shape, fact: Fact, table: int) -> Content:
     """What the acks of an entry name for one table."""
     if fact.run in shape.without_rows:
@@ -226,7 +247,8 @@ def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
         decision = Decision(attempt="x", created="", id=id, outcome="aborted")
     elif fact.made is not None:
         decision = Decision(attempt="x", created="", id=id, outcome="completed", manifest="sha")
-        manifest = manifest_of(shape, id, fact.made, fact.rollback, id if fact.swap is not None else fact.rollback)
+        acked_in = id if fact.swap is not None else fact.rollback
+        manifest = manifest_of(shape, id, fact.made, fact.rollback, acked_in, fact.divert)
     answers = {name: answer_of(id, name, acked.handle, fact.answer) for name, acked in acks.items()}
     told = {name: answer for name, answer in answers.items() if answer is not None}
     return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest, answers=told)
@@ -258,7 +280,7 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         run=fact.run,
         base=fact.base,
         clock=clock_text(fact.clock),
-        by_hand=BY_HAND if fact.by_hand else None,
+        by_hand=BY_HAND if fact.by_hand and fact.divert is None else None,
         interval=_texts(shape.interval(fact.run)) if shape.intervals else None,
         by_interval=bool(shape.intervals),
         sources={"in": offsets},
@@ -305,7 +327,12 @@ BACK = Restored(how="restore", to=None)
 
 
 def manifest_of(
-    shape: Shape, id: int, made: Made, rollback: int | None = None, acked_in: int | None = None
+    shape: Shape,
+    id: int,
+    made: Made,
+    rollback: int | None = None,
+    acked_in: int | None = None,
+    divert: DivertFact | None = None,
 ) -> Manifest:
     """manifest-<sha>.json"""
     tables = {}
@@ -315,7 +342,11 @@ def manifest_of(
             tables[table_name(table)] = TablePart(after=None, committables=[], restore=BACK)
             continue
         committables = [] if content is None else [Payload(data={"content": list(content)})]
-        tables[table_name(table)] = TablePart(after=made.after[table], committables=committables)
+        diverted = None
+        if divert is not None:
+            diverted = DivertedPart(table=table_name(0), after=divert.after, committables=[])
+        part = TablePart(after=made.after[table], committables=committables, diverted=diverted)
+        tables[table_name(table)] = part
     jobs = {name: handle_of(acked_in or id, made.acks[job]) for job, name in enumerate(shape.job_names())}
     return Manifest(
         attempt="x",

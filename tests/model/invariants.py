@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.model import intervals, lines, rollback
+from tests.model import diverts, intervals, lines, rollback
 from tests.model.facts import Fact, LineFact, Log, State, last
 from tests.model.process import steps
 from tests.model.world import START, Actor, ModelWorld
@@ -18,7 +18,8 @@ def broken_by(world: ModelWorld, before: State, after: State) -> str | None:
     """The first thing that is wrong with `after`, or with having come there from `before`."""
     if before.log is not after.log or before.tables is not after.tables or before.hint != after.hint:
         by_interval = (_rewritten, intervals.broken_log, intervals.broken_tables)
-        for check in by_interval if world.shape.intervals else (_rewritten, _log, _tables):
+        ordinary = (_rewritten, _log, _diverted if world.shape.quarantine else _tables)
+        for check in by_interval if world.shape.intervals else ordinary:
             if (problem := next(check(world, before, after), None)) is not None:
                 return problem
     if world.line_count and (problem := next(lines.broken(world, before, after), None)) is not None:
@@ -95,6 +96,10 @@ def _completed(id: int, fact: Fact, log: Log, reached: int) -> Iterator[str]:
             yield f"I6: the manifest of {id} names an ack of job {job} by {attempts}, the ack is by {fact.acks[job]}"
 
 
+def _diverted(world: ModelWorld, before: State, after: State) -> Iterator[str]:
+    yield from diverts.broken(before, after)
+
+
 def _tables(world: ModelWorld, before: State, after: State) -> Iterator[str]:
     """I1, I4: a table shows the contents of a prefix of the completed entries: none twice, no hole, none beyond."""
     rollbacks = any(fact is not None and fact.rollback is not None for fact in after.log)
@@ -129,12 +134,15 @@ def alone(world: ModelWorld, log: Log, tables: tuple[object, ...], hint: int) ->
     for _ in range(PATIENCE):
         if state.pcs[0][0] == "END":
             by_interval = bool(world.shape.intervals)
+            if world.shape.quarantine:
+                return diverts.owed(state) or _completed_one(state)
             return _owed(state, by_interval) or (intervals.owed(world, state) if by_interval else None)
         choices = list(steps(patient, state, 0))
         if not choices:
             return f"I8: a lone process is stuck at {state.pcs[0]}"
         before, state = state, choices[-1][1]  # the last alternative is the one that gives others up
         check = intervals.broken_tables if world.shape.intervals else _tables
+        check = _diverted if world.shape.quarantine else check
         if state.tables is not before.tables and (problem := next(check(patient, before, state), None)):
             return problem
         if state.pcs[0][0] == "CORRUPT":
@@ -193,5 +201,9 @@ def _owed(state: State, by_interval: bool) -> str | None:
                 return f"I8: after a lone process was done, table {table} does not show what is completed"
         elif completed and last(commits) != completed[-1]:
             return f"I8: after a lone process was done, checkpoint {completed[-1]} is still not on table {table}"
+    return _completed_one(state)
+
+
+def _completed_one(state: State) -> str | None:
     mine = [fact for fact in state.log if fact.run == "lone" and fact.made is not None]
     return None if mine else "I8: a lone process completed nothing"

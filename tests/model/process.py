@@ -48,6 +48,10 @@ any time later (a zombie). Its program counter says where it stands and what it 
     GT  id                       create its tombstone
     GR  id                       read log and pins again
     GX  id                       delete it
+    V                            read the head of table 0, to divert what waits for it
+    VV  last                     read the log
+    VC  id, base, last           create the divert's entry
+    VS  id, applied, table …     note whether a divert applied
     P   table, contradicted …    read the table's head
     PV  table, head …            read the log, ask on_publish
     PC  table, head, id …        commit by compare-and-swap
@@ -64,7 +68,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.model import chain, intervals, lines, publishing, retention, rollback
+from tests.model import chain, diverts, intervals, lines, publishing, retention, rollback
 from tests.model.facts import State
 from tests.model.stepper import Step, Stepper
 from tests.model.world import ModelWorld
@@ -116,6 +120,10 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "GT": retention.claim,
     "GR": retention.look_again,
     "GX": retention.delete,
+    "V": diverts.look,
+    "VV": diverts.plan,
+    "VC": diverts.create,
+    "VS": diverts.settle,
     "P": publishing.publish_head,
     "PV": publishing.publish_view,
     "PC": publishing.publish_commit,

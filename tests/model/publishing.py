@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model import intervals, rollback
+from tests.model import diverts, intervals, rollback
 from tests.model.chain import manifest
 from tests.model.facts import Content, Log
 from tests.model.stepper import Step, Stepper
@@ -70,6 +70,11 @@ def _obey(
             yield f"says CORRUPT: {answer.why}", at.go(("CORRUPT", answer.why))
         else:
             yield f"doubts: {answer.why}", at.go(("P", table, head, upto))
+    elif isinstance(answer, rules.SettleDivert):
+        pc: Pc = ("VS", answer.id, answer.applied, table, upto)
+        yield f"sees whether divert {answer.id} applied", at.go(at.settled((answer.id,), pc))
+    elif isinstance(answer, rules.AwaitDivert):
+        yield f"waits for divert {answer.id} of table 0", at.go(("P", 0, None, upto))
     elif isinstance(answer, rules.NothingToPublish):
         done = max((first + n for n, fact in enumerate(facts) if fact.made is not None), default=0)
         upto = done if upto is None else min(done, upto)
@@ -78,15 +83,20 @@ def _obey(
         else:
             yield f"finds all tables complete up to {upto}", at.go(("H", upto) if upto else END)
     elif isinstance(answer, rules.Publish):
-        made = facts[answer.id - first].made
-        assert made is not None
-        content = made.content[table]
+        fact = facts[answer.id - first]
+        assert fact.made is not None
+        content = fact.made.content[table]
+        if fact.divert is not None:
+            content = diverts.content_of(fact, table, diverted=answer.diverted)
         if at.broken("content beside the ack"):
             fact = at.log[answer.id - 1]
             content = (f"{fact.end}:{fact.beside}",)
-        pc: Pc = ("PC", table, head, answer.id, content, upto)
+        pc = ("PC", table, head, answer.id, content, upto)
         if not at.broken("publish what is not durable"):
-            pc = at.settled((answer.id,), pc)
+            noted = [first + n for n, fact in enumerate(facts) if fact.settled is not None]
+            if at.broken("publish over a note that is not durable"):
+                noted = []
+            pc = at.settled((answer.id, *noted), pc)
         yield f"will publish {answer.id} on table {table}", at.go(pc)
 
 

@@ -63,7 +63,9 @@ class ModelWorld:
     """Triggers may find any reason at any time to end others' entries: expiry, Airflow, a person."""
     power_losses: int = 0
     begun: int = 0
-    """How many checkpoints are completed and published before anybody starts."""
+    """How many checkpoints are completed before anybody starts."""
+    unpublished: int = 0
+    """How many of these, the last ones, are on no table yet."""
     line_count: int = 0
     """How many lines there may be."""
     origins: tuple[int, ...] = (1,)
@@ -100,13 +102,15 @@ class ModelWorld:
         log = tuple(begun(self.shape, id) for id in range(1, self.begun + 1))
         made = [fact.made for fact in log if fact.made is not None]
         contents = [[each.content[table] for each in made] for table in range(self.shape.tables)]
+        settled = self.begun - self.unpublished
         tables = tuple(
-            tuple(Commit(id, content) for id, content in enumerate(each, 1) if content is not None) for each in contents
+            tuple(Commit(id, content) for id, content in enumerate(each[:settled], 1) if content is not None)
+            for each in contents
         )
         return State(
             log=log,
             tables=tables,
-            hint=self.begun,
+            hint=settled,
             pcs=tuple(actor.start for actor in self.actors),
             losses=self.power_losses,
             lines=(LineFact(),) * self.line_count,
@@ -254,8 +258,12 @@ def ask_completion(world: ModelWorld, id: int, fact: Fact, base: Fact | None) ->
 
 
 def ask_publish(world: ModelWorld, facts: Log, first: int, table: int, last: int | None) -> object:
-    """P2."""
-    return world.on_publish(view_of(world.shape, facts, first), table_name(table), last)
+    """P2, V2."""
+    settled = {first + n: fact.settled for n, fact in enumerate(facts) if fact.settled is not None}
+    view = view_of(world.shape, facts, first)
+    if not world.shape.quarantine:
+        return world.on_publish(view, table_name(table), last)
+    return world.on_publish(view, table_name(table), last, settled)
 
 
 def entry(world: ModelWorld, id: int | None, fact: Fact | None) -> Entry | None:

@@ -68,6 +68,16 @@ LINE_AND_HAND = replace(LINE, actors=(A1, HAND, L1), max_ids=5)
 LINE_AND_HAND_RECORDED = replace(LINE_AND_HAND, recorded=True)
 
 
+WITH_QUARANTINE = Shape(((0,),), tables=2, quarantine=True)
+V1, V2 = Actor("v1", "V", ("V",)), Actor("v2", "W", ("V",))
+
+DIVERTED = ModelWorld((A1, PUBLISHER, V1), max_ids=4, shape=WITH_QUARANTINE, give_up=False)
+DIVERTED_BESIDE = replace(DIVERTED, actors=(A1, B1, PUBLISHER, V1), max_ids=3)
+DIVERTED_TWICE = replace(DIVERTED, actors=(V1, V2), begun=2, unpublished=2)
+DIVERTED_AND_BACK = replace(DIVERTED, actors=(A1, V1, BACK), begun=2, max_ids=5)
+DIVERTED_AND_POWER = replace(DIVERTED, actors=(A1, V1), begun=1, unpublished=1, max_ids=3, power_losses=1)
+
+
 class Exploration(NamedTuple):
     """A world in which nothing may be wrong, and how many states it has at least: it must not shrink unseen."""
 
@@ -105,6 +115,12 @@ SMALL = [
         "rolled back and power loss", BACK_AND_POWER, 180_000, "runs A and B, a rollback, power may fail at any step"
     ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
+    Exploration("diverted", DIVERTED, 28_000, "run A, a publisher, a divert of what waits"),
+    Exploration("diverted twice", DIVERTED_TWICE, 1_000, "two diverts of two checkpoints that wait"),
+    Exploration(
+        "diverted and rolled back", DIVERTED_AND_BACK, 190_000, "run A, a divert, a rollback to any checkpoint, 5 ids"
+    ),
+    Exploration("diverted and power loss", DIVERTED_AND_POWER, 1_000, "run A, a divert, power may fail at any step"),
     Exploration("line, torn reads", LINE_TORN, 50_000, "run A, a line by two processes, one of which reads slowly"),
     Exploration("line and rollback", LINE_AND_ROLLBACK, 34_000, "run A, a line, a rollback to any checkpoint"),
     Exploration(
@@ -157,6 +173,19 @@ SMALL = [
 ]
 
 LARGE = [
+    Exploration("diverted beside another run", DIVERTED_BESIDE, 200_000, "runs A and B, a publisher, a divert"),
+    Exploration(
+        "diverted twice beside a publisher",
+        replace(DIVERTED_TWICE, actors=(PUBLISHER, V1, V2)),
+        740_000,
+        "a publisher, two diverts of two checkpoints that wait",
+    ),
+    Exploration(
+        "diverted twice and rolled back",
+        replace(DIVERTED_TWICE, actors=(V1, V2, BACK), begun=3, max_ids=6),
+        10_000,
+        "two diverts, a rollback to any checkpoint",
+    ),
     Exploration(
         "rolled back, k = 2",
         replace(ROLLED_BACK, give_up=True, max_open=2),

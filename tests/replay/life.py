@@ -29,7 +29,7 @@ from tidegate.checkpoint import approvals
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Rejected, TidegateError
-from tidegate.execution.editing import edit_state
+from tidegate.execution.by_hand.editing import edit_state
 from tidegate.execution.input_watch import InputWatch
 from tidegate.gates.quarantine import columns as q
 from tidegate.ledger.ledger import stamp

@@ -40,7 +40,7 @@ from tidegate import Pipeline, seams
 from tidegate.backfill import OpenBackfill, begin, discard, open_line, replay, swap
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
-from tidegate.execution.editing import edit_state
+from tidegate.execution.by_hand.editing import edit_state
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement, RowRules
 from tidegate.gates.quarantine.columns import RULES

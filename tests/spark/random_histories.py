@@ -48,7 +48,7 @@ from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Rejected, Unavailable
-from tidegate.execution.editing import edit_state
+from tidegate.execution.by_hand.editing import edit_state
 from tidegate.execution.input_watch import InputWatch
 from tidegate.gates import Gate
 from tidegate.ledger import Ledger

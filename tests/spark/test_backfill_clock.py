@@ -22,7 +22,7 @@ from tidegate.backfill.choosing import outlook
 from tidegate.backfill.compare import difference_of
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
-from tidegate.execution.editing import edit_state
+from tidegate.execution.by_hand.editing import edit_state
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Freshness
 from tidegate.ledger.ledger import stamp

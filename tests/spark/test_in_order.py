@@ -14,7 +14,7 @@ from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
-from tidegate.execution import editing
+from tidegate.execution.by_hand import editing
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.over import OverRows
 from tidegate.sinks import DeltaAppend

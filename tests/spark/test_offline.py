@@ -17,7 +17,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, offline, seams
 from tidegate.cli.main import main
 from tidegate.errors import Invalid, Rejected
-from tidegate.execution import editing
+from tidegate.execution.by_hand import editing
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.sinks import DeltaUpsert
 

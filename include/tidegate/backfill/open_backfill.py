@@ -724,6 +724,9 @@ def list_manual_edits(plans: Sequence[Plan]) -> Iterator[str]:
         if change is None:
             yield f"checkpoint {plan.id} was made by hand, by run {plan.run}, which no replay repeats"
             continue
+        if change.action == "divert":
+            yield f"in checkpoint {plan.id} {change.by} diverted rows from {change.operator!r}, which no replay repeats"
+            continue
         action = "edited the state of" if change.action == "edit" else "loaded history into"
         yield f"in checkpoint {plan.id} {change.by} {action} operator {change.operator!r}, which no replay repeats"
 

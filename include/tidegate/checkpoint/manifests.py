@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from tidegate import seams
 from tidegate.checkpoint import approvals
 from tidegate.errors import Corrupt
+from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import rules
 from tidegate.protocol.progress import allows_overtaking, job_progress, missing
 from tidegate.protocol.view import Entry, View
-from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
+from tidegate.records.records import Ack, DivertedPart, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 
 __all__ = [
     "ancestors",
@@ -39,7 +40,12 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
         after = rules.after_publish([before], name) if before else None
-        tables[name] = TablePart(after=after, committables=staged, through=_direct_state(name, entry, acks, before))
+        tables[name] = TablePart(
+            after=after,
+            committables=staged,
+            diverted=_diverted(name, entry, acks),
+            through=_direct_state(name, entry, acks, before),
+        )
     manifest = Manifest(
         **stamp(seams.new_id()),
         id=entry.id,
@@ -59,6 +65,18 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
             reason="BAD_MANIFEST",
         )
     return manifest
+
+
+def _diverted(name: str, entry: Entry, acks: Sequence[Ack]) -> DivertedPart | None:
+    """Return what a table gets if the entry's divert applies."""
+    divert = entry.plan.divert
+    rows = next((ack.diverted for ack in acks if ack.diverted is not None), None)
+    if divert is None or rows is None:
+        return None
+    parts = {divert.table: rows.rest, quarantine_name(divert.gate): rows.quarantined}
+    if name not in parts:
+        return None
+    return DivertedPart(table=divert.table, after=divert.after, committables=parts[name])
 
 
 def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:

@@ -53,6 +53,7 @@ from tidegate.records.interval import Interval
 from tidegate.records.records import (
     Beginning,
     ChangeByHand,
+    Divert,
     Drain,
     Drift,
     Json,
@@ -83,6 +84,8 @@ class CheckpointOptions:
     """It overtakes no job, even if the settings allow it: for a savepoint that is to be copied (O4)."""
     by_hand: ChangeByHand | None = None
     """The change that a person makes with it."""
+    divert: Divert | None = None
+    """The rows that it diverts, for a change of that kind."""
     repeats: Plan | None = None
     """It reads the ranges that this plan has recorded, instead of asking sources: for a backfill. The plan's side files
     exist in this ledger."""
@@ -138,6 +141,8 @@ class Plans:
             raise declined
         base = view.get(answer.base)
         changes = source_changes(view, base)
+        if special.divert is not None and base is not None and base.open:
+            raise suspension.in_progress((base.id,), "rows are diverted when it is decided what waits for the table")
         config: Json = self.settings.record()
         if base is not None:
             self._refuse(config, base, view, changes)
@@ -162,6 +167,7 @@ class Plans:
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
+            divert=special.divert,
             quarantine_all=suspension.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
             quarantine_held=suspension.is_quarantining_held(view) or (repeats is not None and repeats.quarantine_held),
             reach=None if self.graph.by_interval else _reach(base, interval),

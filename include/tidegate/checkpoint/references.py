@@ -71,6 +71,8 @@ def blobs_of(entry: Entry) -> set[Blob]:
         ack = acked.ack
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
         payloads += [verdict.results for verdict in ack.gates.values()]
+        if ack.diverted is not None:
+            payloads += [*ack.diverted.rest, *ack.diverted.quarantined]
     if entry.rollback is not None and entry.manifest is not None:
         for table in entry.manifest.tables.values():
             payloads += table.committables

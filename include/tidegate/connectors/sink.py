@@ -22,6 +22,8 @@
     has_skipped      when an entry is cleaned up                   the clean-up is retried later
     discard          after an abort or a lost attempt              an orphaned file remains; no data is lost
     retire           in retention, long after the publish          an orphaned file remains; no data is lost
+    divide           when a person diverts rows that the        nothing changes
+                     target refuses
     missing_files    before anyone relies on pending rows          it remains unknown whether files are missing
     restore_plan     before a rollback, to preview it              the rollback is refused
     restore          like publish, after a rollback's decision     retried until it succeeds
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
     from tidegate.connectors.prestaged import PrestagedRows
     from tidegate.delta import Location
+    from tidegate.delta.dividing import Divided, Division
 
 __all__ = [
     "STAGED_FILES_GONE",
@@ -338,6 +341,15 @@ class Sink(ABC):
     def rows_stay_reason(self) -> str:
         """Return the reason why a rollback cannot remove published rows from the target. Empty if it can."""
         return ""
+
+    def divide(self, committable: Json, division: Division, context: SinkContext, staging: Staging) -> Divided:
+        """Take rows out of what a checkpoint has staged, because the target refuses them. Return the rest, and them.
+
+        What was staged stays as it is: rows are left out of new files, in the folder of `staging`.
+        """
+        from tidegate.delta.dividing import not_divisible
+
+        raise not_divisible(context.sink, f"a sink of kind {self.kind} cannot give back rows that it has staged")
 
     @abstractmethod
     def check(self, context: SinkContext) -> None:

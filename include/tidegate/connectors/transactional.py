@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,7 @@ from tidegate.connectors.sink import (
     entry_folder,
 )
 from tidegate.delta import Location, StagedFile, missing_files, sync_and_list
+from tidegate.delta.dividing import Divided, Division, as_declared
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.records import Json, PublishedTable, Struct
@@ -40,6 +42,7 @@ from tidegate.spark.storage.writing import write_files
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["StagedPart", "StagedRows", "TransactionalSink"]
 
@@ -362,6 +365,18 @@ class TransactionalSink(ExactlyOnceSink):
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         self.discard(context, staging)  # the target has its own copy of the rows
+
+    def divide(self, committable: Json, division: Division, context: SinkContext, staging: Staging) -> Divided:
+        part, location = typed.convert(committable, StagedPart), self.staging_folder(context)
+        as_output = partial(self.output_of_staged, schema=division.schema, context=context)
+        parted = division.part(location, part.files, staging.folder(context), part.columns, as_output)
+        rest = msgspec.structs.replace(part, files=parted.files)
+        return Divided(msgspec.to_builtins(rest), parted.taken, parted.rows)
+
+    def output_of_staged(self, staged: DataFrame, schema: StructType, context: SinkContext) -> DataFrame:
+        """Return rows as the stream had them, from the form in which they were staged. Override it with `staged_form`
+        if that does more than to convert single columns."""
+        return as_declared(context.sink, staged, schema)
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         parts = [typed.convert(committable, StagedPart) for committable in committables]

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from tidegate.connectors.source import SourceContext
-from tidegate.gates.base import BrokenRule, GateContext, Judgement, Policy
+from tidegate.gates.base import BrokenRule, GateContext, Judgement, Policy, repeatable_problems
 from tidegate.gates.by_key import BROKEN, KeyGate, divided_by_keys
 from tidegate.gates.table_as_planned import TableAsPlanned, refuse_other_types
-from tidegate.operators.inputs import key_problems, null_safe_equality
+from tidegate.operators.inputs import key_problems, need_number, null_safe_equality
 from tidegate.operators.join.other_totals import GROUP, IS_TOTAL, TOTAL, TotalsBeside
-from tidegate.operators.sql_aggregate import need_number, repeatable_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize

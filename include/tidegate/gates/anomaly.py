@@ -11,11 +11,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from tidegate.errors import Invalid
-from tidegate.gates.base import GateContext, Judgement, Policy
+from tidegate.gates.base import GateContext, Judgement, Policy, repeatable_problems
 from tidegate.gates.builtin import Remembering
 from tidegate.gates.usual import BUCKETS, SPREADS, Band, Season, Usual, bucket_of
-from tidegate.operators.inputs import key_problems
-from tidegate.operators.sql_aggregate import need_number, repeatable_problems
+from tidegate.operators.inputs import key_problems, need_number
 from tidegate.records.codec import fingerprint
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted

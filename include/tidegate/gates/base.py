@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from tidegate.config.keys import seconds_in
 from tidegate.connectors.source import SourceContext
+from tidegate.connectors.unrepeatable import unrepeatable_in_text
 from tidegate.gates.row_rules import RowRules
 from tidegate.records.place import Place
 from tidegate.records.records import Hold, Json
@@ -48,6 +49,7 @@ __all__ = [
     "memory_key",
     "policies_among",
     "policy_problems",
+    "repeatable_problems",
 ]
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
@@ -296,6 +298,12 @@ def memory_key(gate: str) -> str:
 def exact_share(share: float, whole: float) -> Fraction:
     """Return a share of a whole in exact decimals: 0.29 of 100 is 29, though the product of the floats is less."""
     return Fraction(str(share)) * Fraction(whole)
+
+
+def repeatable_problems(name: str, function: object) -> list[str]:
+    """Return why a gate cannot use an aggregate: attempts at a checkpoint would not find the same value."""
+    called = unrepeatable_in_text(function) if isinstance(function, str) else []
+    return [f"{name} is {function!r}: {call} has another value each time that it is computed" for call in called]
 
 
 def is_share(value: object) -> bool:

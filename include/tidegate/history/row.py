@@ -256,7 +256,7 @@ def row_of(
     details = details_of(entry, published, states, in_flight)
     jobs = list(details.jobs.values())
     decided = decision.created if decision is not None else None
-    action = entry.control or entry.rollback or plan.drain
+    action = entry.control or entry.rollback or plan.drain or plan.divert
     line = entry.rollback.line if entry.rollback is not None else None
     watermark = _watermark(jobs)
     return HistoryRow(
@@ -313,6 +313,9 @@ def state_name(entry: Entry) -> str:
 
 def _why(entry: Entry) -> str:
     """Return the reason recorded with the decision, or with the action that the entry records."""
+    divert = entry.plan.divert
+    if divert is not None and not entry.aborted:
+        return f"diverted rows from {divert.table}: {divert.condition}" + (f": {divert.note}" if divert.note else "")
     action = entry.control or entry.rollback or entry.plan.drain
     aborted = entry.aborted and entry.control is None
     if entry.decision is not None and (aborted or action is None):

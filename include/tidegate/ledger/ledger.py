@@ -30,6 +30,7 @@ from tidegate.records.records import (
     Decision,
     Declined,
     Discarded,
+    Diverted,
     Filled,
     HookProgress,
     JobNote,
@@ -253,6 +254,14 @@ class Ledger(EntryLog):
         return self._create_if_absent(
             f"beginnings/{beginning.source}/{entry_name(beginning.id)}.json", beginning
         ).record
+
+    def create_diverted(self, diverted: Diverted) -> None:
+        """Record whether a divert applied. Every process that does so has found the same."""
+        seams.fault("S10.divert.before")
+        path = f"{folder(diverted.id)}/diverted.json"
+        if not self._create_if_absent(path, diverted).is_new:
+            self.store.sync(path)  # W2: it outlives what is published next
+        seams.fault("S10.divert.after")
 
     def create_published(self, published: Published) -> None:
         """Create the hint for readers. The first one stays."""

@@ -26,6 +26,7 @@ from tidegate.records.records import (
     Decision,
     Declined,
     Discarded,
+    Diverted,
     Filled,
     Handle,
     HookProgress,
@@ -499,6 +500,23 @@ class EntryLog(ManualRecords):
         if manifest.id != id:
             raise self._misplaced(path, f"checkpoint {manifest.id}")
         return manifest
+
+    def diverts_applied(self, view: View) -> dict[int, bool]:
+        """Return whether each divert of the view applied, if that is settled. Read this after the tables."""
+        applied = {}
+        for entry in view.entries:
+            if entry.plan.divert is None or not entry.completed:
+                continue
+            settled = self.divert_applied(entry.id)
+            if settled is not None:
+                self.store.sync(f"{folder(entry.id)}/diverted.json")  # W2: it outlives what is published next
+                applied[entry.id] = settled
+        return applied
+
+    def divert_applied(self, id: int) -> bool | None:
+        """Return whether the divert of checkpoint `id` applied, or None if that is not settled."""
+        settled = self._read(f"{folder(id)}/diverted.json", Diverted, id)
+        return settled.applied if settled is not None else None
 
     def published(self, id: int) -> Published | None:
         """Return the state of the tables after `id`, for readers."""

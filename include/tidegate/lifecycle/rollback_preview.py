@@ -152,6 +152,7 @@ def _examined(
         if change.way.not_published_yet or is_missing:
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
+    problems += _diverted_since(pipeline, view, target)
     rollbacks = pipeline.ledger.rollbacks()
     undone, undone_swaps = [], []
     for entry in _between(pipeline.ledger, target.id, view):
@@ -414,6 +415,23 @@ def _removed(pipeline: PipelineContext, target: Entry, base: Entry, choices: Map
                 yield f"state {name.removeprefix(STATE)} {advice}"
             else:
                 yield f"sink {name!r} {advice}, or choose --leave {name} (its rows stay as they are)"
+
+
+def _diverted_since(pipeline: PipelineContext, view: View, target: Entry) -> Iterator[str]:
+    """Yield the tables that never were as of the target, since a divert came in place of what waited for them (V5)."""
+    rollbacks = pipeline.ledger.rollbacks()
+    for entry in _between(pipeline.ledger, target.id, view):
+        divert = entry.plan.divert
+        if divert is None or not entry.completed or rolled_back_by(entry.id, rollbacks) is not None:
+            continue
+        last = _last_on_table(target, divert.table)
+        if last is None or last <= (divert.after or 0) or not pipeline.ledger.divert_applied(entry.id):
+            continue
+        earlier = f", or {divert.after} or before" if divert.after is not None else ""
+        yield (
+            f"table {divert.table!r} never was as of checkpoint {target.id}: its rows came with checkpoint {entry.id}, "
+            f"which diverted some of them. Choose {entry.id} or later{earlier}"
+        )
 
 
 def _has_pending_since(target: Entry, base: Entry, table: str) -> bool:

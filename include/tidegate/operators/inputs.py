@@ -33,6 +33,7 @@ __all__ = [
     "names_in",
     "need_columns",
     "need_keys",
+    "need_number",
     "need_order",
     "null_safe_equality",
     "recalled",
@@ -51,6 +52,8 @@ OWN = (
 
 _COMPUTED = re.compile(r"\w\s*\(.*\)|\s[-+*/%|]\s|\sas\s", re.IGNORECASE | re.DOTALL)
 """Matches an expression instead of a column's name."""
+
+_VALUES = "_tidegate_values"
 
 T = TypeVar("T")
 
@@ -140,6 +143,37 @@ def refuse_reserved_columns(frame: DataFrame, context: OperatorContext, names: I
             expected=f"columns with other names than {', '.join(names)}",
             help="rename them in an upstream stage",
             reason="RESERVED_COLUMN",
+        )
+
+
+def need_number(frame: DataFrame, function: str, gate: str, parameter: str = "") -> None:
+    """Raise Invalid unless the function is an aggregate that Spark can compute of these rows, and one number.
+
+    parameter: the gate's argument, if the rows are not those that it judges.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as T
+
+    where = f"gate {gate!r}: {parameter} " if parameter else f"gate {gate!r}: "
+    try:  # in an array, Spark refuses what returns several rows, such as explode
+        (field,) = frame.groupBy().agg(f.array(f.expr(function)).alias(_VALUES)).schema.fields
+    except (AnalysisException, ParseException) as error:
+        message = str(error).strip().splitlines()[0]
+        raise Invalid(
+            f"{where}{function!r} cannot be computed: {message}",
+            expected=f"an SQL aggregate of {', '.join(frame.columns)}",
+            help='correct it, such as "avg(amount)" or "count_if(amount < 0) / count(*)"',
+            reason="BAD_GATE",
+        ) from error
+    assert isinstance(field.dataType, T.ArrayType)
+    kind = field.dataType.elementType
+    if not isinstance(kind, T.NumericType):
+        raise Invalid(
+            f"{where}{function!r} is a {kind.simpleString()}",
+            expected="an aggregate that returns a number",
+            help='compare numbers: of a time, for example, "unix_seconds(max(at))"',
+            reason="BAD_GATE",
         )
 
 

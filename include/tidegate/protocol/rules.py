@@ -38,6 +38,7 @@ from tidegate.records.records import Handle, Manifest, TablePart
 __all__ = [
     "Abort",
     "Adopt",
+    "AwaitDivert",
     "Complete",
     "Covered",
     "CreateEntry",
@@ -47,6 +48,7 @@ __all__ = [
     "NothingToPublish",
     "Publish",
     "RunJob",
+    "SettleDivert",
     "SkipJob",
     "Stop",
     "Triggering",
@@ -165,6 +167,24 @@ class Publish:
 
     id: int
     after: int | None
+    diverted: bool = False
+    """Whether with what its divert has for the table."""
+
+
+@dataclass(frozen=True)
+class SettleDivert:
+    """Record whether the divert of entry `id` applied, and call again."""
+
+    id: int
+    applied: bool
+
+
+@dataclass(frozen=True)
+class AwaitDivert:
+    """The table's next entry is the divert `id`. Whether that applies is decided on another table."""
+
+    id: int
+    table: str
 
 
 @dataclass(frozen=True)
@@ -501,14 +521,24 @@ def on_completion(
 # -- publish (P1, P2, P4) ------------------------------------------------------------------------------
 
 
-def on_publish(view: View, table: str, last: int | None) -> Publish | NothingToPublish | Damaged:
-    """Decide what the table takes next. `last` was read from the table *before* the view was read from the log."""
+Publishing: TypeAlias = Publish | NothingToPublish | Damaged | SettleDivert | AwaitDivert
+
+
+def on_publish(view: View, table: str, last: int | None, applied: Mapping[int, bool] | None = None) -> Publishing:
+    """Decide what the table takes next. `last` was read from the table *before* the view was read from the log.
+
+    applied: for the diverts of the view that are settled, whether they applied. Read after `last`, too.
+    """
+    applied = applied or {}
     abandoned_by = last_abandoning_rollback(view, table)
     completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= abandoned_by]
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
     # A process that was paused may still publish entries below the rollback, so the table's position proves nothing.
     any_position = abandoned_by and (last is None or last < abandoned_by)
+    diverting = _on_diverts(view, completed, table, last, applied)
+    if diverting is not None:
+        return diverting
     for manifest in completed:
         part = manifest.tables.get(table)
         if part is None or not has_unpublished(part) or (last is not None and manifest.id <= last):
@@ -517,11 +547,39 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | NothingToP
             continue
         if part.restore is None and part.after != last and not any_position:
             return Damaged(f"checkpoint {manifest.id} follows {part.after}, the table holds {last}")
-        return Publish(manifest.id, last)
+        if part.diverted is None or part.diverted.table == table:
+            return Publish(manifest.id, last)
+        if manifest.id not in applied:
+            if last_abandoning_rollback(view, part.diverted.table) > manifest.id:
+                return SettleDivert(manifest.id, applied=True)  # rather in quarantine than nowhere
+            return AwaitDivert(manifest.id, part.diverted.table)
+        return Publish(manifest.id, last, diverted=applied[manifest.id])
     expected = after_publish(completed, table)
     if last != expected and not any_position:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
     return NothingToPublish()
+
+
+def _on_diverts(
+    view: View, completed: Sequence[Manifest], table: str, last: int | None, applied: Mapping[int, bool]
+) -> Publish | SettleDivert | None:
+    """V2 and V3: settle the diverts of the table's waiting rows, or publish the last one that may still apply.
+
+    A divert is committed only on top of the entry that it names, and nothing is published over one that is not settled.
+    So while the table holds that entry, it is open whether the divert applies; if it holds the divert, it has applied;
+    and if it holds anything else above, it never will. If it held less when it was read, it has been read too early.
+    """
+    may_apply: int | None = None
+    for manifest in completed:
+        part = manifest.tables.get(table)
+        if part is None or part.diverted is None or part.diverted.table != table or manifest.id in applied:
+            continue
+        after = part.diverted.after
+        if last is not None and (after is None or last > after):
+            return SettleDivert(manifest.id, applied=last == manifest.id)
+        if last == after and view.rolled_back_by(manifest.id) is None:
+            may_apply = manifest.id
+    return Publish(may_apply, last, diverted=True) if may_apply is not None else None
 
 
 def last_abandoning_rollback(view: View, table: str) -> int:
@@ -574,7 +632,7 @@ def on_publish_interval(
 
 def has_unpublished(part: TablePart) -> bool:
     """Return whether an entry makes a commit on the table."""
-    return bool(part.committables) or part.restore is not None
+    return bool(part.committables) or part.restore is not None or part.diverted is not None
 
 
 def after_publish(completed: Sequence[Manifest], table: str) -> int | None:

@@ -9,6 +9,7 @@
       manifest-<sha>.json    Manifest         everything that the decision will make true, self-contained
       decision.json          Decision         THE COMMIT POINT: completed or aborted
       published.json         Published        a hint for readers, never the truth
+      diverted.json          Diverted         whether the table took a divert's rows, or the rows that it was to divert
       retired.json           Retired          retention's tombstone: this entry may be deleted
       holds/<gate>.json      Answer           a person's answer to a verdict that holds, or the time limit's
       samples/<job>.json     Samples          a hint: a few rows of each stream of the job, for people to look at
@@ -803,11 +804,46 @@ class Drain(Struct, frozen=True, kw_only=True):
 
 
 class ChangeByHand(Struct, frozen=True, kw_only=True):
-    """A person's change to an operator's state: `edit` changes rows, `bootstrap` loads history."""
+    """A person's change to an operator's state: `edit` changes rows, `bootstrap` loads history. Or, with `divert`, to
+    the rows that a table is about to get."""
 
     operator: str
-    action: Literal["edit", "bootstrap"]
+    """For `divert`: the sink."""
+    action: Literal["edit", "bootstrap", "divert"]
     by: str
+
+
+class Divert(Struct, frozen=True, kw_only=True):
+    """A person's choice: of the rows that wait for a table, these go to a quarantine instead (docs/protocol.md,
+    section 15).
+
+    It applies if the table holds `after` when it is published. Otherwise the table has taken the rows meanwhile.
+    """
+
+    table: str
+    gate: str
+    """The gate whose quarantine takes the rows."""
+    after: Id | None
+    """The last checkpoint that the table held: those above it wait."""
+    condition: str
+    """Which rows, as Spark SQL over the columns of the sink."""
+    refused: str
+    """What the table's target said when it refused them, without the values of rows."""
+    by: str
+    note: str = ""
+
+
+class DivertedRows(Struct, frozen=True, kw_only=True):
+    """In an ack: what a divert has staged."""
+
+    rest: list[Payload]
+    """What the table gets in place of all that waits for it."""
+    quarantined: list[Payload]
+    """The rows that go to quarantine, with those of an earlier divert that this one replaces."""
+    rows: int
+    """How many these are."""
+    by_checkpoint: dict[str, int] = {}
+    """How many of them each waiting checkpoint had."""
 
 
 class Promise(Struct, frozen=True, kw_only=True):
@@ -856,6 +892,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """The span of the intervals of this checkpoint and all below it."""
     by_hand: ChangeByHand | None = None
     """The change, for a checkpoint that a person makes by hand. It reads no input. See `is_by_hand`."""
+    divert: Divert | None = None
+    """The rows that it diverts, for a change by hand of that kind."""
     replays: list[Id] = []
     """For a backfill's checkpoint: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
     drops: list[Id] = []
@@ -927,6 +965,8 @@ class Plan(Record, frozen=True, kw_only=True):
             return "a rollback names its target, a checkpoint does not"
         if self.rollback is not None and (flaw := self._flaw_of_rollback(self.rollback)) is not None:
             return flaw
+        if (self.divert is not None) != (self.by_hand is not None and self.by_hand.action == "divert"):
+            return "a change by hand that diverts rows says which, others do not"
         if self.replays != sorted(set(self.replays)):
             return f"{self.replays} are not different checkpoints in ascending order"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
@@ -982,6 +1022,8 @@ class Ack(Record, frozen=True, kw_only=True):
     """At least once: the state of each table after the job had written to it."""
     drift: dict[str, Drift] = {}
     """By source, what of its input does not fit the schema, if anything."""
+    diverted: DivertedRows | None = None
+    """What it has staged for a divert, if the plan has one and the job writes to its table."""
     stats: JobStats
 
 
@@ -1064,11 +1106,23 @@ class Request(Record, frozen=True, kw_only=True):
         return self.corrects or self.action == "rejudge"
 
 
+class DivertedPart(Struct, frozen=True, kw_only=True):
+    """What a table gets only if a divert applies: if `table` holds `after` when it is published there."""
+
+    table: str
+    """The table whose waiting rows are diverted. Its quarantine has such a part, too."""
+    after: Id | None
+    committables: list[Payload]
+
+
 class TablePart(Struct, frozen=True, kw_only=True):
     """The part that checkpoint `id` publishes on one table, and the entry that must be the last one there before it."""
 
     after: Id | None
     committables: list[Payload]
+    diverted: DivertedPart | None = None
+    """For a divert. If it applies, these come before `committables`, and on the table also instead of all that waited
+    for it."""
     restore: Restored | None = None
     """For a rollback. It is applied to any content of the table, and always makes a commit, which fences the undone
     entries."""
@@ -1110,6 +1164,16 @@ class Decision(Record, frozen=True, kw_only=True):
         if (self.outcome == "completed") != (self.manifest is not None):
             return "a completed decision names a manifest, an aborted one names none"
         return None
+
+
+class Diverted(Record, frozen=True, kw_only=True):
+    """Whether the divert of checkpoint `id` applied. Created before anything else is published on its tables."""
+
+    title: ClassVar[str] = "diverted.json"
+
+    id: Id
+    applied: bool
+    """False: the table had taken the rows, or another divert, before it could."""
 
 
 class Published(Record, frozen=True, kw_only=True):

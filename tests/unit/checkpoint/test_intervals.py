@@ -16,7 +16,7 @@ from tests.kit.toys import ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
-from tidegate.execution.editing import bootstrap, edit_state
+from tidegate.execution.by_hand.editing import bootstrap, edit_state
 from tidegate.execution.finish import finish
 from tidegate.history import health
 from tidegate.ledger.ledger import stamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate import Pipeline
-from tidegate.execution.manual_edits import ManualEdit
+from tidegate.execution.by_hand.manual_edits import ManualEdit
 from tidegate.gates import Volume
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert

@@ -19,6 +19,7 @@ from tidegate.records.records import (
     Handle,
     JobStats,
     LatestHint,
+    Manifest,
     Payload,
     Plan,
     PublishedTable,
@@ -132,6 +133,23 @@ def test_requests_and_lines_that_do_not_know_of_rows_released_in_place_are_read(
     assert decode(as_bytes(written), BackfillRecord, "x") == line
 
 
+def test_records_that_do_not_know_of_diverts_are_read():
+    """As versions before 0.3 wrote them."""
+    plan, ack, manifest = fields("plan"), fields("ack"), fields("manifest")
+    del plan["divert"], ack["diverted"]
+    for part in manifest["tables"].values():
+        del part["diverted"]
+    assert decode(as_bytes(plan), Plan, "x") == SAMPLES["plan"]
+    assert decode(as_bytes(ack), Ack, "x") == SAMPLES["ack"]
+    assert decode(as_bytes(manifest), Manifest, "x") == SAMPLES["manifest"]
+
+
+def test_a_change_by_hand_that_diverts_rows_says_which():
+    plan = fields("divert")
+    for wrong in ({"divert": None}, {"by_hand": None}):
+        assert "diverts rows" in refusal(as_bytes(plan | wrong), Plan).what
+
+
 def test_plans_that_do_not_say_by_which_clock_they_go_are_read():
     """As versions before 0.4 wrote them: they went by when they were created, and a change by hand read no source."""
     plan = fields("plan")
@@ -197,7 +215,7 @@ def test_each_missing_field_is_refused(name):
     optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"replays", "restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
-    optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
+    optional |= {"takes", "overtaking", "in_flight", "through", "ahead", "divert", "diverted"}
     optional |= {"home", "paths"} if name == "published" else set()
     optional |= {
         "states",
@@ -324,8 +342,9 @@ def test_one_record_is_not_taken_for_another():
             same = (
                 {"latest", "retired", "told"},
                 {"decision", "abort"},
-                {"plan", "rollback", "swap"},
-                {"manifest", "restored"},
+                {"plan", "rollback", "swap", "divert"},
+                {"ack", "diverting"},
+                {"manifest", "restored", "diverts"},
                 {"pipeline", "forked"},
             )
             if name != other and not any({name, other} <= each for each in same):

@@ -31,13 +31,13 @@ from tidegate.checkpoint.publishing.table_mismatch import (
 from tidegate.connectors.sink import STAGED_FILES_GONE, Head, Publication, SinkContext
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
-from tidegate.records.records import LatestHint, Published, PublishedTable
+from tidegate.records.records import Divert, Diverted, LatestHint, Published, PublishedTable
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Report",
+    "publish_all",
     "publish_or_wait",
     "publish_pending",
     "refuse_damaged",
@@ -81,6 +82,8 @@ class Report:
     """The tables' heads as first read."""
     view: View | None = None
     """The log as last read, after all tables."""
+    applied: dict[int, bool] = field(default_factory=dict)
+    """Whether the settled diverts of the log applied, as last read."""
 
     def covers(self, entry: Entry) -> bool:
         """Return whether every table that answered holds the completed entry, or one that replaced it."""
@@ -95,6 +98,19 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
 
     view, uid: the log and the pipeline's uid, if the caller has just read them.
     """
+    report = publish_all(pipeline, view, uid)
+    _raise_stuck(report)
+    return report
+
+
+def _raise_stuck(report: Report) -> None:
+    for stuck in report.stuck.values():
+        if not isinstance(stuck, Unavailable):
+            raise stuck
+
+
+def publish_all(pipeline: PipelineContext, view: View | None = None, uid: str | None = None) -> Report:
+    """Do the same, and return the errors of tables in the report."""
     report = Report(uid=uid)
     view = view or pipeline.ledger.view()
     last = view.last_completed
@@ -112,20 +128,19 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
             error.help = "; ".join(filter(None, (error.help, advice)))
         report.stuck[table] = error
     _write_hints(pipeline, report)
-    for stuck in report.stuck.values():
-        if not isinstance(stuck, Unavailable):
-            raise stuck
     return report
 
 
 def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
     """Raise an error if one of these tables contradicts the log, or may not be published to. Publishes nothing."""
     names = [name for name in tables if name in pipeline.graph.tables]
-    waiting = _waiting(pipeline, names, Report())
+    report = Report()
+    waiting = _waiting(pipeline, names, report)
     failed: dict[str, TidegateError] = {}
     while waiting and not failed:
         heads = _of_each(waiting, _Publishing.head, failed)
         view = _view_after(pipeline, heads)
+        report.applied = pipeline.ledger.diverts_applied(view)
         answers = _of_each(waiting, partial(_Publishing.answer, heads=heads, view=view), failed)
         waiting = {name: publishing for name, publishing in waiting.items() if answers.get(name) is None}
     for error in failed.values():
@@ -143,8 +158,10 @@ def unpublishable_advice(pipeline: PipelineContext, view: View, table: str) -> s
     if last is None or last.plan.by_interval or table.startswith((STATE, QUARANTINE)):
         return ""
     return (
-        f"if it never will be, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave {table}` drops its pending "
-        "rows: they are never published there, everything else stays as it is, and the sink can be changed or removed"
+        f"if it refuses single rows, `tidegate divert MODULE:PIPELINE {table} --where SQL --dry-run` shows how to send "
+        f"these to quarantine; if it never takes any, `tidegate rollback MODULE:PIPELINE --to {last.id} --leave "
+        f"{table}` drops its pending rows: they are never published there, everything else stays as it is, and the "
+        "sink can be changed or removed"
     )
 
 
@@ -153,6 +170,8 @@ def publish_or_wait(
     interval: Interval | None = None,
     view: View | None = None,
     uid: str | None = None,
+    *,
+    diverts: Divert | None = None,
 ) -> Report:
     """Publish pending entries before planning on them.
 
@@ -161,8 +180,16 @@ def publish_or_wait(
 
     interval: the interval to be planned. If a table refuses it, its error is raised.
     view, uid: the log and the pipeline's uid, if the caller has just read them.
+    diverts: what the plan is to divert: its table, whose target refuses rows, is no reason to wait.
     """
-    report = publish_pending(pipeline, view, uid)
+    if diverts is None:
+        report = publish_pending(pipeline, view, uid)
+    else:
+        report = publish_all(pipeline, view, uid)
+        if not _waits_for_rollback(pipeline, diverts.table):
+            for table in (diverts.table, quarantine_name(diverts.gate)):
+                report.stuck.pop(table, None)
+        _raise_stuck(report)
     for id, why in report.blocked.items():
         entry = pipeline.ledger.entry(id)
         if interval is not None and entry is not None and entry.interval == interval:
@@ -186,6 +213,12 @@ def publish_or_wait(
             reason="TOO_MANY_UNPUBLISHED",
         ) from error
     return report
+
+
+def _waits_for_rollback(pipeline: PipelineContext, table: str) -> bool:
+    view = pipeline.ledger.view()
+    pending = map(view.get, rules.pending_checkpoints(view, table))
+    return any(entry is not None and entry.rollback is not None for entry in pending)
 
 
 def refuse_unpublished(entry: Entry, report: Report) -> None:
@@ -249,9 +282,11 @@ def _publish_tables(
             break
         report.heads = heads | report.heads
         view_now = _view_after(pipeline, heads)
+        report.applied = pipeline.ledger.diverts_applied(view_now)
         report.view = view_now
         last_id = view_now.last_completed.id if view_now.last_completed else 0
         done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=view_now), failed)
+        failed |= _awaiting_diverts(waiting, failed)
         for table, is_done in done.items():
             if is_done:
                 del waiting[table]
@@ -325,6 +360,8 @@ class _Publishing:
     report: Report
     contradicted: list[int | None] = field(default_factory=list)
     """The last entry of the head, if it contradicted the log when both were last read."""
+    awaited: rules.AwaitDivert | None = None
+    """The divert of another table that it waits for."""
 
     @property
     def delta_table(self) -> Location | None:
@@ -335,11 +372,11 @@ class _Publishing:
         """Read the table's head."""
         return self.sinking.sink.head(self.context)
 
-    def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publish | rules.NothingToPublish | None:
+    def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publishing | None:
         """Return the next step. None if head and log have to be read again. Raise an error if they contradict each
         other."""
         head = heads[self.sinking.name]
-        answer = rules.on_publish(view, self.sinking.name, head.last_entry)
+        answer = rules.on_publish(view, self.sinking.name, head.last_entry, self.report.applied)
         if not isinstance(answer, rules.Damaged):
             return answer
         # Another process may have published, and advanced the log's hint, since the head was read.
@@ -354,13 +391,19 @@ class _Publishing:
         head, answer = heads[self.sinking.name], self.answer(heads, view)
         if answer is None:
             return False
+        self.awaited = answer if isinstance(answer, rules.AwaitDivert) else None
+        if isinstance(answer, rules.SettleDivert):
+            self._settle(answer)
+            return False
+        if isinstance(answer, rules.AwaitDivert | rules.Damaged):
+            return False
         if isinstance(answer, rules.NothingToPublish):
             return True
         entry = view.get(answer.id)
         assert entry is not None
         sink = self.sinking.sink
         try:
-            publication = _publication(self.pipeline, entry, self.sinking.name, answer.after)
+            publication = _publication(self.pipeline, entry, self.sinking.name, answer)
             act = sink.publish if publication.restore is None else sink.restore
             published = act(publication, head, self.context)
         except TidegateError as error:
@@ -382,21 +425,51 @@ class _Publishing:
         if published is None:
             return False
         self.report.published[answer.id, self.sinking.name] = published
-        return isinstance(rules.on_publish(view, self.sinking.name, answer.id), rules.NothingToPublish)
+        next_step = rules.on_publish(view, self.sinking.name, answer.id, self.report.applied)
+        return isinstance(next_step, rules.NothingToPublish)
+
+    def _settle(self, answer: rules.SettleDivert) -> None:
+        self.pipeline.ledger.sync_decision(answer.id)
+        self.pipeline.ledger.create_diverted(Diverted(**stamp(seams.new_id()), id=answer.id, applied=answer.applied))
 
 
-def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
+def _awaiting_diverts(waiting: dict[str, _Publishing], failed: Mapping[str, TidegateError]) -> dict[str, TidegateError]:
+    """Return the errors of tables that wait for a divert of a table that has failed, and remove them."""
+    errors: dict[str, TidegateError] = {}
+    for name, publishing in list(waiting.items()):
+        awaited = publishing.awaited
+        if awaited is None or awaited.table not in failed:
+            continue
+        del waiting[name]
+        errors[name] = Unavailable(
+            f"the rows that checkpoint {awaited.id} diverts from table {awaited.table!r} wait until that table shows "
+            "whether it has taken them",
+            help=f"nothing is lost: it is published as soon as table {awaited.table!r} is",
+            reason="DIVERT_PENDING",
+        )
+    return errors
+
+
+def _publication(pipeline: PipelineContext, entry: Entry, table: str, answer: rules.Publish) -> Publication:
     """Return the commit that `entry` makes on one table, from records that survive a power loss."""
     pipeline.ledger.sync_decision(entry.id)
     assert entry.manifest is not None
     assert entry.decision is not None
+    part = entry.manifest.tables[table]
+    committables = list(map(pipeline.ledger.unpack, part.committables))
+    if part.diverted is not None:
+        diverted = list(map(pipeline.ledger.unpack, part.diverted.committables))
+        sink = pipeline.graph.tables[table].sink
+        if not answer.diverted:  # of a quarantine only its columns remain: the commit may have to create it
+            diverted = [sink.without_rows(each) for each in diverted] if isinstance(sink, QuarantineSink) else []
+        committables = diverted + committables
     return Publication(
         id=entry.id,
         generation=entry.plan.generation,
         attempt=entry.decision.attempt,
-        previous=after,
-        committables=tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables)),
-        restore=entry.manifest.tables[table].restore,
+        previous=answer.after,
+        committables=tuple(committables),
+        restore=part.restore,
         target=entry.rollback.target if entry.rollback is not None else 0,
     )
 

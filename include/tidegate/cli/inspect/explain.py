@@ -128,6 +128,7 @@ def explain(target: Target, id: int) -> Story:
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
     events += _forked(target.ledger, view) if view.kind == "fork" else _planned(view)
     events += _taken_up(target.ledger, entry) if entry is not None else []
+    events += _diverted(target.ledger, entry) if entry is not None else []
     events += _acked(view, find_examples(target.ledger, entry))
     events += _measured(view)
     events += _losers(target, entry) if entry is not None else []
@@ -142,6 +143,28 @@ def explain(target: Target, id: int) -> Story:
         changes=list(_changes(target, view)),
         next_step=_next_step(target, view, entry, waits) if entry is not None else "",
     )
+
+
+def _diverted(ledger: Ledger, entry: Entry) -> Iterator[str]:
+    """Yield what a divert has taken out of what waited for a table, and whether it came in time."""
+    divert = entry.plan.divert
+    rows = next((acked.ack.diverted for acked in entry.acks.values() if acked.ack.diverted is not None), None)
+    if divert is None or rows is None:
+        return
+    of = ", ".join(f"{count:,} of checkpoint {id}" for id, count in rows.by_checkpoint.items())
+    yield (
+        f"{divert.by} diverted {rows.rows:,} rows that waited for {divert.table} to quarantine {divert.gate} ({of}): "
+        f"those with {divert.condition}{_because(divert.note)}. Its target had refused them: {divert.refused}"
+    )
+    if not entry.completed:
+        return
+    applied = ledger.divert_applied(entry.id)
+    if applied is None:
+        yield f"They are there once {divert.table} has taken the others."
+    elif not applied:
+        yield f"But {divert.table} had taken the rows, or a later divert, by then: this one diverted nothing."
+    else:
+        yield f"{divert.table} has taken the others."
 
 
 def _act(view: CheckpointView, control: Control) -> Iterator[str]:

@@ -22,6 +22,7 @@ from tidegate.spark.frame_facts import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["KEY", "PARTITION", "SIZE", "TIMESTAMP", "VALUE", "RecordForm", "ValueFormat", "header_column"]
 
@@ -105,6 +106,26 @@ class RecordForm:
         records = frame.select(*(column.alias(name) for name, column in parts.items()))
         size = self._size({name: F.col(name) for name in parts})
         return empty_if(frame, records.withColumn(SIZE, size))
+
+    def columns_of_staged(self, schema: StructType) -> dict[str, Column]:
+        """Return how to compute the columns of the stream from staged records, as far as these have them."""
+        from pyspark.sql import functions as F
+
+        known: dict[str, Column] = {}
+        if self.partition is not None and self.partition in schema.names:
+            known[self.partition] = F.col(PARTITION)
+        for number, name in enumerate(self.headers.values()):
+            known[name] = F.col(header_column(number))
+        if self.key_as_text and self.key:
+            known[self.key[0]] = F.col(KEY).cast("string")
+        known = {name: column.cast(schema[name].dataType) for name, column in known.items()}
+        if self.timestamp is not None:
+            known[self.timestamp] = F.timestamp_millis(F.col(TIMESTAMP))
+        if self.value != "json":
+            return known | {VALUE: F.col(VALUE).cast(schema[VALUE].dataType)}
+        value = F.from_json(F.col(VALUE).cast("string"), schema, _JSON | {"mode": "FAILFAST"})
+        in_value = [name for name in schema.names if name not in self.omit]
+        return known | {name: value.getField(name) for name in in_value}
 
     def _parts(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> dict[str, Column]:
         """Return the parts of a record. for_json: returns columns to write as JSON."""

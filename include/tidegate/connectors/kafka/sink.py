@@ -25,6 +25,7 @@ from tidegate.connectors.kafka.unsendable import declared_by, record_rules, refu
 from tidegate.connectors.row_rules import DeclaredRules
 from tidegate.connectors.sink import Prepared, SinkContext, Staging
 from tidegate.connectors.transactional import StagedPart, StagedRows, TransactionalSink
+from tidegate.delta.dividing import as_declared
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records import typed
 from tidegate.records.airflow_login import is_airflow_login
@@ -36,6 +37,7 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["KafkaTopic"]
 
@@ -309,6 +311,9 @@ class KafkaTopic(TransactionalSink):
         if self.order_by:
             frame = frame.orderBy(*self.order_by)
         return self.form.staged(frame)
+
+    def output_of_staged(self, staged: DataFrame, schema: StructType, context: SinkContext) -> DataFrame:
+        return as_declared(context.sink, staged, schema, self.form.columns_of_staged(schema))
 
     def removed_form(self, removed: DataFrame, staged: DataFrame, context: SinkContext) -> DataFrame:
         return self.form.removed(removed, staged)

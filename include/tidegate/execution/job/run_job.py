@@ -34,6 +34,7 @@ from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.at_once import all_at_once, stages_in_turn
+from tidegate.execution.by_hand.manual_edits import Diverting, ManualEdit, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
@@ -46,7 +47,6 @@ from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.job.stages import naming_stages, stage_results
 from tidegate.execution.job.upstream_view import key_to_send
-from tidegate.execution.manual_edits import ManualEdit, no_rows_of
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -55,7 +55,7 @@ from tidegate.pipeline.graph.nodes import GateNode, SourceNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Ack, Amount, Drift, Handle, Payload, Plan, SampledRows, Samples
+from tidegate.records.records import Ack, Amount, DivertedRows, Drift, Handle, Payload, Plan, SampledRows, Samples
 from tidegate.spark.errors import translated
 from tidegate.spark.frame_facts import (
     empty_like,
@@ -125,13 +125,13 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
 
 
 def run_manual_edit(
-    pipeline: PipelineContext, id: int, job_name: str, spark: SparkSession, manual_edit: ManualEdit
+    pipeline: PipelineContext, id: int, job_name: str, spark: SparkSession, manual_edit: ManualEdit | Diverting
 ) -> Ack:
-    """Run the job of a checkpoint that edits an operator's state."""
+    """Run the job of a checkpoint that a person makes by hand."""
     attempt = Attempt(pipeline, id, job_name, lambda _: None, manual_edit=manual_edit)
     ack, prev = attempt.ask()
     assert ack is None, "no other process runs this checkpoint"
-    if manual_edit.stage.name in attempt.job.names:
+    if isinstance(manual_edit, ManualEdit) and manual_edit.operator in attempt.job.names:
         manual_edit.check(attempt.operating)
     return attempt.do(spark, prev)
 
@@ -181,7 +181,7 @@ class Attempt:
         job_name: str,
         step: ProgressCallback,
         at_work: AtWork = _as_its_process,
-        manual_edit: ManualEdit | None = None,
+        manual_edit: ManualEdit | Diverting | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.graph: Graph = pipeline.graph
@@ -191,7 +191,9 @@ class Attempt:
         self.step = step
         self.at_work = at_work
         self.manual_edit = manual_edit
-        """The edit that this checkpoint makes, if any. Then only the stages that it affects run."""
+        """The change by hand that this checkpoint makes, if any. Then only the stages that it affects run."""
+        self.diverted: DivertedRows | None = None
+        """What it has staged for a divert."""
         self.measuring = JobMeter(self.job)
         self.upper_bounds: dict[str, Amount] = {}
         """By source, the most that its planned range can hold."""
@@ -256,6 +258,8 @@ class Attempt:
                 streams = self.read(spark)
                 with self.planned(spark), self.run(streams, spark):
                     staged = self.stage_sinks(streams) if not self.gating.aborts else self.release_staged()
+                    if isinstance(self.manual_edit, Diverting) and self.manual_edit.job == self.job.name:
+                        self.diverted = self.manual_edit.work(self.staging)
                     refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
                     self.run_hooks()
                     self.operating.finish(self.job.operators)
@@ -537,9 +541,9 @@ class Attempt:
             self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
         return results
 
-    def _run_manual_edit(self, manual_edit: ManualEdit, stage: Node, streams: dict[str, DataFrame]) -> bool:
+    def _run_manual_edit(self, manual_edit: ManualEdit | Diverting, stage: Node, streams: dict[str, DataFrame]) -> bool:
         """Run a stage that works differently in a manual edit. Return False if it is to run as usual."""
-        if stage.name == manual_edit.stage.name:
+        if isinstance(manual_edit, ManualEdit) and stage.name == manual_edit.operator:
             with self.measuring.timed(f"state {stage.name}") as step:
                 results = manual_edit.work(self.operating, streams)
                 self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
@@ -690,6 +694,7 @@ class Attempt:
             channels=self.exchange.sent,
             through=self.direct.written,
             drift=self.drift,
+            diverted=self.diverted,
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)

@@ -15,8 +15,11 @@ SETTLED_REQUEST = "_tidegate_settled_request"
 CORRECTED = "_tidegate_corrected"
 """The values with which a corrected row was released, as a JSON object by column. The row itself stays as it was. Older
 tables lack the column."""
+WHY = "_tidegate_why"
+"""For a row that a person has diverted: what the target said, and who it was. Null for others. Older tables lack the
+column."""
 OWN_PREFIX = "_tidegate_"
-OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY, STAYS, SETTLED_REQUEST, CORRECTED)
+OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY, STAYS, SETTLED_REQUEST, CORRECTED, WHY)
 BOOKKEEPING = frozenset(OWN_COLUMNS) - {STREAM, RULES}
 """Columns that say what has become of a row. All others are its content."""
 

@@ -50,6 +50,7 @@ from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SE
 from tidegate.gates.quarantine.recognised import recognised
 from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
 from tidegate.gates.row_rules import RowRules
+from tidegate.records import typed
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -294,6 +295,12 @@ class QuarantineSink(ExactlyOnceSink):
             return self._appending(context).publish(publication, head, context)
         plain = tuple(committable.get(_MARKED, committable) for committable in publication.committables)
         return self._marking(context).publish(replace(publication, committables=plain), head, context)
+
+    def without_rows(self, committable: Json) -> Json:
+        """Return a committable of new rows without them, for a divert that came too late."""
+        batch = typed.convert(committable, StagedBatch)
+        builtins: Json = msgspec.to_builtins(msgspec.structs.replace(batch, files=[]))
+        return builtins
 
     def has_skipped(self, id: int, context: SinkContext) -> bool:
         return self._appending(context).has_skipped(id, context)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator
 from tidegate.operators.context import OperatorContext
+from tidegate.operators.inputs import need_number
 from tidegate.operators.spec import ANY_INTERVAL, BOUNDED, Inputs, OperatorSpec
-from tidegate.operators.sql_aggregate import need_number
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 

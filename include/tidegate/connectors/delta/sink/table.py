@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
@@ -54,6 +55,7 @@ from tidegate.delta import (
     verify,
     version_of,
 )
+from tidegate.delta.dividing import Divided, Division, as_declared
 from tidegate.delta.log.commits import PUBLISHING
 from tidegate.delta.log.schema import Difference, columns, differences, render, with_comments
 from tidegate.errors import Corrupt, Invalid
@@ -225,6 +227,14 @@ class DeltaSink(ExactlyOnceSink):
     def has_skipped(self, id: int, context: SinkContext) -> bool:
         snapshot = self.open(context)
         return snapshot is not None and has_skipped(snapshot, context.app_id, id)
+
+    def divide(self, committable: Json, division: Division, context: SinkContext, staging: Staging) -> Divided:
+        batch, location = typed.convert(committable, StagedBatch), self.delta_table(context)
+        as_output = partial(as_declared, context.sink, schema=division.schema)
+        parted = division.part(location, batch.files, staging.folder(context), batch.columns, as_output)
+        # Files that the job has rewritten in advance have all rows.
+        rest = msgspec.structs.replace(batch, files=parted.files, ahead=msgspec.UNSET)
+        return Divided(msgspec.to_builtins(rest), parted.taken, parted.rows)
 
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         batches = [typed.convert(committable, StagedBatch) for committable in committables]

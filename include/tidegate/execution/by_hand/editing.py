@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.execution.by_hand.manual_edits import ManualEdit
 from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late
 from tidegate.execution.finish import finish
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import run_manual_edit
-from tidegate.execution.manual_edits import ManualEdit
 from tidegate.execution.runs import abandoned_reason, new_run, user_and_machine
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.checkpoint.context import PipelineContext
+    from tidegate.connectors.sink import Staging
     from tidegate.execution.job.operators import OperatorRunner
-    from tidegate.records.records import Plan
+    from tidegate.records.records import DivertedRows, Plan
 
-__all__ = ["ManualEdit", "no_rows_of"]
+__all__ = ["Diverting", "ManualEdit", "no_rows_of"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ class ManualEdit:
     """Makes the change and returns the operator's streams; the input's streams have no rows."""
     needs_input: bool
     """Whether `work` needs the columns of the inputs."""
+
+    @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.stage.name
 
     @property
     def emits_rows(self) -> bool:
@@ -89,6 +95,20 @@ class ManualEdit:
                 streams |= set(stage.produces) if self.emits_rows or not is_changed else set()
                 streams |= set(stage.inputs) if self.needs_input or not is_changed else set()
         return frozenset(streams)
+
+
+@dataclass(frozen=True)
+class Diverting:
+    """A checkpoint that diverts rows, which wait for a table: no stage runs."""
+
+    job: str
+    """The job that stages them: the one that writes to the table."""
+    work: Callable[[Staging], DivertedRows]
+    operator: str = ""
+    emits_rows: bool = False
+    stages: frozenset[str] = frozenset()
+    live: frozenset[str] = frozenset()
+    streams: frozenset[str] = frozenset()
 
 
 def no_rows_of(pipeline: PipelineContext, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
