@@ -12,6 +12,7 @@ from tests.kit.sampling import in_turn
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.connectors.source import SourceContext
+from tidegate.gates import Expectations
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -163,3 +164,57 @@ def test_a_rollback_returns_to_the_columns_of_its_target(tmp_path: Path, spark: 
     schema = orders.ledger.entry(again).plan.sources["orders"].schema
     assert schema.ddl.endswith("`amount` int, `vip` boolean"), "what the first has found, and nothing of the second"
     assert orders.orders()[2] == {"country": "AT", "amount": 7, "vip": True, "_rescued": '{"channel":"web"}'}
+
+
+class Chain(World):
+    """Orders through a gate and operators that remember whole rows."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        files = Files("landing/*.json", schema="id long, country string", on_new_column="evolve", on_type="rescue")
+        more = Files("more/*.json", schema="id long, paid boolean", on_new_column="evolve", rescue_column="_more")
+        checked = pipeline.source("orders", files).gate(Expectations("orders", on_failure="quarantine"), name="checked")
+        joined = checked.join(pipeline.source("more", more), on="id", how="left", uid="joined")
+        sinks = {
+            "joined": (joined, ["id"]),
+            "latest": (checked.latest(by="country", order_by="id", uid="latest"), ["country"]),
+            "top": (checked.top_n(2, by="country", order_by="id DESC", uid="top"), ["country", "rank"]),
+        }
+        for name, (stream, keys) in sinks.items():
+            stream.sink(name, DeltaUpsert(f"tables/{name}", keys=keys, schema_evolution="add"))
+        return pipeline
+
+    def land(self, folder: str, name: str, *records: Any) -> None:
+        (self.root / folder / name).write_text("\n".join(json.dumps(record) for record in records))
+
+
+def test_gates_and_operators_that_remember_rows_follow_new_columns(tmp_path: Path, spark: Any) -> None:
+    chain = Chain(tmp_path)
+    chain.spark = spark
+    for folder in ("landing", "more", "include/expectations"):
+        (tmp_path / folder).mkdir(parents=True)
+    rule = "{type: expect_column_values_to_not_be_null, kwargs: {column: id}, id: has_id}"
+    (tmp_path / "include/expectations/orders.yaml").write_text(f"expectations:\n  - {rule}\n")
+    chain.land("landing", "1.json", {"id": 1, "country": "AT"}, {"id": "?", "country": "DE"})
+    chain.land("more", "1.json", {"id": 1, "paid": True})
+    chain.checkpoint("one")
+    chain.land("landing", "2.json", {"id": 2, "country": "AT", "vip": True}, {"id": 3, "country": "DE"})
+    chain.land("more", "2.json", {"id": 2, "paid": True, "method": "card"})
+    chain.checkpoint("two")
+    chain.land("landing", "3.json", {"id": 4, "country": "AT", "vip": False}, {"id": "!", "country": "FR", "vip": True})
+    chain.land("more", "3.json", {"id": 4, "paid": False, "method": "cash"}, {"id": 3, "paid": True, "method": "cash"})
+    chain.checkpoint("three")
+    joined = {row["id"]: row for row in chain.table("joined")}
+    assert {id: (row["paid"], row["vip"], row["method"]) for id, row in joined.items()} == {
+        1: (True, None, None),
+        2: (True, None, None),
+        3: (True, None, "cash"),
+        4: (False, False, "cash"),
+    }
+    assert joined[2]["_rescued"] == '{"vip":true}'
+    latest = {row["country"]: (row["id"], row["vip"]) for row in chain.table("latest")}
+    assert latest == {"AT": (4, False), "DE": (3, None)}
+    firsts = [(row["id"], row["vip"]) for row in chain.table("top") if row["rank"] == 1]
+    assert sorted(firsts) == [(3, None), (4, False)]
+    aside = {row["_rescued"]: row for row in chain.rows("ledger/orders/quarantine/checked")}
+    assert aside['{"id":"!"}']["vip"] is True, "the quarantine has the column, too"

@@ -1,0 +1,27 @@
+"""Whatever a producer sends, and whoever dies meanwhile, each value is in its column or in the rescue column."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.sampling import in_turn
+from tests.spark.drifting_days import Days
+
+pytestmark = in_turn(seconds=90)
+
+SEEDS = range(int(os.environ.get("DRIFT_SEEDS", "2")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_value_is_lost_while_columns_change(tmp_path: Path, spark: Any, seed: int) -> None:
+    days = Days(tmp_path, spark, seed)
+    days.limit(num_retained=100)
+    days.live(30)
+    assert days.kills > 3
+    columns = {name for row in days.table("orders") for name in row}
+    assert len(columns) > 6, "the life had new columns"
+    assert any(row["_rescued"] for row in days.table("orders")), "and values that fit none"
