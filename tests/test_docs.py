@@ -33,11 +33,13 @@ from tests.kit.documents import (
     text,
 )
 from tidegate import Pipeline
+from tidegate.cli.inspect.schema import print_timelines
 from tidegate.cli.main import build_parser
 from tidegate.cli.output import Output
 from tidegate.cli.up.screen import LiveScreen
 from tidegate.config import KEYS, load_settings
 from tidegate.errors import Invalid
+from tidegate.history.schemas.timeline import ChangedColumn, PlannedSchema, SourceTimeline
 from tidegate.provenance import words
 from tidegate.provenance.explanation import CauseCheckpoint, Explanation, NamedRecord, Step
 from tidegate.sources import Files
@@ -348,8 +350,31 @@ def test_every_block_of_text_is_as_its_header_says(block):
         assert block.code.splitlines() == shown_by_up(password="3f0c…")
     elif block.header == "output of tidegate why":
         assert block.code.splitlines() == list(words.lines(EXPLAINED))
+    elif block.header == "output of tidegate schema":
+        written = io.StringIO()
+        print_timelines({"orders": VIP_ADDED}, Output(written, written, json=False))
+        assert block.code.splitlines() == written.getvalue().splitlines()
     else:
         assert block.header == "diagram"
+
+
+VIP_ADDED = SourceTimeline(
+    changes=[
+        PlannedSchema(
+            checkpoint=1,
+            planned="2026-11-03T09:10:02+00:00",
+            schema="id bigint, amount decimal(12,2)",
+            columns=[],
+        ),
+        PlannedSchema(
+            checkpoint=42,
+            planned="2026-11-30T10:15:00+00:00",
+            schema="id bigint, amount decimal(12,2), vip boolean",
+            columns=[ChangedColumn(name="vip", before=None, after="boolean", found_by=41, file="2026-11-30.json")],
+        ),
+    ],
+    is_complete=True,
+)
 
 
 def shown_by_up(password: str) -> list[str]:

@@ -141,6 +141,7 @@ SAMPLES: dict[str, Record] = {
                     ddl="`id` bigint, `vip` boolean",
                     known={"vip": KnownColumn(type="boolean", checkpoint=40, file="a.json")},
                     through=41,
+                    evolves=True,
                 ),
             ),
             "rates": Range(kind="generator", start=None, end=None, splits=Payload(data={}), empty=True),

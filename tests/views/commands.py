@@ -38,6 +38,7 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
     ids = list(range(1, ledger.view().last_id + 1)) if _readable(ledger) else list(ledger.ids())
     for name in shops.pipelines:
         yield from (f"list {name}", f"list {name} --all", f"explain {name}", f"summary {name}", f"metrics {name}")
+        yield f"schema {name}"
         yield from (f"watch {name} --once", f"savepoint list {name}", f"doctor {name}")
     for sort in ("seconds", "rows_out", "planned"):
         yield f"list orders --sort {sort}"
@@ -53,6 +54,7 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
         yield from (f"profile orders --checkpoint {id}", f"rollback shop:orders --to {id} --dry-run")
         yield from (f"backfill shop:orders --from {id} --dry-run", f"fork orders --from {id} --as shop:trial --dry-run")
         yield f"diff orders {id} {dice.choice(ids)}"
+        yield f"schema orders --from {id} --to {dice.choice(ids)}"
     if "daily" in shops.pipelines:
         yield from ("read daily rows", "plan shop:daily --no-spark", "check shop:daily --no-spark", "profile daily")
         for id in open_target("daily", {}, started=False).ledger.ids():
@@ -114,6 +116,11 @@ def _contradictions(seen: dict[str, Any], damaged: bool) -> Iterator[str]:
             shown = seen.get(f"show orders {id}")
             if shown and "error" not in shown and shown["state"] != state:
                 yield f"checkpoint {id} is {state} in `list`, and {shown['state']} in `show`"
+            explained = seen.get(f"explain orders {id}")
+            if shown and explained and "error" not in shown | explained:
+                shown_drift = {name: part["drift"] for name, part in shown["ranges"].items() if part["drift"]}
+                if shown_drift != explained["drift"]:
+                    yield f"what did not fit in checkpoint {id} is not the same in `show` and in `explain`"
     pipelines, newest = seen.get("list"), seen.get("list orders")
     for each in (pipelines or {}).get("pipelines", []):
         if each["name"] == "orders" and newest and newest.get("checkpoints"):

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from tidegate.history.details import GateAnswer, JobDetails, OvertakenJob, SourceDetails, StateSize
+from tidegate.history.schemas.drift import DriftDetails
+from tidegate.history.schemas.timeline import ComparedSchema, SourceTimeline
 from tidegate.history.spans import Span
 from tidegate.history.view import ListedCheckpoint
 from tidegate.records import typed
@@ -173,6 +175,7 @@ class CheckpointStoryForm(Form):
     waits_for: list[str]
     changes: list[str]
     next_step: str
+    drift: dict[str, DriftDetails]
 
 
 class HealthForm(Form):
@@ -430,6 +433,19 @@ class FindingsForm(Form):
     findings: list[Finding]
 
 
+class SchemasForm(Form):
+    pipeline: str
+    sources: dict[str, SourceTimeline]
+    history: str
+
+
+class SchemaDifferencesForm(Form):
+    pipeline: str
+    before: int
+    after: int
+    sources: dict[str, ComparedSchema]
+
+
 class SettingForm(Form):
     value: str
     origin: str
@@ -564,6 +580,7 @@ FORMS: dict[str, dict[str, type[Form]]] = {
     "read": {"PIPELINE": TablesForm, "PIPELINE SINK": RowsForm},
     "state": {"PIPELINE": StatesForm, "PIPELINE OPERATOR": StateRowsForm},
     "diff": {"PIPELINE N M": DifferenceForm},
+    "schema": {"PIPELINE": SchemasForm, "PIPELINE --from N --to M": SchemaDifferencesForm},
     "quarantine list": {"": QuarantinesForm},
     "quarantine show": {"": QuarantinedRowsForm},
     "savepoint list": {"": SavepointsForm},

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from tidegate.config.settings import masked
+from tidegate.history.schemas.drift import DriftDetails, drift_of
 from tidegate.protocol.progress import overtaken_jobs
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
@@ -65,6 +66,10 @@ class SourceDetails(Details, frozen=True, kw_only=True):
     start: Json | None = None
     """Like `end`, null also if it is too long to store."""
     end: Json | None = None
+    schema: str = ""
+    """The columns with which it is read, as DDL, if they may follow its input; otherwise empty."""
+    drift: DriftDetails | None = None
+    """What of its input does not fit the schema, if anything."""
 
     @property
     def text(self) -> str:
@@ -192,6 +197,11 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
         return _by_sink(job.bytes for job in self.jobs.values())
 
     @property
+    def drift(self) -> dict[str, DriftDetails]:
+        """By source, what of its input does not fit the schema."""
+        return {name: source.drift for name, source in self.sources.items() if source.drift is not None}
+
+    @property
     def amounts_read(self) -> dict[str, Amount]:
         """The amounts read, by source. Each source is read in one job."""
         amounts: dict[str, Amount] = {}
@@ -229,7 +239,7 @@ def details_of(
         draining=plan.draining,
         by_interval=plan.by_interval,
         through=plan.through,
-        sources={name: _source(part) for name, part in plan.sources.items()},
+        sources={name: _source(entry, name, part) for name, part in plan.sources.items()},
         jobs={name: _job(acked.ack, plan.created) for name, acked in sorted(entry.acks.items())},
         missing_acks=[job for job in plan.acks if job not in entry.acks and job not in overtaken],
         overtaken_jobs={
@@ -249,7 +259,8 @@ def details_of(
     )
 
 
-def _source(part: Range) -> SourceDetails:
+def _source(entry: Entry, name: str, part: Range) -> SourceDetails:
+    found = [acked.ack.drift[name] for acked in entry.acks.values() if name in acked.ack.drift]
     return SourceDetails(
         kind=part.kind,
         summary=part.summary,
@@ -259,6 +270,8 @@ def _source(part: Range) -> SourceDetails:
         pace=msgspec.structs.replace(part.pace, based_on=[]) if part.pace is not None else None,
         start=_unless_long(part.start),
         end=_unless_long(part.end),
+        schema=part.schema.ddl if part.schema is not None else "",
+        drift=drift_of(part.schema, found[0], entry.id) if part.schema is not None and found else None,
     )
 
 

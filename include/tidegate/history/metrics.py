@@ -18,6 +18,7 @@ from tidegate.history.backfill import BackfillStatus, backfill_statuses
 from tidegate.history.health import Health, HealthLimits, Observations, condition, observe
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES
+from tidegate.history.schemas.drift import DriftDetails
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.moments import moment_of
@@ -50,6 +51,9 @@ METRICS: Final[Mapping[str, str]] = {
     "numRecordsOut": "Rows that it has staged for each sink.",
     **{measure.metric: measure.metric_help for measure in MEASURES.values() if measure.metric},
     # Ours
+    "numRecordsRescued": "Records of each source that follows its input with anything that did not fit the schema.",
+    "newColumns": "Keys of each such source that become columns with the next checkpoint.",
+    "newKeysWithoutColumn": "Keys of each such source that its schema lacks, and that become no columns.",
     "numRecordsJudged": "Rows that each gate has judged.",
     "numRecordsQuarantined": "Rows that each gate has quarantined.",
     "numRecordsReleased": "Rows that each gate has released from quarantine.",
@@ -223,6 +227,8 @@ def _rows(view: CheckpointView) -> Iterator[Metric]:
     for source, part in view.details.sources.items():
         if part.lag is not None:
             yield from _pending(part.lag, source)
+        if part.schema:
+            yield from _drift(part.drift or DriftDetails(), source)
     for sink, count in view.details.staged_rows.items():
         yield Metric("numRecordsOut", count, {"sink": sink})
     for job in view.details.jobs.values():
@@ -233,6 +239,12 @@ def _rows(view: CheckpointView) -> Iterator[Metric]:
         yield Metric("numRecordsQuarantined", gate.quarantined, {"gate": name})
         yield Metric("numRecordsReleased", gate.released, {"gate": name})
         yield Metric("gateFailures", len(gate.broken), {"gate": name})
+
+
+def _drift(drift: DriftDetails, source: str) -> Iterator[Metric]:
+    yield Metric("numRecordsRescued", drift.records, {"source": source})
+    yield Metric("newColumns", drift.new_columns, {"source": source})
+    yield Metric("newKeysWithoutColumn", drift.keys_without_column, {"source": source})
 
 
 def _pending(lag: Lag, source: str) -> Iterator[Metric]:

@@ -97,9 +97,7 @@ class CheckpointHistory:
         if row is None:
             return None
         columns = {name: _value(value) for name, value in row.items()}
-        details = self._details(id)
-        if not self.with_values:
-            details = details_without_rows(details, quotes_rows=row["quotes_rows"] is not False)
+        details = self._shown(id, self._details(id))
         return CheckpointView(**columns, details=details, records_retained=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
@@ -131,19 +129,21 @@ class CheckpointHistory:
     def rules(self, gate: str, limit: int = 50) -> list[Json]:
         """Return, for each of the last `limit` checkpoints that the gate has judged, oldest first: how many rows it has
         judged, and how many have broken each rule."""
-        ids = self.rows.last(["id"], limit)["id"].to_pylist()
-        stored: list[Json] = []
-        if ids and not self.problem:
-            stored = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist()
-        texts = {row["id"]: row[DETAILS] for row in stored}
         verdicts = []
-        for id in ids:
-            details = self._decoded(id, texts[id]) if id in texts else self._details(id)
+        for id, details in self.details_of(self.rows.last(["id"], limit)["id"].to_pylist()).items():
             verdict = details.gates.get(gate)
             if verdict is not None:
                 broken = {rule.rule: rule.rows for rule in verdict.broken}
                 verdicts.append({"id": id, "outcome": verdict.outcome, "rows": verdict.rows, "broken": broken})
         return verdicts
+
+    def details_of(self, ids: Sequence[int]) -> dict[int, CheckpointDetails]:
+        """Return the details of these checkpoints, oldest first. ids: in this order."""
+        stored: list[Json] = []
+        if ids and not self.problem:
+            stored = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist()
+        texts = {row["id"]: row[DETAILS] for row in stored}
+        return {id: self._shown(id, self._decoded(id, texts[id]) if id in texts else self._details(id)) for id in ids}
 
     def points(self, names: Sequence[str], limit: int = 500) -> dict[str, list[Any]]:
         """Return columns over the last `limit` checkpoints, oldest first: for plots."""
@@ -177,6 +177,13 @@ class CheckpointHistory:
             entry = self.ledger.entry(id)
             if entry is not None:
                 yield live_row(self.ledger, entry)
+
+    def _shown(self, id: int, details: CheckpointDetails) -> CheckpointDetails:
+        """Return what the user may see of a checkpoint's details."""
+        row = self.rows.find(id)
+        if self.with_values or row is None:
+            return details
+        return details_without_rows(details, quotes_rows=row["quotes_rows"] is not False)
 
     def _details(self, id: int) -> CheckpointDetails:
         entry = self.ledger.entry(id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidegate.history.details import CheckpointDetails, GateDetails
+from tidegate.history.schemas.drift import drift_without_rows
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.records import Control, Json, Manifest, RecordedRule, Rollback, Trouble, Verdict
 
@@ -44,7 +45,10 @@ def rows_without_texts(rows: pa.Table) -> pa.Table:
 
 def details_without_rows(details: CheckpointDetails, *, quotes_rows: bool) -> CheckpointDetails:
     """Return a checkpoint's details without values of rows. quotes_rows: an older version wrote their texts."""
-    sources = {name: msgspec.structs.replace(source, start=None, end=None) for name, source in details.sources.items()}
+    sources = {}
+    for name, source in details.sources.items():
+        drift = drift_without_rows(source.drift) if source.drift is not None else None
+        sources[name] = msgspec.structs.replace(source, start=None, end=None, drift=drift)
     details = msgspec.structs.replace(details, sources=sources)
     if not quotes_rows:
         return details

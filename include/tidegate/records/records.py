@@ -638,6 +638,8 @@ class SourceSchema(Struct, frozen=True, kw_only=True):
     """How many more columns were found than are remembered."""
     through: int = 0
     """The last checkpoint whose findings are included."""
+    evolves: bool = False
+    """True: a new key of the input becomes a column with the next plan, if it can."""
 
 
 class FoundColumn(Struct, frozen=True, kw_only=True):

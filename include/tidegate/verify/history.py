@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from tidegate.checkpoint.skipping import gaps, making_up, never_read
 from tidegate.errors import TidegateError
+from tidegate.history.schemas.drift import drift_of
 from tidegate.history.table import HISTORY, journal_of
+from tidegate.protocol.view import Entry
 from tidegate.verify.finding import Finding, Subject
 from tidegate.verify.tables import check_log_checkpoints
 
@@ -48,3 +50,22 @@ def check_sources(subject: Subject) -> Iterator[Finding]:
         yield Finding(subject.name, "intervals", "bad", detail, making_up(subject.name, missed))
     for name, unread in never_read(view).items():
         yield Finding(subject.name, f"source {name}", "bad", unread.what, unread.help)
+    if view.last_completed is not None:
+        yield from _keys_without_column(subject, view.last_completed)
+
+
+def _keys_without_column(subject: Subject, last: Entry) -> Iterator[Finding]:
+    """Report new keys of the last completed checkpoint that stay in the rescue column, though keys may become
+    columns."""
+    for name, part in last.plan.sources.items():
+        found = [acked.ack.drift[name] for acked in last.acks.values() if name in acked.ack.drift]
+        if part.schema is None or not part.schema.evolves or not found:
+            continue
+        drift = drift_of(part.schema, found[0], last.id)
+        staying = [misfit for misfit in drift.misfits if misfit.why_not]
+        if staying:
+            listed = "; ".join(f"{misfit.path}: {misfit.why_not}" for misfit in staying[:_MAX_LISTED])
+            more = "; …" if len(staying) > _MAX_LISTED or drift.more else ""
+            detail = f"keys of checkpoint {last.id} that do not become columns: {listed}{more}"
+            help = "their values are in the rescue column. To have them as columns, declare them in the schema"
+            yield Finding(subject.name, f"source {name}", "note", detail, help)

@@ -80,6 +80,7 @@ class Project:
                     summary=summary,
                     lag=more.pop("lag", None),
                     pace=more.pop("pace", None),
+                    schema=more.pop("schema", None),
                 )
             },
             triggers=["events"],
@@ -105,6 +106,7 @@ class Project:
             job="main",
             prev=None,
             sinks={"good": Payload(data=committable or {"files": []})},
+            drift=stats.pop("drift", {}),
             stats=JobStats(
                 seconds={"read": 0.1, "stage good": 1.2},
                 rows={"good": rows},
@@ -135,7 +137,8 @@ class Project:
 
     def complete(self, id: int, base: int | None, *, publish: bool = True, **plan: Any) -> None:
         """Plan, ack, decide and, with a real commit on the table, publish."""
-        self.decide(self.plan(id, base, **plan), self.ack(id))
+        drift = plan.pop("drift", {})
+        self.decide(self.plan(id, base, **plan), self.ack(id, drift=drift))
         if publish:
             self.publish(id)
 

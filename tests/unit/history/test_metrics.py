@@ -21,6 +21,7 @@ from tidegate.history.health import PUBLISHING_S, Observations, condition
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.promises import PromiseStatus
+from tidegate.history.schemas.drift import DriftDetails, MisfitDetails
 from tidegate.history.table import remember
 from tidegate.history.view import CheckpointView
 from tidegate.lifecycle import control
@@ -120,6 +121,15 @@ def test_runs_that_cannot_plan_are_counted_until_one_can(world):
 
 
 RULE = RecordedRule(rule="positive", policy="quarantine", severity="warning", rows=3, why="3 rows")
+DRIFT = DriftDetails(
+    records=7,
+    misfits=[
+        MisfitDetails(path="vip", kind="new", becomes_column=True),
+        MisfitDetails(path="a.b", kind="new", why_not="it is inside another column"),
+        MisfitDetails(path="id", kind="type"),
+    ],
+    more=2,
+)
 DETAILS = CheckpointDetails(
     jobs={
         "main": JobDetails(
@@ -135,7 +145,8 @@ DETAILS = CheckpointDetails(
     sources={
         "orders": SourceDetails(lag=Lag(rows=40, seconds=1.5)),
         "payments": SourceDetails(lag=Lag(rows=0)),
-        "landing": SourceDetails(lag=Lag(files=3, bytes=4_000)),
+        "landing": SourceDetails(lag=Lag(files=3, bytes=4_000), schema="id bigint", drift=DRIFT),
+        "steady": SourceDetails(schema="id bigint"),
         "files": SourceDetails(),
     },
 )
@@ -183,6 +194,10 @@ def test_every_figure_of_a_row_has_its_metric():
     assert ("pendingRecords", "files") not in told, "this source cannot tell"
     assert (told["pendingFiles", "landing"], told["pendingBytes", "landing"]) == (3, 4_000)
     assert ("pendingRecords", "landing") not in told, "it does not count rows"
+    names = ("numRecordsRescued", "newColumns", "newKeysWithoutColumn")
+    assert [told[name, "landing"] for name in names] == [7, 1, 3]
+    assert [told[name, "steady"] for name in names] == [0, 0, 0]
+    assert ("numRecordsRescued", "orders") not in told, "its schema does not follow its input"
     assert told["numLateRecordsDropped", "once"] == 5
     assert told["currentInputWatermark", "orders"] == 1772366340000
     assert ("currentInputWatermark", "done") not in told, "the end of time is no watermark"

@@ -30,6 +30,7 @@ from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.history.details import GateDetails, JobDetails, seconds_between
 from tidegate.history.health import REASONS
 from tidegate.history.row import MEASURES
+from tidegate.history.schemas.drift import misfit_name, misfit_text
 from tidegate.history.selection import COUNTED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
@@ -38,7 +39,7 @@ from tidegate.protocol.rules import BAD_DECLARATION, ENVIRONMENT_FAILED
 from tidegate.protocol.view import Entry, View
 from tidegate.records import typed
 from tidegate.records.names import entry_name
-from tidegate.records.records import Control, Plan, Request, Rollback
+from tidegate.records.records import Control, Json, Plan, Request, Rollback
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
@@ -105,6 +106,8 @@ class Story:
     waits_for: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     next_step: str = ""
+    drift: dict[str, Json] = field(default_factory=dict)
+    """By source, what of its input does not fit the schema."""
     described_state: str = ""
     """The state as the text names it, if that differs."""
 
@@ -130,6 +133,7 @@ def explain(target: Target, id: int) -> Story:
     events += _taken_up(target.ledger, entry) if entry is not None else []
     events += _diverted(target.ledger, entry) if entry is not None else []
     events += _acked(view, find_examples(target.ledger, entry))
+    events += _drifted(target, view)
     events += _measured(view)
     events += _losers(target, entry) if entry is not None else []
     events += [*_decided(target.ledger, view), *_undone(view), *_listed_text(view)]
@@ -142,6 +146,7 @@ def explain(target: Target, id: int) -> Story:
         waits_for=waits,
         changes=list(_changes(target, view)),
         next_step=_next_step(target, view, entry, waits) if entry is not None else "",
+        drift={name: typed.document_of(drift) for name, drift in view.details.drift.items()},
     )
 
 
@@ -322,6 +327,24 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
             else:
                 text = f"{'approved' if answer.approve else 'rejected'} it at gate {name}{note}"
             yield f"At {clock(answer.answered_at)} UTC {answer.answered_by} {text}."
+
+
+def _drifted(target: Target, view: CheckpointView) -> Iterator[str]:
+    """Explain what of the input does not fit its source's schema, and what becomes of it."""
+    for name, drift in view.details.drift.items():
+        yield f"Source {name}: {_records_text(drift.records)} did not fit its schema."
+        for misfit in drift.misfits[:MAX_LISTED]:
+            values = "values of type" if misfit.kind == "type" else "of type"
+            where = f"in {_records_text(misfit.records)}, first in {misfit.file}"
+            yield f"Source {name}: {misfit_name(misfit)}, {values} {misfit.type}, {where}: {misfit_text(misfit)}."
+        more = len(drift.misfits[MAX_LISTED:]) + drift.more
+        if more:
+            show = target.command("show", view.id)
+            yield f"Source {name}: {'at least ' if drift.more else ''}{more} more did not fit: {show}"
+
+
+def _records_text(count: int) -> str:
+    return f"{count:,} {'record' if count == 1 else 'records'}"
 
 
 def _taken_up(ledger: Ledger, entry: Entry) -> Iterator[str]:

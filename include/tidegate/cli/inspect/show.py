@@ -26,6 +26,7 @@ from tidegate.cli.targets import Target, open_target
 from tidegate.gates.examples import examples_text
 from tidegate.history.details import CheckpointDetails, seconds_between
 from tidegate.history.row import MEASURES
+from tidegate.history.schemas.drift import misfit_name, misfit_text
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _print_facts(target, view, entry is not None, out)
     _print_times(view, out)
     _print_sources(view.details, out)
+    _print_drift(view.details, out)
     _print_jobs(view, out)
     _print_steps(view.details, out)
     _print_states(view.details, out)
@@ -161,6 +163,19 @@ def _print_sources(details: CheckpointDetails, out: Output) -> None:
     for name, source in details.sources.items():
         if source.pace is not None:
             out.line(f"  how much of {name}: {source.pace.why}", "dim")
+
+
+def _print_drift(details: CheckpointDetails, out: Output) -> None:
+    """Print what of the input does not fit the sources' schemas."""
+    rows: list[list[object]] = []
+    for name, drift in details.drift.items():
+        for misfit in drift.misfits:
+            what = [misfit_name(misfit), misfit.type, f"{misfit.records:,}", misfit.file]
+            rows.append([name, *what, misfit_text(misfit)])
+        if drift.more:
+            rows.append([name, f"at least {drift.more} more", "", "", "", ""])
+    if rows:
+        out.table(["source", "does not fit", "type", "records", "first in", "so"], rows, right=["records"])
 
 
 def amount_cells(amount: Amount | None) -> list[str]:

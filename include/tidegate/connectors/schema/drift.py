@@ -142,9 +142,11 @@ def evolved_schema(
             else:
                 more += 1
     columns = list(declared)
-    if policy.on_new_column == "evolve":
+    evolves = policy.on_new_column == "evolve"
+    if evolves:
         columns += _new_columns(declared, policy, known, more)
-    return SourceSchema(ddl=", ".join(column.ddl for column in columns), known=known, more=more, through=through)
+    ddl = ", ".join(column.ddl for column in columns)
+    return SourceSchema(ddl=ddl, known=known, more=more, through=through, evolves=evolves)
 
 
 def _new_columns(

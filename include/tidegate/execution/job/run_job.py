@@ -409,6 +409,13 @@ class Attempt:
         survey = source.survey(spark, splits, context)
         if survey is not None and survey.drift is not None:
             self.drift[sourcing.name] = survey.drift
+            log.info(  # without names of keys, which may be data
+                "Source %r: %d records do not fit its schema. `tidegate explain %s %d` says what becomes of them.",
+                sourcing.name,
+                survey.drift.records,
+                self.graph.name,
+                self.plan.id,
+            )
         rows = source.read(spark, splits, dataclasses.replace(context, survey=survey))
         if spark is None:  # the tests' toys need no Spark
             return rows

@@ -152,6 +152,7 @@ function drawn(dag, row, about, brokenRules) {
         Object.entries(d.sources),
         { stack: true, key: ([name]) => name },
       ),
+      misfits(d),
       folded("Positions", positions(d)),
     ),
     foldable("Jobs", true, [
@@ -245,6 +246,42 @@ function positions(d) {
     Object.entries(d.sources),
     { label: "From and to", stack: true },
   );
+}
+
+// What of the input does not fit its source's schema, and what becomes of it.
+const KINDS = { new: "new key", type: "values of another type", case: "key in another case" };
+function misfits(d) {
+  const rows = Object.entries(d.sources).flatMap(([name, { drift }]) =>
+    (drift?.misfits ?? []).map((misfit) => ({ name, ...misfit })),
+  );
+  const more = Object.values(d.sources).reduce((total, { drift }) => total + (drift?.more ?? 0), 0);
+  if (rows.length === 0) return null;
+  return [
+    table(
+      [
+        { head: "Source", cell: ({ name }) => name },
+        {
+          head: "Does not fit",
+          cell: ({ path }) =>
+            path === null ? h("span", { class: "quiet" }, "a key that you may not see") : h("code", {}, path),
+        },
+        { head: "What", cell: ({ kind }) => KINDS[kind] },
+        { head: "Type", cell: ({ type }) => type },
+        { head: "Records", right: true, cell: ({ records }) => count(records) },
+        { head: "First in", cell: ({ file }) => file ?? "" },
+        { head: "What becomes of it", text: true, cell: outcome },
+      ],
+      rows,
+      { stack: true, label: "What does not fit the schema", key: ({ name, path, kind }) => `${name} ${path} ${kind}` },
+    ),
+    more > 0 && h("p", { class: "quiet" }, `At least ${count(more)} more did not fit.`),
+  ];
+}
+
+function outcome({ becomes_column: becomesColumn, why_not: whyNot, kind }) {
+  if (becomesColumn) return "a column from the next checkpoint on; here in the rescue column";
+  if (kind === "type") return "in the rescue column, and null in its own";
+  return ["in the rescue column", whyNot && h("div", { class: "quiet small" }, whyNot)];
 }
 
 // A source's backlog when the checkpoint was planned, without the input that it read.

@@ -1,0 +1,1 @@
+"""Schemas of sources that follow their input: what did not fit, and how they have changed."""
