@@ -32,6 +32,7 @@ BENCHES = {
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
     "scale": "a trigger after a million landed files or 100,000 checkpoints; the requests of one in a bucket",
     "page": "pages of 100,000 checkpoints and 500,000 quarantined rows, and what Airflow waits for viewers",
+    "changing_columns": "JSON read with a policy for what does not fit the schema, against JSON without one",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",

@@ -28,6 +28,7 @@ class BenchedPipeline:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
     connections: Mapping[str, str] = {}
+    files: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -38,8 +39,11 @@ class BenchedPipeline:
         spark: str,
         gate: Gate | None = None,
         connections: Mapping[str, str] | None = None,
+        files: Mapping[str, Any] | None = None,
     ) -> None:
+        """files: further arguments of the source; its format is that of the landed files."""
         self.connections = connections or {}
+        self.files = files or {}
 
         def build(rows: Stream) -> None:
             mapped = rows.pipeline.stage(rows, name="mapped")(stage)
@@ -55,7 +59,9 @@ class BenchedPipeline:
         self.parts: list[dict[str, float]] = []
         """Where the seconds of each checkpoint went."""
         pipeline = Pipeline(PIPELINE)
-        rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema), **source)
+        rows = pipeline.source(
+            "rows", Files("landing/**/*", **{"format": "parquet", "schema": schema, **self.files}), **source
+        )
         build(rows)
         place = Place(str(root), connections=self.connections)
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
@@ -69,7 +75,7 @@ class BenchedPipeline:
         folder = self.landing(number)
         folder.mkdir(parents=True)
         for at, file in enumerate(files):
-            os.link(file, folder / f"{at:04d}.parquet")
+            os.link(file, folder / f"{at:04d}{file.suffix}")
 
     def checkpoint(self) -> dict[str, float]:
         """One whole checkpoint, from trigger to published and retired."""
