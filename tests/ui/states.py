@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import control
-from tidegate.records.records import Ack, Amount, Hold, JobNote, JobStats, Payload, RecordedRule, Verdict
+from tidegate.proposal.kept import keep_report
+from tidegate.proposal.report import CodeChange, GateChange, GateFindings, Merge, ProposalReport, SinceLast
+from tidegate.proposal.tables import TableDifference
+from tidegate.records.records import (
+    Ack,
+    Amount,
+    BackfillRecord,
+    Hold,
+    JobNote,
+    JobStats,
+    Json,
+    Payload,
+    RecordedRule,
+    Verdict,
+)
 
 
 def running(world: ToyWorld) -> None:
@@ -49,6 +65,44 @@ def break_rules(world: ToyWorld, run: str) -> int:
     )
     world.coordinator().complete(id)
     return id
+
+
+CHANGED: Json = {
+    "schema": {"added": {"code": "string"}, "removed": {}, "retyped": {}},
+    "keys": ["id"], "rows_before": 78, "rows_after": 79, "added": 1, "removed": 0, "changed": 40,
+    "columns": {
+        "amount": {
+            "rows": 40, "mean_change": 1.5, "greatest_change": 70.0,
+            "before": {"nulls": 0, "mean": 12.25, "least": 1.0, "greatest": 4711.0},
+            "after": {"nulls": 0, "mean": 13.0, "least": 1.0, "greatest": 4711.0},
+        }
+    },
+    "examples": [{"change": "changed", "key": {"id": 7}, "before": {"amount": 10.0}, "after": {"amount": 20.0}}],
+}  # fmt: skip
+"""A table in the report of a proposal."""
+
+
+def propose(world: ToyWorld, name: str) -> None:
+    """A kept proposal, with a report such as `tidegate propose` stores."""
+    last = world.ledger.view().last_completed
+    assert last is not None
+    line = BackfillRecord(
+        **stamp(seams.new_id()), name=name, uid=seams.new_id(), origin=0, manifest=None, cuts="recorded",
+        purpose="proposal", by="mia on build-7",
+    )  # fmt: skip
+    world.ledger.create_line(line)
+    report = ProposalReport(
+        pipeline="orders", begins_after=0, replayed=[last.id], stopped="",
+        code=CodeChange(before="a" * 64, after="b" * 64, parts=[], operators={"totals": ["by"]}, results=[]),
+        merge=Merge(action="differs", reasons=[], backfill="tidegate backfill jobs.orders:pipeline --from beginning"),
+        tables={"a": msgspec.convert(CHANGED, TableDifference)}, unchanged_sinks=["topic"], manual_edits=[],
+        gates=[GateChange(gate="enough", before=GateFindings(judged=9, quarantined=0, outcomes={"pass": 2}, broken={}),
+                          after=GateFindings(judged=9, quarantined=1, outcomes={"pass": 2}, broken={"positive": 1}))],
+        figures={"rows_in": [78.0, 78.0], "bytes_out": [8199.0, 3374.0], "sync_seconds": [7.72, 2.45]},
+        since=SinceLast(proposal="proposal-0", created=line.created, same_code=False, same_checkpoints=True,
+                        merge=["refused", "differs"], tables={"a": {"changed": [12, 40]}}, gates=["enough"]),
+    )  # fmt: skip
+    keep_report(world.ledger, name, report)
 
 
 def work(world: ToyWorld, id: int) -> None:

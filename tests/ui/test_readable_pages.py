@@ -28,7 +28,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import SIXTY, put_dag, put_table, set_aside
-from tests.ui.states import break_rules, hold, running, work
+from tests.ui.states import break_rules, hold, propose, running, work
 from tidegate import seams
 from tidegate.checkpoint import suspension
 from tidegate.history.table import remember
@@ -49,6 +49,8 @@ SHOWS = {
     "graph": "Select a part",
     "plots": "as numbers",
     SIDE_BY_SIDE: "Measures",
+    "proposals": "proposal-readable",
+    "proposal/proposal-readable": "topic is not compared",
     "quarantine": "rows here",
     "configuration": "Defaults (",
     "audit": "Actions from these pages",
@@ -94,6 +96,7 @@ def ids(world: ToyWorld) -> dict[str, int]:
     for n in range(30):
         last = world.checkpoint(f"airflow:orders:readable {n}", rows=3)
     savepoint.create(world.ledger, "readable", last, "mia", "for readers")
+    propose(world, "proposal-readable")
     remember(world.ledger, {})
     set_aside(world, {"amount": [-1, -2], "customer": ["a", None]}, rules=["positive"])
     return {"first": first, "last": last, "failed": failed}

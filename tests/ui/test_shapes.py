@@ -10,6 +10,7 @@ import pytest
 from tests.kit.api_answers import check_answer
 from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import set_aside
+from tests.ui.states import propose
 from tidegate.lifecycle import savepoint
 
 PATHS = {
@@ -25,6 +26,8 @@ PATHS = {
     "graph": "/dags/orders/graph",
     "plots": "/dags/orders/plots",
     "compare": "/dags/orders/compare?before={first}&after={last}",
+    "proposals": "/dags/orders/proposals",
+    "proposal_report": "/dags/orders/proposals/shaped-1",
     "quarantine": "/dags/orders/quarantine",
     "quarantine_rows": "/dags/orders/quarantine/enough",
     "gate_trend": "/dags/orders/gates/enough",
@@ -43,6 +46,7 @@ def ids(world: ToyWorld) -> dict[str, int]:
     last = world.checkpoint("airflow:orders:shaped too", rows=3)
     savepoint.create(world.ledger, "shaped", first, "mia", "for the description")
     set_aside(world, {"amount": [1]}, rules=["positive"])
+    propose(world, "shaped-1")
     return {"first": first, "last": last}
 
 

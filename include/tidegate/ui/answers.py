@@ -556,6 +556,47 @@ class Waiting(msgspec.Struct):
     requests: Annotated[list[Requested], example([])]
 
 
+class ProposedTable(msgspec.Struct):
+    """How many rows of a table differ."""
+
+    rows_before: Annotated[int, example(78)]
+    rows_after: Annotated[int, example(78)]
+    added: Annotated[int, example(0)]
+    removed: Annotated[int, example(0)]
+    changed: Annotated[int, example(40)]
+
+
+class ProposalAnswer(msgspec.Struct):
+    """A proposal that was kept, or that is being made."""
+
+    name: Annotated[str, example("proposal-1")]
+    origin: Annotated[int, example(3, "The checkpoint after which it begins; 0: the beginning")]
+    created_by: Annotated[str, example("mia on build-7")]
+    created_at: Annotated[str, example("2026-03-01T10:05:00.000+00:00")]
+    reported_at: Annotated[str | None, example("2026-03-01T10:06:10.000+00:00", "Null: it has no report (yet)")]
+    merge: Annotated[str | None, example("differs", "What a merge does: same, continues, differs or refused")]
+    tables: dict[Annotated[str, example("totals")], ProposedTable]
+
+
+class Proposals(msgspec.Struct):
+    """Newest first."""
+
+    proposals: list[ProposalAnswer]
+
+
+class ProposalReportAnswer(msgspec.Struct):
+    """The report of a proposal."""
+
+    proposal: ProposalAnswer
+    report: Annotated[
+        Json | None,
+        example(
+            {"pipeline": "orders", "begins_after": 3, "replayed": [4, 5, 6], "tables": {}},
+            "As `tidegate propose --json` prints it. Without the right to read rows, it has no values of rows",
+        ),
+    ]
+
+
 class Quarantine(msgspec.Struct):
     """By gate."""
 

@@ -22,6 +22,7 @@ from tidegate.history.without_values import manifest_without_rows
 from tidegate.records import typed
 from tidegate.records.masking import MASK
 from tidegate.records.records import Act, Acted, ShownKind, State
+from tidegate.ui import proposals as proposed
 from tidegate.ui import views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, find_visible_pipeline, may, may_read_rows
 from tidegate.ui.airflow_setup import notices
@@ -45,6 +46,8 @@ from tidegate.ui.answers import (
     PartSamples,
     PipelinesAnswer,
     Points,
+    ProposalReportAnswer,
+    Proposals,
     Quarantine,
     QuarantinedRowsAt,
     RollbackPlan,
@@ -282,6 +285,18 @@ def plots(
 def compare(pipeline: Of, before: Numbered, after: Numbered) -> Compared:
     """Compare two checkpoints."""
     return views.compared(pipeline, before, after)
+
+
+@router.get("/dags/{dag_id}/proposals", dependencies=READ)
+def proposals(pipeline: Of) -> Proposals:
+    """Return the proposals that were kept, and those that are being made."""
+    return proposed.proposals(pipeline.past().ledger)
+
+
+@router.get("/dags/{dag_id}/proposals/{name}", dependencies=READ)
+def proposal_report(pipeline: Of, name: str) -> ProposalReportAnswer:
+    """Return the report of a proposal."""
+    return proposed.report(pipeline, pipeline.past().ledger, name)
 
 
 @router.get("/dags/{dag_id}/quarantine", dependencies=READ)

@@ -18,7 +18,7 @@ from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.history.backfill import BackfillStatus, backfill_statuses, open_backfill_ledger
+from tidegate.history.backfill import BackfillStatus, backfill_status, backfill_statuses, open_backfill_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import control, savepoint
@@ -370,6 +370,9 @@ def _discard(pipeline: PipelineRef, ledger: Ledger, body: DiscardRequest) -> Eff
 def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillStatus:
     """Return the backfill of this name, by default the first one."""
     lines = backfill_statuses(ledger, pipeline.options)
+    named = ledger.line(name) if name is not None else None
+    if named is not None and named.purpose == "proposal" and ledger.line_discarded(named.name) is None:
+        return backfill_status(ledger, named, pipeline.options)
     for line in lines:
         if name in (None, line.record.name):
             return line

@@ -15,6 +15,8 @@ const LATER = {
   configuration: "tables",
   compare: "tables",
   audit: "tables",
+  proposals: "proposals",
+  proposal: "proposals",
   quarantine: "quarantine",
   graph: "graph",
   plots: "plots",
@@ -32,10 +34,12 @@ const TABS = [
   ["graph", "Graph"],
   ["plots", "Plots"],
   ["compare", "Compare"],
+  ["proposals", "Proposals"],
   ["quarantine", "Quarantine"],
   ["configuration", "Configuration"],
   ["audit", "Actions"],
 ];
+const PART_OF = { checkpoint: "history", proposal: "proposals" };
 const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
 let timer = 0;
@@ -192,7 +196,7 @@ function frame(dag, at, about) {
       {
         href: `#/${name}`,
         id: `tab-${name}`,
-        "aria-current": (at.page === name || (name === "history" && at.page === "checkpoint")) && "page",
+        "aria-current": (at.page === name || PART_OF[at.page] === name) && "page",
       },
       title,
     ),

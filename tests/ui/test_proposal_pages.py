@@ -1,0 +1,114 @@
+"""The pages of proposals in a real Chromium: the list, a report by right, and the end of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.waiting import eventually
+from tests.simulation.toy_backfill import Endless
+from tests.ui.browser import Browser, Page
+from tests.ui.known_dags import put_dag
+from tests.ui.states import propose
+from tidegate.backfill import begin
+
+PROJECT = """
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Generator
+
+pipeline = Pipeline("proposed", interval="never", root={root!r}, data={root!r})
+pipeline.source("in", Generator(rows=2)).sink("a", DeltaAppend("a"))
+dag = build_dag(pipeline, project={root!r})
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser, served: str, tokens: dict[str, str]) -> Iterator[Page]:
+    opened = browser.page()
+    opened.cookie(served, "_token", tokens["admin"])
+    yield opened
+    opened.close()
+
+
+def seen(page: Page, name: str) -> None:
+    if folder := os.environ.get("SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(Path(folder, f"{name}.png"))
+
+
+@pytest.fixture
+def backfilled_by_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow knows a DAG for backfills beside the pipeline's."""
+    from tidegate.ui import access, previews
+
+    monkeypatch.setattr(access, "has_dag", lambda dag_id: True)
+    monkeypatch.setattr(previews, "has_dag", lambda dag_id: True)
+
+
+@pytest.mark.usefixtures("backfilled_by_airflow")
+def test_proposals_are_listed_reported_and_ended_by_a_click(page: Page, served: str, tmp_path: Path) -> None:
+    put_dag(tmp_path, "proposed", PROJECT)
+    world = Endless(tmp_path)
+    world.name = "proposed"
+    for number in range(3):
+        world.checkpoint(f"airflow:proposed:run {number}")
+    begin(world.coordinator(), "proposal-1", 0, by="mia on build-7", cuts="recorded", purpose="proposal")
+    propose(world, "proposal-1")
+    begin(world.coordinator(), "proposal-2", 2, by="ben on build-8", cuts="recorded", purpose="proposal")
+
+    page.goto(f"{served}/tidegate/dag/proposed#/proposals")
+    page.has("proposal-1", "tbody")
+    page.has("a: 41 rows", "tbody")
+    page.has("no report", "tbody")
+    seen(page, "proposals")
+    page.goto(f"{served}/tidegate/dag/proposed#/proposal/proposal-1")
+    for text in (
+        "tidegate backfill jobs.orders:pipeline --from beginning",
+        "If it is merged: does not continue → differs",
+        "a: changed 12 → 40",
+        "amount (40)",
+        "code string is new",
+        "12.25 → 13",
+        "amount = 20",
+        "operator totals is declared differently: by",
+        "positive 1",
+        "8.2 kB",
+        "topic is not compared",
+    ):
+        page.has(text, "main")
+    seen(page, "proposal")
+    assert "undefined" not in page.text("main")
+    page.click("#act-discard-proposal-1")
+    page.has("Its hidden tables and its report are removed.", "dialog")
+    page.has("The pipeline's tables stay as they are.", "dialog")
+    seen(page, "proposal-discard")
+    page.goto(f"{served}/tidegate/dag/proposed#/proposal/proposal-2")
+    page.has("It has no report", "main")
+    page.goto(f"{served}/tidegate/dag/proposed#/proposal/gone")
+    eventually("it is told", lambda: "has no proposal 'gone'" in page.text("main"), 30)
+
+
+def test_who_may_not_read_rows_sees_counts_and_no_values(client: Any, be: Callable[[str], None], world: Any) -> None:
+    world.checkpoint("airflow:orders:proposed", rows=1)
+    propose(world, "by-right")
+    for person, reads in (("Viewer", True), ("no XCom", False)):
+        be(person)
+        answer = client.get("/tidegate/api/v1/dags/orders/proposals/by-right")
+        assert answer.status_code == 200, answer.text
+        table = answer.json()["report"]["tables"]["a"]
+        assert (table["changed"], table["columns"]["amount"]["rows"]) == (40, 40)
+        assert bool(table["examples"]) is reads
+        assert ("4711" in json.dumps(table)) is reads
