@@ -313,3 +313,32 @@ def test_a_column_that_a_source_gets_by_itself_is_refused_by_name_behind_a_stage
     verdicts, state = checkpoint(played)
     (broken,) = verdicts["kept"].broken
     assert (broken.rule, broken.why, state) == ("schema", "column 'vip' is not in the contract", "aborted")
+
+
+def test_odd_names_and_values_of_columns_are_judged_like_others(spark, tmp_path):
+    text = """
+apiVersion: v3.0.2
+kind: DataContract
+id: odd
+version: 1.0.0
+status: active
+schema:
+  - name: odd
+    properties:
+      - name: 'a {b}'
+        logicalType: string
+        required: true
+        quality:
+          - {id: words, metric: invalidValues, arguments: {validValues: ["it's", '{}', "\\\\", no]}, mustBe: 0}
+          - {id: missing, metric: missingValues, arguments: {missingValues: ["'"]}, mustBe: 0}
+          - {id: nulls, metric: nullValues, mustBeLessThan: 10}
+          - {id: pairs, metric: duplicateValues, mustBeLessThan: 3}
+          - {id: query, type: sql, query: "SELECT COUNT(*) FROM {object} WHERE {property} RLIKE 'x{2}'", mustBe: 0}
+"""
+    played = play(tmp_path, spark, text, "id long, `a {b}` string", per_checkpoint=True)
+    words = ["it's", "{}", "\\", "no", "No", "'", "xx", None, "it's"]
+    played.feed([{"id": id, "a {b}": word} for id, word in enumerate(words)])
+    verdicts, state = checkpoint(played)
+    found = {rule.rule: rule.rows for rule in verdicts["kept"].broken}
+    assert (state, found) == ("completed", {"required(a {b})": 1, "words": 3, "missing": 2, "query": 1})
+    assert sorted(row["id"] for row in played.rows("tables/orders")) == [0, 1, 2, 3, 8]

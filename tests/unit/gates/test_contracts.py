@@ -69,6 +69,31 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     ),
     "options without a type": (column("logicalTypeOptions: {maxLength: 3}"), 9, "logicalTypeOptions, but no logicalT"),
     "a negative length": (column("logicalType: string, logicalTypeOptions: {maxLength: -3}"), 9, "maxLength is -3"),
+    "a limit as text": (
+        column("logicalType: integer, logicalTypeOptions: {minimum: '1'}"),
+        9,
+        "minimum is '1', not a number",
+    ),
+    "a multiple of nothing": (
+        column("logicalType: number, logicalTypeOptions: {multipleOf: 0}"),
+        9,
+        "multipleOf is 0, not a number above 0",
+    ),
+    "an infinite bound": (
+        column("logicalType: number, logicalTypeOptions: {maximum: .inf}"),
+        9,
+        "maximum is inf, not a number",
+    ),
+    "a pattern that is no text": (
+        column("logicalType: string, logicalTypeOptions: {pattern: 5}"),
+        9,
+        "pattern is 5, not a text",
+    ),
+    "unique items as text": (
+        column("logicalType: array, logicalTypeOptions: {uniqueItems: 'yes'}"),
+        9,
+        "uniqueItems is 'yes', not true or false",
+    ),
     "a bound that is no date": (
         column("logicalType: date, logicalTypeOptions: {minimum: soon}"),
         9,
@@ -89,6 +114,7 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     "a table's metric of a column": (rule("metric: rowCount, mustBe: 1"), 12, "only for a table"),
     "a column's metric of a table": (of_table("metric: nullValues, mustBe: 0"), 11, "only for a property"),
     "no valid values": (rule("metric: invalidValues, mustBe: 0"), 12, "needs validValues or pattern"),
+    "no value is valid": (rule("metric: invalidValues, mustBe: 0, arguments: {validValues: []}"), 12, "needs validV"),
     "an unknown argument": (
         rule("metric: invalidValues, mustBe: 0, arguments: {validValue: [a]}"),
         12,
@@ -107,6 +133,26 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     ),
     "SQL without a query": (rule("type: sql, mustBe: 0"), 12, "has type sql, but no query"),
     "SQL that is compared with nothing": (rule("type: sql, query: 'select 1'"), 12, "compares its result with nothing"),
+    "SQL that is compared with a text": (
+        rule("type: sql, query: 'select max({column}) from {table}', mustBe: x"),
+        12,
+        "mustBe is 'x', not a number, true or false",
+    ),
+    "SQL in a range of one": (
+        rule("type: sql, query: 'select max({column}) from {table}', mustBeBetween: [1]"),
+        12,
+        "mustBeBetween is [1], not two numbers",
+    ),
+    "valid values that are lists": (
+        rule("metric: invalidValues, mustBe: 0, arguments: {validValues: [[a]]}"),
+        12,
+        "validValues is not a list of plain values",
+    ),
+    "arguments of an expectation as a list": (
+        rule("type: custom, engine: gx, implementation: {type: expect_column_to_exist, kwargs: [a]}"),
+        12,
+        "its kwargs are not a mapping",
+    ),
     "a column in a table's SQL": (
         of_table("type: sql, query: 'select max({column}) from {table}', mustBe: 0"),
         11,
@@ -144,6 +190,11 @@ def test_a_broken_contract_is_refused_with_the_line_and_the_mistake(what):
 CANNOT_BE_JUDGED: dict[str, tuple[str, str, str]] = {
     # what: (text, name, reason)
     "a foreign type": (column("physicalType: hstore"), "type(a)", "physicalType 'hstore' is not one of Spark's types"),
+    "a name that Great Expectations cannot read": (
+        contract("      - {name: a.b, logicalType: string, required: true}\n"),
+        "rules(a.b)",
+        "Great Expectations cannot read a column with ` or . in its name",
+    ),
     "times of day": (column("logicalType: time"), "type(a)", "no Delta table has a type for times of day"),
     "numbers of 128 bits": (
         column("logicalType: integer, logicalTypeOptions: {format: u128}"),

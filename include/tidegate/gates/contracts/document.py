@@ -16,16 +16,20 @@ prices, are not looked into.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.checking import Problems, ValueOnLine
 from tidegate.gates.expectations.yaml_lines import load_yaml
 from tidegate.records.place import Place, is_url
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 __all__ = [
     "LOGICAL_TYPES",
@@ -38,6 +42,7 @@ __all__ = [
     "ServiceLevel",
     "contract_path",
     "every_property",
+    "is_number",
     "read_contract",
     "read_contract_text",
 ]
@@ -430,10 +435,12 @@ class _PartsReader:
         options = {}
         for key, value in self._mapping(item, f"logicalTypeOptions of {title}", _OPTIONS[logical]).items():
             plain = value.plain()
-            if key in _SIZES and (not isinstance(plain, int) or isinstance(plain, bool) or plain < 0):
-                self.problems.add(value.line, f"{title}: {key} is {plain!r}, not a whole number from 0 on")
+            plain = _as_text(plain) if isinstance(plain, date) else plain
+            expected = _unlike(plain, key, logical)
+            if expected:
+                self.problems.add(value.line, f"{title}: {key} is {plain!r}, not {expected}")
             else:
-                options[key] = _as_text(plain) if isinstance(plain, date) else plain
+                options[key] = plain
         return options
 
     def _quality(self, item: ValueOnLine, title: str) -> QualityRule:
@@ -459,6 +466,8 @@ class _PartsReader:
                 self.problems.add(item.line, f"a quality rule of {title} has type {type}, but no {key}")
         if type == "sql" and not operators:
             self.problems.add(item.line, f"a quality rule of {title} compares its result with nothing: add mustBe")
+        for operator in operators if type == "sql" else ():
+            self._check_bound(operator, parts[operator], f"a quality rule of {title}", of_query=True)
         return QualityRule(
             self._text(parts, "id") or self._text(parts, "name"),
             type,
@@ -487,17 +496,19 @@ class _PartsReader:
         if not operators:
             self.problems.add(item.line, f"{metric} of {title} is compared with nothing: add mustBe, mustBeLessThan, …")
         for operator in operators:
-            bound = parts[operator]
-            count = 2 if operator.endswith("Between") else 1
-            numbers = bound.plain() if count == 2 else [bound.plain()]
-            if (
-                not isinstance(numbers, list)
-                or len(numbers) != count
-                or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in numbers)
-                or (count == 2 and numbers[0] >= numbers[1])
-            ):
-                expected = "two numbers, the smaller first" if count == 2 else "a number"
-                self.problems.add(bound.line, f"{metric} of {title}: {operator} is {bound.plain()!r}, not {expected}")
+            self._check_bound(operator, parts[operator], f"{metric} of {title}")
+
+    def _check_bound(self, operator: str, bound: ValueOnLine, subject: str, *, of_query: bool = False) -> None:
+        """of_query: it is compared with what a query returns, which may be true or false."""
+        value = bound.plain()
+        if operator.endswith("Between"):
+            is_range = isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
+            if not is_range or value[0] >= value[1]:
+                message = f"{subject}: {operator} is {value!r}, not two numbers, the smaller first"
+                self.problems.add(bound.line, message)
+        elif not is_number(value) and not (of_query and isinstance(value, bool)):
+            expected = "a number, true or false" if of_query else "a number"
+            self.problems.add(bound.line, f"{subject}: {operator} is {value!r}, not {expected}")
 
     def _service_level(self, item: ValueOnLine) -> ServiceLevel:
         parts = self._mapping(item, "a service level", _SERVICE_LEVEL)
@@ -552,6 +563,28 @@ class _PartsReader:
         if not isinstance(value, bool):
             self.problems.add(parts[key].line, f"{title}: {key} is {parts[key].plain()!r}, not true or false")
         return value is True
+
+
+def _unlike(value: object, option: str, logical: str) -> str:
+    """Return what an option of a logical type should be. Empty: it is that."""
+    if option in _SIZES:
+        is_size = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return "" if is_size else "a whole number from 0 on"
+    if option in ("uniqueItems", "timezone"):
+        return "" if isinstance(value, bool) else "true or false"
+    if option == "required":
+        is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        return "" if is_list else "a list of names"
+    if option == "multipleOf":
+        return "" if is_number(value) and value > 0 else "a number above 0"
+    if option in _RANGE and logical in ("integer", "number"):
+        return "" if is_number(value) else "a number"
+    return "" if isinstance(value, str) else "a text"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a number that SQL can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _as_text(value: date) -> str:

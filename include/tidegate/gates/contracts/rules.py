@@ -18,6 +18,7 @@ from tidegate.gates.contracts.document import (
     ObjectSchema,
     Property,
     QualityRule,
+    is_number,
 )
 from tidegate.gates.contracts.types import physical_type_of, unknown_type
 from tidegate.gates.expectations.catalogue import CATALOGUE, ColumnSource
@@ -127,6 +128,9 @@ def _add_property(each: Property, found: ContractRules, problems: Problems) -> N
     column, line = each.column, each.line
     if (why := unknown_type(each)) is not None:
         found.refuse(f"type({column})", line, why)
+    if _has_odd_name(column):
+        found.refuse(f"rules({column})", line, _ODD_NAME)
+        return
     if each.required and not each.primary_key:
         found.add(ContractRule(f"required({column})", _NOT_NULL, {"column": column}, line))
     if each.unique:
@@ -155,8 +159,17 @@ _UNIQUE: Final = "expect_column_values_to_be_unique"
 _COMPOUND: Final = "expect_compound_columns_to_be_unique"
 
 
+_ODD_NAME: Final = "Great Expectations cannot read a column with ` or . in its name: rename it in a stage"
+
+
+def _has_odd_name(column: str) -> bool:
+    return "`" in column or "." in column
+
+
 def _add_key(schema: ObjectSchema, found: ContractRules) -> None:
     key = schema.key
+    if any(_has_odd_name(each.column) for each in key):
+        return  # which is refused
     for each in key:
         found.add(ContractRule(f"primaryKey({each.column})", _NOT_NULL, {"column": each.column}, each.line))
     if not key:
@@ -353,6 +366,9 @@ class _Quality:
         if quality.type == "text":
             self.found.told_only.append((self.name, "a rule of type text is documentation"))
             return
+        if self.of is not None and _has_odd_name(self.of.column):
+            self.found.refuse(self.name, quality.line, _ODD_NAME)
+            return
         severity = _SEVERITY_WORDS.get(quality.severity.strip().casefold())
         if severity is None:
             known = ", ".join(word for word in _SEVERITY_WORDS if word)
@@ -439,11 +455,18 @@ class _Quality:
             if key not in allowed:
                 message = f"{metric} of {self.subject} takes no argument {key!r}"
                 self.problems.unknown(self.quality.line, message, key, allowed)
+            values = arguments[key]
+            if key != "pattern" and not (isinstance(values, list) and all(map(_is_plain, values))):
+                self.problems.add(self.quality.line, f"{metric} of {self.subject}: {key} is not a list of plain values")
+                return
+            if key == "pattern" and not isinstance(values, str):
+                self.problems.add(self.quality.line, f"{metric} of {self.subject}: pattern is not a text")
+                return
         if metric == "nullValues":
             if self.allows_none:
                 self._add(_NOT_NULL, {"column": column})
             else:
-                self._add_count(f"count_if({value} is null)")
+                self._add_count(_braced(f"count_if({value} is null)"))
             return
         if metric == "missingValues":
             missing = [each for each in arguments.get("missingValues") or () if each is not None]
@@ -451,23 +474,20 @@ class _Quality:
             if missing:
                 condition += f" OR {value} IN ({', '.join(map(_literal, missing))})"
         else:
-            values, pattern = arguments.get("validValues"), arguments.get("pattern")
-            if values is None and pattern is None:
+            valid = [each for each in arguments.get("validValues") or () if each is not None]
+            pattern = arguments.get("pattern")
+            if not valid and pattern is None:
                 self.problems.add(self.quality.line, f"{metric} of {self.subject} needs validValues or pattern")
                 return
-            if values is not None and not isinstance(values, list):
-                self.problems.add(self.quality.line, f"{metric} of {self.subject}: validValues is not a list")
-                return
-            valid = [each for each in values or () if each is not None]
             if self.allows_none and pattern is None:
                 self._add("expect_column_values_to_be_in_set", {"column": column, "value_set": valid})
                 return
-            if self.allows_none and values is None:
+            if self.allows_none and not valid:
                 self._add("expect_column_values_to_match_regex", {"column": column, "regex": pattern})
                 return
             wrong = [f"{value} NOT IN ({', '.join(map(_literal, valid))})"] if valid else []
             if pattern is not None:
-                wrong.append(f"NOT {value} RLIKE {quoted_text(str(pattern))}")
+                wrong.append(f"NOT {value} RLIKE {quoted_text(pattern)}")
             condition = " OR ".join(wrong)
         if self.allows_none:
             self._add_rows(condition)
@@ -486,6 +506,9 @@ class _Quality:
             if unknown:
                 return
             columns = tuple(self.columns[name] for name in names)
+            if any(map(_has_odd_name, columns)):
+                self.found.refuse(self.name, self.quality.line, _ODD_NAME)
+                return
         else:
             self.problems.add(self.quality.line, f"duplicateValues of {self.subject} needs the argument properties")
             return
@@ -493,8 +516,8 @@ class _Quality:
             type, kwargs = _uniqueness(columns)
             self._add(type, kwargs, all_rows=True)
             return
-        listed = ", ".join(map(quoted, columns))
-        known = " and ".join(f"{quoted(column)} is not null" for column in columns)
+        listed = _braced(", ".join(map(quoted, columns)))
+        known = _braced(" and ".join(f"{quoted(column)} is not null" for column in columns))
         repeated = f"select {listed} from {{batch}} where {known} group by {listed} having count(*) > 1"
         self._add_count("count(*)", f"({repeated})")
 
@@ -574,6 +597,9 @@ class _Quality:
             self.problems.add(item.line, f"{self.name}: its implementation has no type, as in 'type: expect_…'")
             return
         kwargs = plain.get("kwargs") or {}
+        if not isinstance(kwargs, dict):
+            self.problems.add(item.line, f"{self.name}: its kwargs are not a mapping")
+            return
         kind = CATALOGUE.get(plain["type"])
         if kind is not None and self.of is not None and "column" in kind.arguments and "column" not in kwargs:
             kwargs = {"column": self.of.column, **kwargs}
@@ -590,6 +616,10 @@ def _moved(item: ValueOnLine, by: int) -> ValueOnLine:
     elif isinstance(value, list):
         value = [_moved(each, by) for each in value]
     return ValueOnLine(value, item.line + by)
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, str | bool | date) or is_number(value)
 
 
 def _literal(value: Any) -> str:
