@@ -10,8 +10,11 @@ import pytest
 
 from tests.kit.sampling import in_turn
 from tests.kit.world import World
+from tests.spark.mended_shop import OneSession, never
 from tidegate import Pipeline
+from tidegate.backfill import begin, replay, swap
 from tidegate.connectors.source import SourceContext
+from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Expectations
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
@@ -25,10 +28,11 @@ class Shop(World):
     """Orders as they come, and totals by country."""
 
     policy: dict[str, Any] = {}
+    schema = "id long, country string, amount int"
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("orders")
-        files = Files("landing/*.json", schema="id long, country string, amount int", **self.policy)
+        files = Files("landing/*.json", schema=self.schema, **self.policy)
         orders = pipeline.source("orders", files)
         orders.sink("orders", DeltaAppend("tables/orders", schema_evolution="add"))
         totals = orders.aggregate(by="country", spent="sum(amount)", uid="totals")
@@ -218,3 +222,25 @@ def test_gates_and_operators_that_remember_rows_follow_new_columns(tmp_path: Pat
     assert sorted(firsts) == [(3, None), (4, False)]
     aside = {row["_rescued"]: row for row in chain.rows("ledger/orders/quarantine/checked")}
     assert aside['{"id":"!"}']["vip"] is True, "the quarantine has the column, too"
+
+
+@pytest.mark.parametrize("cuts", ["own", "recorded"])
+def test_a_backfill_knows_the_columns_of_today_or_of_the_past(tmp_path: Path, spark: Any, cuts: Any) -> None:
+    orders = shop(tmp_path, spark, on_new_column="evolve")
+    orders.land("1.json", {"id": 1, "country": "AT", "amount": 5, "vip": True, "channel": "web"})
+    orders.checkpoint("one")
+    orders.land("2.json", {"id": 2, "country": "AT", "amount": 7, "vip": True, "channel": "web"})
+    orders.checkpoint("two")
+    orders.schema = "id long, country string, amount int, vip boolean"  # somebody declares it now
+    line = begin(orders.coordinator(), "declared", 0, by="ann", cuts=cuts)
+    replay(line, OneSession(spark), Schedule(), Observer())
+    assert swap(line, by="ann", choices={}, wait=never).error is None
+    orders.publish()
+    channel = {"own": {"channel": "web"}, "recorded": {"_rescued": '{"channel":"web"}'}}[cuts]
+    assert orders.orders() == {
+        1: {"country": "AT", "amount": 5, "vip": True, **channel},
+        2: {"country": "AT", "amount": 7, "vip": True, "channel": "web"},
+    }
+    orders.land("3.json", {"id": 3, "country": "AT", "amount": 1, "vip": False, "channel": "app"})
+    orders.checkpoint("three")
+    assert orders.orders()[3] == {"country": "AT", "amount": 1, "vip": False, "channel": "app"}

@@ -21,7 +21,7 @@ def test_no_value_is_lost_while_columns_change(tmp_path: Path, spark: Any, seed:
     days = Days(tmp_path, spark, seed)
     days.limit(num_retained=100)
     days.live(30)
-    assert days.kills > 3
+    assert days.kills
     columns = {name for row in days.table("orders") for name in row}
     assert len(columns) > 6, "the life had new columns"
     assert any(row["_rescued"] for row in days.table("orders")), "and values that fit none"

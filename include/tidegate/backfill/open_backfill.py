@@ -50,7 +50,7 @@ from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
-from tidegate.records.records import BackfillRecord, Beginning, Blob, Payload, Pin, Plan
+from tidegate.records.records import BackfillRecord, Beginning, Blob, Payload, Pin, Plan, SourceSchema
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -289,6 +289,15 @@ class BackfillCoordinator(Coordinator):
             stop_position=until.end if until is not None else None,
             blobs=ChainedBlobs(self.ledger, self._live.ledger),
         )
+
+    def known_schema(self, source: str) -> SourceSchema | None:
+        """See PipelineContext. A backfill that cuts its input by itself knows the columns that the pipeline has by now,
+        so that all rows have them. One that repeats cuts reads as the past did."""
+        if self.repeats_cuts:
+            return None
+        newest = self.until or self._live.ledger.view().last_completed
+        part = newest.plan.sources.get(source) if newest is not None else None
+        return part.schema if part is not None else None
 
     def decided_beginning(self, source: str, behind: int) -> Beginning | None:
         """See PipelineContext. A source that the pipeline had not read before the backfill's origin begins where the

@@ -23,7 +23,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import accepted_beginning
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place
-from tidegate.records.records import Beginning, Decision, Json, Plan
+from tidegate.records.records import Beginning, Decision, Json, Plan, SourceSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,6 +118,10 @@ class PipelineContext:
     def source_context(self, name: str) -> SourceContext:
         """Return the context in which a source, or an operator or gate that reads inputs, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)
+
+    def known_schema(self, source: str) -> SourceSchema | None:
+        """Return a schema whose columns are known from the first checkpoint on. None: only what is found counts."""
+        return None
 
     def beginning(self, view: View, base: Entry | None, source: str) -> Json | None:
         """Return where an unread source begins, if that was decided.

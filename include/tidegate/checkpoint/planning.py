@@ -255,7 +255,7 @@ class Plans:
         special: CheckpointOptions,
     ) -> dict[str, Range]:
         if special.repeats is not None:
-            ranges = self._repeated(special.repeats, base, changes)
+            ranges = self._repeated(special.repeats, view, base, changes)
             if special.quarantine is None:
                 return ranges
             return ranges | repeat_requests(
@@ -286,7 +286,8 @@ class Plans:
                 start = self._beginning(sourcing, id, view, base)
             newest = view.last_completed if self.graph.by_interval else base
             last_range = newest.plan.sources.get(name) if self.graph.by_interval and newest is not None else before
-            schema = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
+            found = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
+            schema = _with_known_columns(sourcing, found, self.pipeline.known_schema(name))
             sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
                 ended = _last_exhausted_by(view, base, name)
@@ -305,7 +306,9 @@ class Plans:
             return self.ledger.entry(entry.rollback.target)
         return _below(view, entry)
 
-    def _repeated(self, recorded: Plan, base: Entry | None, changes: Sequence[SourceChange]) -> dict[str, Range]:
+    def _repeated(
+        self, recorded: Plan, view: View, base: Entry | None, changes: Sequence[SourceChange]
+    ) -> dict[str, Range]:
         """Return the ranges of another plan. A source that it does not have keeps its position."""
         before = planned_ranges(base, changes)
         sources = {}
@@ -319,7 +322,12 @@ class Plans:
                     "begin another one with --cuts own",
                     reason="CUTS_DO_NOT_FIT",
                 )
-            sources[name] = part if part is not None else _standing(sourcing.source.kind, start)
+            if part is None:
+                sources[name] = _standing(sourcing.source.kind, start)
+                continue
+            own = next_schema(sourcing, start, base, lambda entry: self._entry_below(view, entry))
+            schema = _with_known_columns(sourcing, own, part.schema)
+            sources[name] = msgspec.structs.replace(part, schema=schema)
         return sources
 
     def _beginning(self, sourcing: SourceNode, id: int, view: View, base: Entry | None) -> Json | None:
@@ -431,6 +439,20 @@ def next_schema(
             drifts.append((entry.id, next((drift for drift in found if drift is not None), None)))
         entry = below(entry)
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
+
+
+def _with_known_columns(
+    sourcing: SourceNode, own: SourceSchema | None, recorded: SourceSchema | None
+) -> SourceSchema | None:
+    """Return the schema of a range that is read again: with the columns that were known when it was read first.
+
+    own: the schema that follows from the declaration as it is now, and what the checkpoints of the backfill have found.
+    """
+    if own is None or recorded is None:
+        return own
+    known = {**recorded.known, **{path: column for path, column in own.known.items() if path not in recorded.known}}
+    schema = msgspec.structs.replace(own, known=known, more=max(own.more, recorded.more))
+    return evolved_schema(parse_ddl(sourcing.source.declared_schema), sourcing.source.schema_policy, schema, ())
 
 
 def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:

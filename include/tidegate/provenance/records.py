@@ -65,7 +65,7 @@ class RecordedInput:
             self._count -= self._size(plan.id, source)
             context = SourceContext(self.live.graph.name, source, self.live.place, self.live.ledger)
             splits = self.live.ledger.unpack(part.splits)
-            reader = self.sources[source].source
+            reader = self.sources[source].as_planned(part)
             reader.verify(splits, context)
             frame = reader.read_with_places(spark, splits, context)
             wanted = condition(frame)
