@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from tests.dags.project import ODD_IS_BAD, Made, Project
 from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
-from tidegate.dag.tasks.notices import Notice, checked_notifiers, send_notice
+from tidegate.dag.tasks.notices import checked_notifiers
 from tidegate.errors import Invalid
 from tidegate.lifecycle import control
 from tidegate.sinks import DeltaAppend
@@ -178,31 +180,43 @@ def mailbox() -> Iterator[Mailbox]:
         server.shutdown()
 
 
-def test_airflows_own_notifier_sends_a_mail(
-    project: Project, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host, port = mailbox.server_address[:2]
-    connection = {"conn_type": "smtp", "host": host, "port": port, "extra": {"disable_ssl": True, "disable_tls": True}}
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL", json.dumps(connection))
-    gate = """
+MAILS = """
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 MAIL = SmtpNotifier(to="ann@example.com", from_email="airflow@example.com", smtp_conn_id="mail",
                     subject="{{ tidegate.summary }}", html_content="see {{ tidegate.pipeline }}")
 """
-    made = project.pipeline(
-        "mails", gate=gate + ODD_IS_BAD, arguments="notify={'quarantined': MAIL}", tolerable_failed_checkpoints=0
-    ).feed()
+
+
+def mails(project: Project, name: str, server: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """A pipeline that mails when rows are quarantined, and has such rows."""
+    host, port = server[:2]
+    connection = {"conn_type": "smtp", "host": host, "port": port, "extra": {"disable_ssl": True, "disable_tls": True}}
+    monkeypatch.setenv("AIRFLOW_CONN_MAIL", json.dumps(connection))
+    made = project.pipeline(name, gate=MAILS + ODD_IS_BAD, arguments="notify={'quarantined': MAIL}").feed()
     (made.folder / "policy").write_text("quarantine")
+    return made
+
+
+def test_airflows_own_notifier_sends_a_mail(
+    project: Project, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = mails(project, "mails", mailbox.server_address, monkeypatch)
     assert run(made, 1)[0] == "success"
     (mail,) = mailbox.mails
     assert "Subject: checkpoint 1 has quarantined 2 rows at gate checked" in mail
 
 
-def test_a_server_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = threading.Event()
-    monkeypatch.setattr(notices, "LIMIT_S", 0.2)
-    send_notice({"held": [lambda context: never.wait()]}, {}, Notice("held", "shop", 1, "it waits"))
-    never.set()
+def test_a_mail_server_that_does_not_answer_or_is_away_holds_no_checkpoint_up(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "LIMIT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        made = mails(project, "patient", silent.getsockname(), monkeypatch)
+        assert run(made, 1)[0] == "success"
+        assert select.select([silent], [], [], 0)[0], "somebody has connected, and still waits to be greeted"
+    made.feed()
+    assert run(made, 2)[0] == "success", "nobody listens there any more"
+    assert made.published == [1, 2]
 
 
 @pytest.mark.parametrize("given", [{"broken": []}, {"held": ["ann@example.com"]}, ["held"]])

@@ -30,13 +30,23 @@ pytestmark = in_turn(seconds=200)
 
 SHOTS = os.environ.get("SHOTS")
 """A folder for pictures of the pages, to look at."""
+WRITES_DOWN = """
+def raises(context):
+    raise RuntimeError("this notifier is broken")
+
+def write_down(context):
+    with (HERE / "told").open("a") as file:
+        print(context["tidegate"]["summary"], file=file)
+
+NOTIFY = {"held": [raises, write_down]}
+"""
 OPTIONS = {"Approve": "approved", "Quarantine": "quarantined", "Reject": "rejected"}
 
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowWithRoles]:
     airflow = AirflowWithRoles(tmp_path_factory.mktemp("airflow"), AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL="2")
-    made = airflow.project.pipeline("asks", gate=ODD_IS_BAD, interval="never")
+    made = airflow.project.pipeline("asks", gate=WRITES_DOWN + ODD_IS_BAD, interval="never", arguments="notify=NOTIFY")
     (made.folder / "policy").write_text("hold")
     with airflow as started:
         started.known("asks")
@@ -136,6 +146,8 @@ def told(page: Page) -> str:
 def test_who_may_only_look_is_refused_at_both_doors(airflow: AirflowWithRoles, made: Made):
     """Airflow and the page ask for one right, so nobody answers at one door who may not at the other."""
     held = Held(airflow, made).waits()
+    told = (made.folder / "told").read_text()
+    assert told == f"gate checked holds checkpoint {held.id} until somebody answers: even\n"
     assert held.in_airflow("Approve", role="viewer") == 403
     assert held.on_page("approve", role="viewer")[0] == 403
     assert held.answer(held.id) is None
