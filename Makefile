@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -105,6 +105,9 @@ existing-airflow: setup ## a pipeline added to an Airflow that is there. LAYOUT=
 
 matrix-versions: setup ## a new project at the corners of the supported versions of Python, Airflow and Spark. CORNER=1 for one; WRITE=1: into docs/reference/versions.md; FOLDER=/where/to
 	@$(BIN)/python -m tools.matrix_versions $(if $(CORNER),--corner $(CORNER)) $(if $(WRITE),--write)
+
+matrix-parts: setup ## each optional part alone in an environment of its own, and what is said without it. PARTS="sql sqs" for some; FOLDER=/where/to
+	@$(BIN)/python -m tools.matrix_parts $(PARTS)
 
 image: setup ## build the image with docker or buildah, enter it as its user, and make a checkpoint there. PYTHON_IMAGE=python@sha256:…; =debootstrap: made here, where none can be pulled
 	@$(BIN)/python -m tools.image $(if $(PYTHON_IMAGE),--base $(PYTHON_IMAGE))

@@ -11,6 +11,7 @@ from tidegate.spark.jars import jar_list
 from tidegate.versions.python import _parse_time, parse_time
 from tidegate.versions.ranges import PYTHON, RANGES, RANGES_BY_PACKAGE, installed_version
 from tools import matrix_versions
+from tools.matrix_parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,6 +51,12 @@ def test_a_corner_that_is_run_by_itself_replaces_its_row_and_no_other(tmp_path, 
     assert re.fullmatch(
         rf"\| {first.python} \| {first.airflow}\.99 \| {first.spark}\.99 \|  \| fails at test, \S+ \|", row
     )
+
+
+def test_each_optional_part_is_installed_alone_and_all_at_each_corner():
+    parts = set(PROJECT["optional-dependencies"]) - {"all"}
+    assert set(PARTS) == parts
+    assert set(matrix_versions.EVERYTHING.split(",")) == parts
 
 
 @pytest.mark.parametrize(
