@@ -61,7 +61,7 @@ def test_a_good_contract_is_told_rule_by_rule(project: Path, tidegate: Any) -> N
     assert told.code == 0, told.err
     assert "primaryKey(id) is unique  over the table  critical     9" in told.out
     assert "range(amount)             row by row      critical    10" in told.out
-    assert "Promised: at most 7200 s old" in told.out
+    assert "Promised: at most 2 h old" in told.out
     described = tidegate("contract", "check", "orders.odcs.yaml", "--json").json["schemas"]["orders"]
     assert [rule["rule"] for rule in described["rules"]] == [
         "range(amount)",

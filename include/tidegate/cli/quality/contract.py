@@ -15,6 +15,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.running.spark_needs import provide_spark_needs
 from tidegate.cli.targets import Target, open_target
 from tidegate.config import Settings, load_settings
+from tidegate.config.keys import duration_text
 from tidegate.delta import Snapshot, locate, open_table
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates import Expectations
@@ -118,7 +119,7 @@ def _check(args: argparse.Namespace, out: Output) -> int:
         if found is None:
             out.table(["rule", "judged", "severity", "line"], _rows(table), right=["line"], title=table.schema.name)
         if table.fresh_s is not None:
-            out.line(f"Promised: at most {table.fresh_s:g} s old")
+            out.line(f"Promised: at most {duration_text(table.fresh_s)} old")
         for name, why in table.rules.told_only:
             out.line(f"Not judged: {name}: {why}", "dim")
     out.line(f"{args.contract}: version {document.version}, {_count(tables)}, all understood")
