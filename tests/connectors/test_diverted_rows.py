@@ -21,7 +21,7 @@ from tidegate.execution.by_hand.diverting import RefusedRows, divert, find_refus
 from tidegate.ledger.ledger import stamp
 from tidegate.records.place import Place
 from tidegate.records.records import Request
-from tidegate.sinks import DeltaAppend, PostgresAppend, Sink
+from tidegate.sinks import DeltaAppend, DeltaUpsert, PostgresAppend, Sink
 from tidegate.sources import Files
 
 pytestmark = in_turn(seconds=60)
@@ -185,3 +185,76 @@ def test_a_divert_that_comes_too_late_diverts_nothing(shop, postgres):
     shop.make("two", 6)
     shop.publish()
     assert numbers_in(postgres) == [1, 3, 6]
+
+
+def test_a_rollback_cannot_return_to_between_a_divert_and_what_it_named(shop, postgres):
+    shop.sink = PostgresAppend("kept", connection=CONNECTION, allow_rollback=True)
+    postgres.run(
+        "CREATE TABLE kept (n bigint PRIMARY KEY, code text, amount numeric(12,2), at timestamptz, tags text[], "
+        "place jsonb, tidegate_checkpoint bigint)"
+    )
+    shop.land(1)
+    shop.checkpoint("one")
+    postgres.run("INSERT INTO kept (n) VALUES (3)")
+    two = shop.make("two", 2, 3)
+    with pytest.raises(Invalid, match="kept_pkey"):
+        shop.publish()
+    assert shop.divert("n = 3") is None
+    coordinator = shop.coordinator()
+    with pytest.raises(Rejected, match=rf"never was as of checkpoint {two}.*Choose {two + 1} or later, or 1 or before"):
+        coordinator.roll_back(two, run="back", by="ann")
+    back = coordinator.roll_back(1, run="back-1", by="ann")
+    assert back.error is None
+    assert shop.quarantined() == []
+    assert [n for (n,) in postgres.run("SELECT n FROM kept WHERE code IS NOT NULL")] == [1]
+    postgres.run("DELETE FROM kept WHERE code IS NULL")
+    shop.checkpoint("again")
+    assert [n for (n,) in postgres.run("SELECT n FROM kept ORDER BY n")] == [1, 2, 3], "they are read again"
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_rows_that_a_delta_table_refuses_since_it_has_a_new_constraint_are_diverted(tmp_path, spark, upserts):
+    table = DeltaUpsert("tables/out", keys=["n"]) if upserts else DeltaAppend("tables/out", partition_by=["code"])
+    shop = Shop(tmp_path, sink=table)
+    shop.spark = spark
+    shop.land(1)
+    shop.checkpoint("one")
+    shop.make("two", 2, 3, 4)
+    path = tmp_path / "tables/out"
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT not_three CHECK (n <> 3)")
+    with pytest.raises(TidegateError) as refused:
+        shop.publish()
+    assert "not_three" in str(refused.value)
+    assert shop.divert("n = 3") is None
+    assert sorted(row["n"] for row in shop.rows("tables/out")) == [1, 2, 4]
+    (row,) = shop.quarantined()
+    assert (row["n"], row["code"], row["place"]) == (3, "c3", {"city": "Graz", "zip": 3})
+    shop.release(n="33")
+    shop.checkpoint("three")
+    assert sorted(row["n"] for row in shop.rows("tables/out")) == [1, 2, 4, 33]
+
+
+def test_what_cannot_be_diverted_is_told_before_anything_is_done(shop, postgres):
+    shop.make("one", 1, 3)
+    refusal = shop.refusal()
+    with pytest.raises(Invalid, match="no sink 'nowhere'"):
+        find_refusal(shop.coordinator(), "nowhere")
+    with pytest.raises(Invalid, match="sink 'all' has no quarantine"):
+        find_refusal(shop.coordinator(), "all")
+    wrong = {
+        "nothing = 1": "UNRESOLVED_COLUMN",
+        "n": "is not a boolean",
+        "n =": "PARSE",
+        "rand() < 1": "rand has another",
+    }
+    for condition, said in wrong.items():
+        with pytest.raises(Invalid, match=f"cannot be chosen by .*{said}"):
+            look_at(shop.coordinator(), shop.spark, refusal, condition)
+    with pytest.raises(Rejected, match="0 waiting rows match 'n = 99'"):
+        shop.divert("n = 99")
+    with pytest.raises(Rejected, match="1 waiting rows match") as changed:
+        shop.divert("n = 3", expected_rows=2)
+    assert changed.value.reason == "CHANGED_MEANWHILE"
+    assert shop.ledger.decision(2).outcome == "aborted", "an attempt that fails is no checkpoint"
+    assert shop.divert("n = 3") is None
+    assert numbers_in(postgres) == [1]

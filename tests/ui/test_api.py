@@ -240,6 +240,7 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
         "checkpoint": 1,
         "rules": ["positive"],
         "stays_because": None,
+        "diverted_because": None,
         "values": {"amount": "-1"},
     }
     assert get("/quarantine/enough", offset=2)["rows"][0]["values"] == {"amount": None}

@@ -610,6 +610,7 @@ class QuarantinedRow(msgspec.Struct):
     checkpoint: Annotated[int, example(7)]
     rules: Annotated[list[str], example(["positive"])]
     stays_because: Annotated[str | None, example(None, "Why a requested release did not take it")]
+    diverted_because: Annotated[str | None, example(None, "If a person diverted it: what the target said, and who")]
     values: Cells
 
 

@@ -235,7 +235,8 @@ def _state(row: dict[str, Any]) -> str:
         request = f", request {row[q.SETTLED_REQUEST]}" if row.get(q.SETTLED_REQUEST) else ""
         corrected = f", as {row[q.CORRECTED]}" if row.get(q.CORRECTED) else ""
         return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}{request}{corrected}"
-    return f"waits; not released: {row[q.STAYS]}" if row.get(q.STAYS) else "waits"
+    why = f"; {row[q.WHY]}" if row.get(q.WHY) else ""
+    return f"waits; not released: {row[q.STAYS]}{why}" if row.get(q.STAYS) else f"waits{why}"
 
 
 def _rules_text(rules: dict[str, int]) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import seams
 from tidegate.checkpoint.publishing import publish
 from tidegate.connectors.sink import Staging
+from tidegate.connectors.unrepeatable import unrepeatable_in_text
 from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.delta.dividing import Divided, Division
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
@@ -40,7 +41,7 @@ from tidegate.spark.session import cancel_in
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DIVERTED", "Diversion", "RefusedRows", "divert", "find_refusal", "look_at"]
+__all__ = ["DIVERTED", "Diversion", "RefusedRows", "divert", "find_refusal", "look_at", "refuse_undivertible"]
 
 DIVERTED = "diverted"
 """The rule that rows in quarantine have broken because they were diverted."""
@@ -86,7 +87,7 @@ class Diversion:
 def find_refusal(coordinator: Coordinator, name: str) -> RefusedRows:
     """Publish what can be published, and return what the sink's target refuses. Raise an error if it refuses
     nothing."""
-    sinking = _divertible(coordinator, name)
+    sinking = refuse_undivertible(coordinator, name)
     report = publish.publish_all(coordinator)
     error = report.stuck.get(name)
     if error is None:
@@ -194,7 +195,7 @@ def _finished(coordinator: Coordinator, id: int, name: str) -> tuple[Outcome, Ti
     return finished.outcome, finished.report.stuck.get(name)
 
 
-def _divertible(coordinator: Coordinator, name: str) -> SinkNode:
+def refuse_undivertible(coordinator: Coordinator, name: str) -> SinkNode:
     """Return the sink. Raise Invalid if its rows cannot be diverted."""
     graph = coordinator.graph
     sinking = graph.sinks.get(name)
@@ -234,12 +235,11 @@ def _division(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRow
             help="`tidegate check` lists its errors",
             reason="BAD_DECLARATION",
         )
-    schema, problem = StructType.fromJson(columns[refusal.gate]), ""
+    schema = StructType.fromJson(columns[refusal.gate])
     rows = spark.createDataFrame([], schema)
+    called = unrepeatable_in_text(condition)
+    problem = f"{called[0]} has another value each time that it is computed" if called else ""
     try:
-        kind = rows.selectExpr(f"({condition}\n) AS c").schema["c"].dataType.simpleString()
-        if kind != "boolean":
-            problem = f"it is a {kind}"
         rows.where(f"({condition}\n)").schema  # noqa: B018 - Spark plans it
     except (AnalysisException, ParseException) as error:
         problem = first_line(error)

@@ -119,7 +119,8 @@ def _settled(row: Json, requests: Mapping[int, Request]) -> Settlement | None:
 
 def _describe_row(row: Json, columns: Sequence[str]) -> Json:
     answer = {"id": row[q.ID], "checkpoint": row[q.CHECKPOINT], "rules": row[q.RULES] or []}
-    return answer | {"stays_because": row.get(q.STAYS), "values": {name: cut(row[name]) for name in columns}}
+    why = {"stays_because": row.get(q.STAYS), "diverted_because": row.get(q.WHY)}
+    return answer | why | {"values": {name: cut(row[name]) for name in columns}}
 
 
 _reading = threading.Semaphore(1)

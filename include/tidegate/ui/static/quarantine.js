@@ -122,6 +122,9 @@ function drawn(dag, about, gates, page, filters, change) {
           ...(page.rows.some((row) => row.stays_because)
             ? [{ head: "Not released", cell: (row) => row.stays_because ?? "" }]
             : []),
+          ...(page.rows.some((row) => row.diverted_because)
+            ? [{ head: "Refused by the target", cell: (row) => row.diverted_because ?? "" }]
+            : []),
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,
