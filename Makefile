@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world drift matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -75,6 +75,9 @@ replay: setup ## random lives of random pipelines on real Spark, and backfills o
 
 values: setup ## every type and its edges, as key, value, order and time of operators, from each source to each sink and its readers, against Spark over all rows at once. SEEDS=100, MINUTES=20, SEED=7 to replay one
 	$(BIN)/python -m tests.values --seeds $(or $(SEEDS),100) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+drift: setup ## random days of a producer whose records change, with kills and rollbacks, against plain Python. SEEDS=20, SEED=7 to replay one
+	$(BIN)/python -m tests.spark.drifting_days --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
 
 world: setup ## random lives of a connector while its other side is changed, dropped, restored, failed over, filled. SEEDS=50, SEED=7 to replay one; KINDS="files delta" for some
 	$(BIN)/python -m tests.world --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))

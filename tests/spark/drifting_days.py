@@ -6,12 +6,16 @@ which order.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import random
+import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.kit.world import World
@@ -273,3 +277,40 @@ def shown(row: dict[str, Any]) -> str:
     if isinstance(short.get("_rescued"), str):
         short["_rescued"] = json.loads(short["_rescued"])
     return json.dumps(short, sort_keys=True, default=int)
+
+
+def main() -> int:
+    """Many lives, or one seed's again."""
+    from tests.kit.jvm import INTERPRETED
+    from tidegate.spark.session import SparkSettings, session
+
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.drifting_days", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seed", type=int, help="replay this one only")
+    parser.add_argument("--steps", type=int, default=60)
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else range(options.seeds)
+    kills = 0
+    with tempfile.TemporaryDirectory() as folder:
+        settings = SparkSettings(
+            mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g", conf=INTERPRETED
+        )
+        with session(settings) as spark:
+            for seed in seeds:
+                root = Path(folder) / str(seed)
+                root.mkdir()
+                days = Days(root, spark, seed)
+                days.limit(num_retained=200)
+                days.live(options.steps)
+                kills += days.kills
+                rows = days.table("orders")
+                rescued = sum(1 for row in rows if row["_rescued"])
+                print(
+                    f"seed {seed}: {len(days.story)} acts, {len(rows)} rows, {rescued} with rescued values", flush=True
+                )
+    print(f"no value is lost; {kills} kills")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
