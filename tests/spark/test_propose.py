@@ -244,6 +244,8 @@ def test_what_is_accepted_and_changes_nothing_ends_without_a_swap(sales: Sales) 
     assert sales.traces() == []
     for name, version in versions.items():
         assert DeltaTable(str(sales.folder / "tables" / name)).version() == version
+    over = sales.run("propose accept shop:pipeline --name proposal-1")
+    assert (over.code, "proposal-1 is over" in over.text) == (0, True)
     again = sales.run("propose accept shop:pipeline")
     assert (again.code, "has no proposal" in again.text) == (2, True)
 

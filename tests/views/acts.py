@@ -206,6 +206,18 @@ def proposes(do: Doer) -> Iterator[str]:
     do.shops.write_code(version=version)
 
 
+def proposes_and_keeps(do: Doer) -> Iterator[str]:
+    """And after the next checkpoint it is accepted, with the code that was proposed."""
+    yield "propose shop:orders --over 2 --keep"
+    do.shops.feed(3)
+    yield RUN
+    yield "propose accept shop:orders --yes"
+
+
+def asks_why(do: Doer) -> Iterator[str]:
+    yield f"why shop:orders totals \"k = '{CANARY}-1'\" --over 3 --replays 3"
+
+
 def swaps(do: Doer) -> Iterator[str]:
     yield "backfill shop:orders --name fix --swap --yes"
 
@@ -374,7 +386,8 @@ ACTS: dict[str, Act] = {
         passes, watches_for_input, goes_by_the_clock, sets_aside, fails_a_gate, a_record_is_malformed, is_held,
         approves, rejects, quarantines_what_is_held, releases, corrects,
         corrects_by_sql, judges_again,
-        discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, proposes, backfills, backfills_everything,
+        discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, proposes, proposes_and_keeps,
+        asks_why, backfills, backfills_everything,
         swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,

@@ -36,6 +36,10 @@ def accept(
     yes: bool,
 ) -> int:
     """Let a kept proposal catch up with the pipeline, compare again, and swap it in; or end it, if nothing differs."""
+    if name is not None and target.ledger.line_discarded(name) is not None:
+        out.document({"pipeline": target.name, "proposal": name, "swap": None, "tables": {}})
+        out.line(f"Proposal {name} is over: it was accepted, or discarded.")
+        return 0
     name = _name(target, name)
     words = argparse.Namespace(
         name=name, origin=None, cuts=None, drop_by_hand=False, to=None, reason="", yes=yes,
