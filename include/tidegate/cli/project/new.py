@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ _KINDS: Final = {
     "source": (
         "start a custom source, with its contract test",
         "Write jobs/NAME.py, a source that reads a SQLite table, for you to change; and tests/test_NAME.py, which "
-        "tests the contract of all sources.",
+        "tests the contract of all sources. With --infer: print the declaration of a source for files like these.",
     ),
     "sink": (
         "start a custom sink, with its contract test",
@@ -52,17 +53,27 @@ def add_parser(subparsers: Any) -> None:
         help="start a pipeline, suite, source, sink or workflow in this project",
         description="Write the first files of a new part: it runs, and has a test. Nothing is overwritten.",
         epilog="examples:\n  tidegate new pipeline orders\n  tidegate new suite orders\n  tidegate new source tickets\n"
+        "  tidegate new source orders --infer landing/orders/2026-11-30.json\n"
         "  tidegate new sink warehouse\n  tidegate new ci orders",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
     for kind, (summary, description) in _KINDS.items():
         each = kinds.add_parser(kind, help=summary, description=description)
         each.add_argument("name", metavar="NAME", help="its name, also of its module: lower-case letters, digits, _")
+        if kind == "source":
+            each.add_argument(
+                "--infer",
+                nargs="+",
+                metavar="FILE",
+                help="write nothing: print a declaration with the schema of these files of JSON, CSV or Parquet",
+            )
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Write the files into the project's folder, and print what to do next."""
     name = (check_pipeline_name if args.kind == "pipeline" else check_module_name)(args.name)
+    if args.kind == "source" and args.infer:
+        return _print_declaration(name, args.infer, out)
     project = load_settings(args.settings).project
     if args.kind == "suite":
         from tidegate.cli.quality import suite
@@ -81,6 +92,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"Try it:  {program()} propose jobs.{name}:pipeline --over 24 --into report.md", "bold")
     else:
         out.line("Test it:  pytest " + str(Path("tests", f"test_{name}.py")), "bold")
+    return 0
+
+
+def _print_declaration(name: str, files: list[str], out: Output) -> int:
+    from tidegate.cli.project.infer import declaration, infer
+
+    inferred = infer(files)
+    text = declaration(name, inferred)
+    out.document({"kind": "source", "name": name, **asdict(inferred), "declaration": text})
+    out.line(text.rstrip())
+    if not inferred.is_all:
+        out.line(f"Only the first {inferred.records:,} records were looked at.", "yellow")
     return 0
 
 
