@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.limits import Limits
-from tests.kit.toys import NO_SPARK, ToyFeed, ToySink, ToySource, ToyTables
+from tests.kit.toys import NO_SPARK, DriftingToySource, ToyFeed, ToySink, ToySource, ToyTables
 from tests.kit.weather import Weather
 from tests.kit.world import World
 from tidegate import Pipeline
@@ -21,6 +21,7 @@ from tidegate.execution.job.run_job import Attempt
 from tidegate.gates import Gate
 from tidegate.records.names import entry_name
 from tidegate.records.place import Place
+from tidegate.records.records import Drift, FoundColumn
 
 
 class HalfDone(Attempt):
@@ -103,6 +104,16 @@ class ToyWorld(World):
         for name, skip in self.sinks.items():
             stream.sink(name, ToySink(name, self.tables, skip))
         return pipeline
+
+    def drifting_checkpoint(self, run: str, *found: FoundColumn) -> int:
+        """A checkpoint of a source whose schema follows its input, in which this does not fit."""
+        before, source = self.source, DriftingToySource(self.feed, self.bound)
+        source.found = Drift(found=list(found), records=sum(each.records for each in found)) if found else None
+        self.source = source
+        try:
+            return self.checkpoint(run, rows=3)
+        finally:
+            self.source = before
 
     # -- what a run does -----------------------------------------------------------------------------
 

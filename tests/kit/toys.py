@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.kit.weather import Weather
 from tidegate import seams
+from tidegate.connectors.schema.drift import SchemaPolicy, Survey
 from tidegate.connectors.sink import (
     ExactlyOnceSink,
     Head,
@@ -27,13 +28,14 @@ from tidegate.connectors.source import Planned, Source, SourceContext, smallest_
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
-from tidegate.records.records import Amount, Json, PublishedTable
+from tidegate.records.records import Amount, Drift, Json, PublishedTable, SourceSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "NO_SPARK",
+    "DriftingToySource",
     "ToyCommit",
     "ToyFeed",
     "ToyFrame",
@@ -120,6 +122,23 @@ class ToySource(Source):
         tag = seams.new_id()
         frame: Any = ToyFrame([(offset, tag) for offset in range(splits["after"] + 1, splits["to"] + 1)])
         return frame  # type: ignore[no-any-return]
+
+
+class DriftingToySource(ToySource):
+    """A toy whose schema follows its input: a test says what each checkpoint finds."""
+
+    schema_policy = SchemaPolicy(on_new_column="evolve", on_type="rescue")
+    declared_schema = "id bigint, customer struct<name:string>"
+
+    def __init__(self, feed: ToyFeed, bound: int = 3, padding: int = 0) -> None:
+        super().__init__(feed, bound, padding)
+        self.found: Drift | None = None
+
+    def with_schema(self, schema: SourceSchema) -> Source:
+        return self
+
+    def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey:
+        return Survey(self.found, is_clean=self.found is None)
 
 
 class ToyIntervals(ToySource):

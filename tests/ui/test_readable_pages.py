@@ -33,6 +33,7 @@ from tidegate import seams
 from tidegate.checkpoint import suspension
 from tidegate.history.table import remember
 from tidegate.lifecycle import control, savepoint
+from tidegate.records.records import FoundColumn
 
 pytestmark = in_turn(seconds=42)
 
@@ -176,6 +177,8 @@ class State(NamedTuple):
     shows: str
     opens: tuple[tuple[str, str], ...] = ()
     """Selectors that are clicked, each with what the page shows then."""
+    unfolds: bool = False
+    """Whether sections are unfolded, which are folded on a phone, also if nothing is clicked."""
 
 
 def _open(world: ToyWorld) -> int:
@@ -204,6 +207,22 @@ def _waiting_rows(world: ToyWorld) -> int:
     return 0
 
 
+def _drifting(world: ToyWorld) -> int:
+    new = seams.new_id()  # each time another column
+    return world.drifting_checkpoint(
+        f"airflow:orders:drifting {new}",
+        FoundColumn(path=f"vip_{new}", kind="new", type="boolean", records=1_204, file="2026/11/30/0007.json"),
+        FoundColumn(path="customer.tier", kind="new", type="string", records=12, file="2026/11/30/0007.json"),
+        FoundColumn(path="ID", kind="case", type="bigint", records=3, file="2026/11/30/0009.json"),
+        FoundColumn(path="id", kind="type", type="string", records=2, file="2026/11/30/0008.json"),
+    )
+
+
+def _evolved(world: ToyWorld) -> int:
+    _drifting(world)
+    return world.drifting_checkpoint(f"airflow:orders:evolved {seams.new_id()}")
+
+
 CHANGES = "[data-key^='changes '][data-key$=' b'] button"
 STATES = {
     "held": State(hold, "checkpoint/{id}", "Approve"),
@@ -224,6 +243,10 @@ STATES = {
     "table-differs": State(_differing, "checkpoint/{id}", "Barriers", ((CHANGES, "1 changed, by id."),)),
     "rollback": State(_differing, "checkpoint/{id}", "Barriers", (("#act-rollback", "What it will do"),)),
     "suspended": State(_suspended, "overview", "the button Resume"),
+    "drifting": State(_drifting, "checkpoint/{id}", "Barriers", unfolds=True),
+    "schemas": State(
+        _evolved, "graph?checkpoint={id}&part=in", "Still waiting", (("[data-key='schema in'] button", "found by"),)
+    ),
     "quarantine-rows": State(_waiting_rows, "quarantine", "12 rows here"),
 }  # fmt: skip
 
@@ -241,7 +264,7 @@ def test_everybody_can_read_what_goes_wrong(
         for theme, width in SIDES if "SCREENSHOTS" in os.environ else SIDES[turn : turn + 1]:
             page = opened(browser, served, tokens["admin"], theme, width)
             goes(page, served, state.where.format(id=id), state.shows)
-            if state.opens:
+            if state.opens or state.unfolds:
                 page.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
             for selector, text in state.opens:
                 page.click(selector)

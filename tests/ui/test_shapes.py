@@ -25,6 +25,7 @@ PATHS = {
     "configuration": "/dags/orders/configuration",
     "graph": "/dags/orders/graph",
     "plots": "/dags/orders/plots",
+    "schemas": "/dags/orders/schemas",
     "compare": "/dags/orders/compare?before={first}&after={last}",
     "proposals": "/dags/orders/proposals",
     "proposal_report": "/dags/orders/proposals/shaped-1",

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.history.part_states import PART_STATES, PartState
 from tidegate.history.row import MEASURES
+from tidegate.history.schemas.timeline import SourceTimeline
 from tidegate.history.view import ListedCheckpoint
 from tidegate.records.records import Json
 
@@ -39,6 +40,13 @@ _CHECKPOINT: Final[Json] = {
 _MEASURED: Final = {"s": 4.225, "rows": 120, "bytes": 18_332, "rows/s": 33.0, "times": 12}
 """An example of a measure, by its unit."""
 
+
+_PLANNED_SCHEMA: Final[Json] = {
+    "checkpoint": 7,
+    "planned": "2026-03-01T10:11:02.120+00:00",
+    "schema": "`id` bigint, `vip` boolean",
+    "columns": [{"name": "vip", "before": None, "after": "boolean", "found_by": 6, "file": "0006.json"}],
+}
 
 Cells = dict[Annotated[str, example("amount")], Annotated[str | None, example("-5.00")]]
 """A row. Values are texts, cut if they are long."""
@@ -642,6 +650,15 @@ class JudgedCheckpoint(msgspec.Struct):
     broken: Annotated[
         dict[str, int | None],
         example({"positive": 2}, "By rule, the rows that broke it; null: it is not about rows"),
+    ]
+
+
+class Schemas(msgspec.Struct):
+    """How the schemas of sources that follow their input have changed."""
+
+    sources: Annotated[
+        dict[str, SourceTimeline],
+        example({"orders": {"changes": [_PLANNED_SCHEMA], "is_complete": True}}, "By source"),
     ]
 
 

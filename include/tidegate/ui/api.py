@@ -18,6 +18,7 @@ from fastapi.routing import APIRoute
 from tidegate import seams
 from tidegate.history.query import MAX_LENGTH, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
+from tidegate.history.schemas.timeline import timelines
 from tidegate.history.without_values import manifest_without_rows
 from tidegate.records import typed
 from tidegate.records.masking import MASK
@@ -52,6 +53,7 @@ from tidegate.ui.answers import (
     QuarantinedRowsAt,
     RollbackPlan,
     RowsAnswer,
+    Schemas,
     Summary,
     TableChanges,
     TableRows,
@@ -268,6 +270,13 @@ def graph(
 ) -> GraphAnswer:
     """Return the pipeline's parts, with the state and the figures of each in a checkpoint."""
     return views.graph(pipeline, checkpoint)
+
+
+@router.get("/dags/{dag_id}/schemas", dependencies=READ)
+def schemas(pipeline: Of) -> Schemas:
+    """Return how the schemas of sources that follow their input have changed, oldest first. Users who may not read rows
+    do not see names of files."""
+    return Schemas(sources=timelines(pipeline.past()))
 
 
 @router.get("/dags/{dag_id}/plots", dependencies=READ)

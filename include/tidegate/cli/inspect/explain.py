@@ -335,7 +335,7 @@ def _drifted(target: Target, view: CheckpointView) -> Iterator[str]:
         yield f"Source {name}: {_records_text(drift.records)} did not fit its schema."
         for misfit in drift.misfits[:MAX_LISTED]:
             values = "values of type" if misfit.kind == "type" else "of type"
-            where = f"in {_records_text(misfit.records)}, first in {misfit.file}"
+            where = f"in {_records_text(misfit.records)}" + (f", first in {misfit.file}" if misfit.file else "")
             yield f"Source {name}: {misfit_name(misfit)}, {values} {misfit.type}, {where}: {misfit_text(misfit)}."
         more = len(drift.misfits[MAX_LISTED:]) + drift.more
         if more:

@@ -257,15 +257,16 @@ function misfits(d) {
   const more = Object.values(d.sources).reduce((total, { drift }) => total + (drift?.more ?? 0), 0);
   if (rows.length === 0) return null;
   return [
+    h("h3", {}, "What does not fit the schema"),
     table(
       [
-        { head: "Source", cell: ({ name }) => name },
         {
-          head: "Does not fit",
+          head: "Key",
           cell: ({ path }) =>
             path === null ? h("span", { class: "quiet" }, "a key that you may not see") : h("code", {}, path),
         },
-        { head: "What", cell: ({ kind }) => KINDS[kind] },
+        { head: "Source", cell: ({ name }) => name },
+        { head: "Kind", cell: ({ kind }) => KINDS[kind] },
         { head: "Type", cell: ({ type }) => type },
         { head: "Records", right: true, cell: ({ records }) => count(records) },
         { head: "First in", cell: ({ file }) => file ?? "" },

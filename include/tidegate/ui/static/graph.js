@@ -1,9 +1,9 @@
 // The declared pipeline, with the state and the figures of each part in one checkpoint. It always fits the width: left to
 // right where there is room, from top to bottom on a phone. The address has the checkpoint, the zoom and the chosen part.
 import { get, dagPath } from "./api.js";
-import { badge, card, facts, h, s } from "./dom.js";
+import { badge, card, facts, h, s, table } from "./dom.js";
 import { bytes, count, rate, rows as rowsText, seconds, time } from "./format.js";
-import { partSamples, quarantinedRows, tableRows } from "./rows.js";
+import { later, partSamples, quarantinedRows, tableRows } from "./rows.js";
 
 const [SMALLEST, LARGEST, STEP] = [0.1, 3, 1.25];
 const READABLE = 0.55; // below this nobody can read the texts: a graph that is so large is scrolled
@@ -107,11 +107,61 @@ function closeUp(dag, { checkpoint, parts, sampled_parts: sampled }, part, close
       ].filter(([, value]) => value !== false),
     ),
     checkpoint && [
+      part.role === "source" && schemaTimeline(dag, part.name),
       part.role === "sink" && tableRows(dag, row, part.name),
       ["stage", "gate", "operator"].includes(part.role) && partSamples(dag, checkpoint, part.name, sampled),
       part.role === "gate" && part.quarantined > 0 && quarantinedRows(dag, checkpoint, part.name),
     ],
     h("div", { class: "bar" }, h("button", { id: "part-close", onclick: close }, "Close")),
+  );
+}
+
+// How the schema of a source has changed, the newest first.
+const schemaTimeline = (dag, source) =>
+  later(`schema ${source}`, "Show how its schema has changed", async () => {
+    const { sources } = await get(`${dagPath(dag)}/schemas`);
+    const timeline = sources[source];
+    if (!timeline)
+      return h(
+        "p",
+        { class: "quiet" },
+        "Its schema does not follow its input: it has the columns that the code declares.",
+      );
+    const rows = timeline.changes.map((change, number) => ({ ...change, isFirst: number === 0 })).reverse();
+    return table(
+      [
+        {
+          head: "Since",
+          cell: ({ checkpoint: id, isFirst }) => [
+            h("a", { href: `#/checkpoint/${id}` }, `#${id}`),
+            isFirst && !timeline.is_complete && " or before",
+          ],
+        },
+        { head: "Planned (UTC)", cell: ({ planned }) => time(planned) },
+        { head: "Schema", text: true, cell: schemaOf },
+      ],
+      rows,
+      { label: `Schemas of ${source}`, stack: true, key: ({ checkpoint: id }) => String(id) },
+    );
+  });
+
+// The first schema as a whole, a later one by what differs.
+function schemaOf({ schema, columns, isFirst }) {
+  if (isFirst) return h("code", {}, schema.replaceAll("`", ""));
+  if (columns.length === 0) return "the same columns in another order";
+  return columns.map(({ name, before, after, found_by: foundBy, file }) =>
+    h(
+      "div",
+      {},
+      before !== null && h("del", {}, h("code", {}, `${name} ${before}`)),
+      before !== null && after !== null && " ",
+      after !== null && h("ins", {}, h("code", {}, `${name} ${after}`)),
+      foundBy !== null && [
+        h("span", { class: "quiet" }, " found by "),
+        h("a", { href: `#/checkpoint/${foundBy}` }, `#${foundBy}`),
+        file && h("span", { class: "quiet" }, ` in ${file}`),
+      ],
+    ),
   );
 }
 
