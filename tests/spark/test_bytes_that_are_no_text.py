@@ -136,10 +136,13 @@ def test_rows_with_such_bytes_are_refused_where_spark_would_replace_them_in_json
 ) -> None:
     frame = spark.sql(f"SELECT 1L AS id, {name} AS `na'me`")
     context = SinkContext("p", "u", "s", Place(str(tmp_path)), home=f"{tmp_path}/home")
-    with pytest.raises(Invalid, match="not valid UTF-8, which JSON cannot hold") as refused:
+    with pytest.raises(Invalid, match="not valid UTF-8, which JSON and CSV cannot hold") as refused:
         FileExport("out", format="json").prepare(frame, context, Staging(1, "a"))
     assert refused.value.reason == "BAD_ROWS"
     assert "na'me" in refused.value.what
+    if name == BYTES:
+        with pytest.raises(Invalid, match="not valid UTF-8"):
+            FileExport("out", format="csv").prepare(frame, context, Staging(1, "b"))
     for form in (KafkaTopic("t", servers="s:1").form, KafkaTopic("t", servers="s:1", key=["id", "na'me"]).form):
         with pytest.raises(SparkError) as failed:
             form.staged(frame).collect()

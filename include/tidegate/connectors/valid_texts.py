@@ -1,4 +1,4 @@
-"""Refuses texts that are not valid UTF-8 when rows are written as JSON, where Spark silently replaces bytes by U+FFFD.
+"""Refuses texts that are not valid UTF-8 in lines of JSON and CSV, where Spark silently replaces bytes by U+FFFD.
 
 Values would change, and two keys could become equal. Texts nested in structs, maps and arrays are checked, too.
 """
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["columns_for_json", "holds_invalid_text", "invalid_text_problem"]
+__all__ = ["columns_of_valid_text", "holds_invalid_text", "invalid_text_problem"]
 
 
-def columns_for_json(frame: DataFrame, names: Iterable[str]) -> list[Column]:
-    """Return these columns of a frame. A row with a text that JSON cannot hold fails the write."""
+def columns_of_valid_text(frame: DataFrame, names: Iterable[str]) -> list[Column]:
+    """Return these columns of a frame. A row with a text that a line of JSON or CSV cannot hold fails the write."""
     from pyspark.sql import functions as F
 
     columns = []
@@ -33,7 +33,7 @@ def columns_for_json(frame: DataFrame, names: Iterable[str]) -> list[Column]:
 
 def invalid_text_problem(name: str) -> str:
     """Return what is wrong with a row whose column holds such a text."""
-    return f"column {name!r} holds text that is not valid UTF-8, which JSON cannot hold"
+    return f"column {name!r} holds text that is not valid UTF-8, which JSON and CSV cannot hold"
 
 
 def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:

@@ -15,7 +15,7 @@ from tidegate.connectors.files.export_folder import LINE, ExportedFile, ExportFo
 from tidegate.connectors.row_rules import DeclaredRules, RowRule, partition_rules
 from tidegate.connectors.sink import SinkContext, Staging
 from tidegate.connectors.transactional import StagedRows, TransactionalSink
-from tidegate.connectors.valid_texts import columns_for_json, holds_invalid_text, invalid_text_problem
+from tidegate.connectors.valid_texts import columns_of_valid_text, holds_invalid_text, invalid_text_problem
 from tidegate.delta import locate
 from tidegate.delta.dividing import as_declared
 from tidegate.delta.files.access import unavailable
@@ -166,11 +166,10 @@ class FileExport(TransactionalSink):
         kinds = {field["name"]: field["type"] for field in columns["fields"]}
         rules = partition_rules(columns, self.partition_by)
         names = [name for name in kinds if name not in self.partition_by]
-        if self.format == "json":
-            for name in names:
-                if invalid := holds_invalid_text(quoted(name), kinds[name]):
-                    rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
-        elif self._refuses_null(names, kinds):
+        for name in names if self.format != "parquet" else ():
+            if invalid := holds_invalid_text(quoted(name), kinds[name]):
+                rules.append(RowRule(f"{name} encoding", invalid, invalid_text_problem(name)))
+        if self._refuses_null(names, kinds):
             rules.append(RowRule(f"{names[0]} not null", f"{quoted(names[0])} IS NULL", _null_problem(names[0])))
         return DeclaredRules(tuple(rules))
 
@@ -188,11 +187,11 @@ class FileExport(TransactionalSink):
 
         columns = self._file_columns(frame)
         if self.format == "csv":
-            line = F.to_csv(F.struct(*map(quoted, columns)), _CSV | self.options)
+            line = F.to_csv(F.struct(*columns_of_valid_text(frame, columns)), _CSV | self.options)
             if len(columns) == 1:  # for a null, Spark fails, and tools skip an empty line
                 line = self._single_column_line(frame, columns[0], line)
         else:
-            line = F.to_json(F.struct(*columns_for_json(frame, columns)), _JSON | self.options)
+            line = F.to_json(F.struct(*columns_of_valid_text(frame, columns)), _JSON | self.options)
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
 
     def output_of_staged(self, staged: DataFrame, schema: StructType, context: SinkContext) -> DataFrame:

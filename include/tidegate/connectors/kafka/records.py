@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.connectors.declaring import collation_problems
 from tidegate.connectors.row_rules import RowRule
-from tidegate.connectors.valid_texts import columns_for_json, holds_invalid_text, invalid_text_problem
+from tidegate.connectors.valid_texts import columns_of_valid_text, holds_invalid_text, invalid_text_problem
 from tidegate.delta.log.schema import columns, render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -102,7 +102,7 @@ class RecordForm:
         from pyspark.sql import functions as F
 
         schema = msgspec.json.decode(frame.schema.json())
-        parts = self._parts(schema, partial(columns_for_json, frame))
+        parts = self._parts(schema, partial(columns_of_valid_text, frame))
         records = frame.select(*(column.alias(name) for name, column in parts.items()))
         size = self._size({name: F.col(name) for name in parts})
         return empty_if(frame, records.withColumn(SIZE, size))
@@ -171,7 +171,7 @@ class RecordForm:
     def removed(self, rows: DataFrame, staged: DataFrame) -> DataFrame:
         """Return the keys of rows that no staged record replaces."""
         schema = msgspec.json.decode(rows.schema.json())
-        keys = rows.select(self._key(schema, partial(columns_for_json, rows)).alias(KEY)).distinct()
+        keys = rows.select(self._key(schema, partial(columns_of_valid_text, rows)).alias(KEY)).distinct()
         return empty_if(rows, keys.join(staged.select(KEY), KEY, "left_anti"))
 
     def _key(self, schema: Json, for_json: Callable[[Sequence[str]], Sequence[Column | str]]) -> Column:
