@@ -119,7 +119,7 @@ def duration_text(seconds: float | None) -> str:
     return f"{seconds:.15g} s"
 
 
-def _whole(lowest: int, highest: int = 1_000_000) -> Callable[[object], int]:
+def _whole_number(lowest: int, highest: int = 1_000_000) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
             value = int(value)
@@ -220,10 +220,10 @@ MAX_LABEL_LENGTH = 256
 
 JOB_OPTIONS: Mapping[str, tuple[str, Callable[[object], Any]]] = {
     "pool": ("the name of an Airflow pool", _label),
-    "pool_slots": ("a whole number from 1 to 1000000", _whole(1)),
+    "pool_slots": ("a whole number from 1 to 1000000", _whole_number(1)),
     "queue": ("the name of a queue of Airflow's workers", _label),
     "executor": ("the name of one of Airflow's executors", _label),
-    "priority_weight": ("a whole number from 0 to 1000000", _whole(0)),
+    "priority_weight": ("a whole number from 0 to 1000000", _whole_number(0)),
 }
 """What a job may have of its own in Airflow, each with what it accepts. Beside these it may have settings of Spark."""
 
@@ -303,34 +303,34 @@ KEYS: Mapping[str, Key] = {
         Key("gaps", "reported", '"reported" or "expected"', _gaps),
         Key("timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("min_pause", "0 s", _SPAN.format("0"), _duration(0)),
-        Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole(1, 100)),
+        Key("max_concurrent_checkpoints", 1, "a whole number from 1 to 100", _whole_number(1, 100)),
         Key("unaligned", False, "true or false", _truth),
         Key("aligned_timeout", "0 s", _SPAN.format("0"), _duration(0)),
-        Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole(0)),
+        Key("tolerable_failed_checkpoints", 0, "a whole number from 0 to 1000000", _whole_number(0)),
         Key(
             "retention",
             "retain_on_cancellation",
             " or ".join(f'"{choice}"' for choice in RETENTIONS),
             _one_of(*RETENTIONS),
         ),
-        Key("num_retained", 10, "a whole number from 1 to 1000000", _whole(1)),
+        Key("num_retained", 10, "a whole number from 1 to 1000000", _whole_number(1)),
         Key("retain_for", "0 s", _SPAN.format("0"), _duration(0)),
-        Key("retain_per_day", 0, "a whole number from 0 to 1000", _whole(0, 1000)),
-        Key("retain_days", 30, "a whole number from 1 to 3660", _whole(1, 3660)),
+        Key("retain_per_day", 0, "a whole number from 0 to 1000", _whole_number(0, 1000)),
+        Key("retain_days", 30, "a whole number from 1 to 3660", _whole_number(1, 3660)),
         Key("savepoint_interval", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
-        Key("savepoints_retained", 3, "a whole number from 1 to 1000", _whole(1, 1000)),
+        Key("savepoints_retained", 3, "a whole number from 1 to 1000", _whole_number(1, 1000)),
         Key("prefer_checkpoint_for_recovery", False, "true or false", _truth),
-        Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole(1, 32768)),
+        Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole_number(1, 32768)),
         Key("allow_non_restored_state", False, "true or false", _truth),
         Key("watermark", "0 s", _SPAN.format("0"), _duration(0)),
         Key("idle_timeout", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
-        Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole(1)),
+        Key("max_unpublished", None, "a whole number from 1 to 1000000", _whole_number(1)),
         Key("restart.strategy", "exponential", '"exponential", "fixed", "failure_rate" or "none"', _one_of(*RESTARTS)),
-        Key("restart.attempts", 3, "a whole number from 1 to 1000", _whole(1, 1000)),
+        Key("restart.attempts", 3, "a whole number from 1 to 1000", _whole_number(1, 1000)),
         Key("restart.delay", "1 s", _SPAN.format("1 s"), _duration(1)),
         Key("restart.max_delay", "1 min", _SPAN.format("1 s"), _duration(1)),
         Key("restart.per", "10 min", _SPAN.format("1 s"), _duration(1)),
-        Key("sample_rows", 0, "a whole number from 0 to 100", _whole(0, 100)),
+        Key("sample_rows", 0, "a whole number from 0 to 100", _whole_number(0, 100)),
         Key("sample_hidden", "", 'names of columns such as "email, phone"', _columns),
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),

@@ -251,7 +251,7 @@ class _Analysis:
         if (declared := source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
         context = self.pipeline.source_context(sourcing.name)
-        if part is not None and not part.stands:
+        if part is not None and not part.stands_still:
             splits = self.pipeline.ledger.unpack(part.splits)
             return no_rows_like(source.read(self.spark, splits, context))
         context = dataclasses.replace(context, blobs=ReadOnlyBlobs(context.blobs), interval=self._some_interval())

@@ -69,10 +69,12 @@ def _work(request: DriverRequest, folder: Path) -> None:
     with _session(spark_settings(settings, request.job).login) as spark:
         if not on_one_machine(spark):
             ship_code(spark, map(Path, request.python_path), folder)
-        run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
+        run_job(
+            coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _starts_again
+        )
 
 
-def _is_asked(plan: Plan, job: str) -> bool:
+def _starts_again(plan: Plan, job: str) -> bool:
     """Return False: before it submitted this, the task has made sure that no other attempt is running."""
     return False
 

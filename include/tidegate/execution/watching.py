@@ -57,11 +57,11 @@ def main() -> None:
         reporter.fail(f"{error.reason}: {error.what}")
     except (Exception, SystemExit) as error:
         reporter.fail(name_of(error))
-    _keep_looking(watch, reporter)
+    _watch_until_outdated(watch, reporter)
     os._exit(0)  # another thread reads standard input
 
 
-def _keep_looking(watch: InputWatch, reporter: _Reporter) -> None:
+def _watch_until_outdated(watch: InputWatch, reporter: _Reporter) -> None:
     """Look and report, until it is time to start anew."""
     home = watch.pipeline.ledger.home
     pauses = Pauses(watch.pipeline, reporter.notice)

@@ -274,11 +274,11 @@ def undone(rows: pa.Table) -> pa.Array:
     """
     import pyarrow.compute as pc
 
-    by_rollback, by_any = _undone_by(rows, ["rollback"]), _undone_by(rows, _BACK)
+    by_rollback, by_any = _undone_by_outcomes(rows, ["rollback"]), _undone_by_outcomes(rows, _BACK)
     return pc.if_else(pc.is_valid(by_rollback), by_rollback, by_any)
 
 
-def _undone_by(rows: pa.Table, outcomes: Sequence[str]) -> pa.Array:
+def _undone_by_outcomes(rows: pa.Table, outcomes: Sequence[str]) -> pa.Array:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -133,7 +133,7 @@ def forked_already(copied: Copied, to: PipelineContext, *, claims: bool) -> bool
     started = to.ledger.identity_or_none()
     identity = started or to.ledger.claim()
     refuse_claimed(copied, identity.uid if identity is not None else None)
-    if started is None or not _same(started.origin, copied.copy.origin):
+    if started is None or not _is_same_origin(started.origin, copied.copy.origin):
         return False
     if claims:
         claim(copied, started.uid)
@@ -288,7 +288,7 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
             )
         identity = started or ledger.claim() or ledger.identity_or_none()
     existing = identity.origin
-    if not _same(existing, origin):
+    if not _is_same_origin(existing, origin):
         if existing is not None:
             history = f"forked from checkpoint {existing.entry} of {existing.pipeline!r}"
         else:
@@ -305,7 +305,7 @@ def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     return identity
 
 
-def _same(first: Origin | None, second: Origin) -> bool:
+def _is_same_origin(first: Origin | None, second: Origin) -> bool:
     if first is None:
         return False
     return (first.uid, first.entry, first.manifest) == (second.uid, second.entry, second.manifest)

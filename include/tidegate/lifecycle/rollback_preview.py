@@ -311,7 +311,7 @@ def table_changes(
     for name in base.manifest.tables:
         sinking = pipeline.graph.tables.get(name)
         if choices.get(name) == "leave" and name not in through:
-            yield TableChange(name, "leave", last_held=_last_held(pipeline, view, name))
+            yield TableChange(name, "leave", last_held=_last_entry_on_table(pipeline, view, name))
             continue
         if sinking is None:
             continue  # nothing was published there since, or `_removed` reports it
@@ -346,7 +346,7 @@ def _last_on_table(target: Entry | None, table: str) -> int | None:
     return rules.after_publish([target.manifest], table)
 
 
-def _last_held(pipeline: PipelineContext, view: View, name: str) -> int | None:
+def _last_entry_on_table(pipeline: PipelineContext, view: View, name: str) -> int | None:
     """Return the last checkpoint that a table holds, from the table itself, or else from the log."""
     sinking = pipeline.graph.tables.get(name)
     if sinking is not None:

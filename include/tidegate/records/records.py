@@ -695,7 +695,7 @@ class Range(Struct, frozen=True, kw_only=True):
         return self.empty and not self.more
 
     @property
-    def stands(self) -> bool:
+    def stands_still(self) -> bool:
         """True if nothing is read from the source, even if it has input: its position does not move."""
         return self.empty and self.more and self.splits.data == {}
 
@@ -945,7 +945,7 @@ class Plan(Record, frozen=True, kw_only=True):
         # Earlier versions recorded only that no source is read.
         if self.control is not None or self.rollback is not None or self.kind == "fork" or self.replays:
             return False
-        return bool(self.sources) and all(part.stands for part in self.sources.values())
+        return bool(self.sources) and all(part.stands_still for part in self.sources.values())
 
     @property
     def made_by(self) -> str:

@@ -294,7 +294,7 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Eff
         effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
     effects += [f"{name} = {sql}" for name, sql in body.correct_sql.items()]
     if outlooks.needs_look(request):
-        effects += _looked(pipeline, ledger, request)
+        effects += _effects_on_samples(pipeline, ledger, request)
     else:
         effects += quarantined.expected(pipeline, ledger, request)
     return effects + _while_suspended(pipeline, ledger)
@@ -304,10 +304,10 @@ def _rejudge(pipeline: PipelineRef, ledger: Ledger, body: RejudgeRequest) -> Eff
     request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words_of_rejudging(body))
     refuse_unknown_gate(ledger, request)
     effects = [f"Judged again with the next checkpoint: {_count(count)} of gate {body.gate}."]
-    return effects + _looked(pipeline, ledger, request) + _while_suspended(pipeline, ledger)
+    return effects + _effects_on_samples(pipeline, ledger, request) + _while_suspended(pipeline, ledger)
 
 
-def _looked(pipeline: PipelineRef, ledger: Ledger, request: Request) -> Effects:
+def _effects_on_samples(pipeline: PipelineRef, ledger: Ledger, request: Request) -> Effects:
     answer = outlooks.look_ahead(pipeline, ledger, request, again=True)
     with_values = pipeline.may_read_rows and not outlooks.hides(pipeline, ledger, request)
     return outlooks.effects(request, answer, with_values=with_values)

@@ -15,7 +15,7 @@ from tests.kit.toys import ToySource
 from tidegate import seams
 from tidegate.errors import Unavailable
 from tidegate.execution.input_watch import InputWatch
-from tidegate.execution.watching import AWAY_S, LIFETIME_S, POLL_S, REPEAT_S, _keep_looking, _Reporter
+from tidegate.execution.watching import AWAY_S, LIFETIME_S, POLL_S, REPEAT_S, _Reporter, _watch_until_outdated
 
 
 class WatchedToy:
@@ -33,7 +33,7 @@ class WatchedToy:
     def live(self) -> list[Any]:
         """Let it live to its end. Return what it has said."""
         with seams.installed(replace(seams.Seams(), monotonic=lambda: self.now_s, sleep=self.sleep)):
-            _keep_looking(InputWatch(self.world.coordinator(), 86_400.0), _Reporter(self.stream))
+            _watch_until_outdated(InputWatch(self.world.coordinator(), 86_400.0), _Reporter(self.stream))
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
 

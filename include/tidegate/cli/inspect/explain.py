@@ -130,7 +130,7 @@ def explain(target: Target, id: int) -> Story:
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
     events += _forked(target.ledger, view) if view.kind == "fork" else _planned(view)
-    events += _taken_up(target.ledger, entry) if entry is not None else []
+    events += _settled_requests(target.ledger, entry) if entry is not None else []
     events += _diverted(target.ledger, entry) if entry is not None else []
     events += _acked(view, find_examples(target.ledger, entry))
     events += _drifted(target, view)
@@ -347,7 +347,7 @@ def _records_text(count: int) -> str:
     return f"{count:,} {'record' if count == 1 else 'records'}"
 
 
-def _taken_up(ledger: Ledger, entry: Entry) -> Iterator[str]:
+def _settled_requests(ledger: Ledger, entry: Entry) -> Iterator[str]:
     """Explain the requests about quarantined rows that the checkpoint has taken up."""
     for name, part in entry.plan.sources.items():
         if not name.startswith(QUARANTINE) or part.empty:

@@ -439,7 +439,7 @@ class CompleteOperator(PipelineTask):
                 raise AirflowSkipException(f"checkpoint {id} was decided and retired long ago: nothing to do")
             self.tell_lineage(lambda: of_checkpoint(task.coordinator, id, partial(unannounced_changes, task, id)))
             if outcome.reason == QUARANTINED:
-                raise _reading_again(task, id, outcome.detail)
+                raise _skip_and_read_again(task, id, outcome.detail)
             if outcome.state == "aborted":
                 raise AirflowFailException(reasons.aborted(finished))
             self._refuse_unpublished(id, finished)
@@ -502,7 +502,7 @@ class CompleteOperator(PipelineTask):
         return {"checkpoint": id}
 
 
-def _reading_again(task: Task, id: int, why: str) -> AirflowSkipException:
+def _skip_and_read_again(task: Task, id: int, why: str) -> AirflowSkipException:
     """Start the run that reads the input of an aborted checkpoint again. Return the exception that ends this one."""
     plan = task.coordinator.ledger.plan(id)
     if plan is not None:

@@ -238,7 +238,7 @@ class Attempt:
         self.operating = OperatorRunner(
             self.pipeline, self.job, self.plan, self.staging, base_memory, self.exchange.memory
         )
-        self.operating.event_times.stands = self.manual_edit is not None
+        self.operating.event_times.stands_still = self.manual_edit is not None
         self.gating = GateRunner(
             self.pipeline,
             self.plan,
@@ -396,7 +396,7 @@ class Attempt:
     def _read_source(self, sourcing: SourceNode, spark: SparkSession) -> DataFrame:
         self.step(f"reading {sourcing.name}")
         planned = self.plan.sources[sourcing.name]
-        if planned.stands:
+        if planned.stands_still:
             self.measuring.taken[sourcing.name] = self.upper_bounds[sourcing.name] = Amount()
             return no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
         ledger = self.pipeline.ledger
@@ -429,7 +429,7 @@ class Attempt:
         if self.manual_edit is not None:
             return
         for sourcing in self.job.sources:
-            if sourcing.source.verified_after and not self.plan.sources[sourcing.name].stands:
+            if sourcing.source.verified_after and not self.plan.sources[sourcing.name].stands_still:
                 self._verify(sourcing)
 
     def find_changed_input(self) -> TidegateError | None:
@@ -441,7 +441,7 @@ class Attempt:
         if self.manual_edit is not None:
             return None
         for sourcing in self.job.sources:
-            if self.plan.sources[sourcing.name].stands:
+            if self.plan.sources[sourcing.name].stands_still:
                 continue
             try:
                 self._verify(sourcing)

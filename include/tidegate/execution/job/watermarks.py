@@ -70,7 +70,7 @@ class EventTimes:
         self.lags = lag_by_source(graph.sources, graph.stages)
         self._small = False
         self._passed_on: Collection[str] = ()
-        self.stands = False
+        self.stands_still = False
         """Whether event time does not advance, as in a manual edit."""
         self.counted: dict[str, int] = {}
         """The number of rows of sources whose rows were read for their event time."""
@@ -91,7 +91,7 @@ class EventTimes:
 
     def needs_rows(self, name: str) -> bool:
         """Return whether a source's planned rows have to be read for its event time."""
-        if self.stands or self.interval is not None:
+        if self.stands_still or self.interval is not None:
             return False
         if name in self._maxima or name not in self.graph.sources or self.plan.sources[name].empty:
             return False
@@ -109,7 +109,7 @@ class EventTimes:
             return Watermarks(None, END_OF_TIME, self.interval.end, event_time_ends=True, covers_all_input=True)
         record = self.before.get(_key(stage.name))
         before = typed.convert(record["at"], datetime) if record else None
-        if self.stands:
+        if self.stands_still:
             return Watermarks(before, before)
         lags = self.lags[into_operator(stage.name)]
         reached = self._minimum(lags)
@@ -190,7 +190,7 @@ class EventTimes:
     def _advanced(self, name: str) -> Partition:
         record = self.before.get(name)
         previous = partition_of(record) if record else Partition(active=self.clock)
-        if self.plan.sources[name].stands:
+        if self.plan.sources[name].stands_still:
             # The source has input, but waits for other sources: it is not idle.
             return msgspec.structs.replace(previous, active=self.clock)
         if self.plan.sources[name].empty:

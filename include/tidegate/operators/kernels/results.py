@@ -42,7 +42,7 @@ class Results:
         return pa.table(columns)
 
 
-def _same(partial: Any) -> Any:
+def _unchanged(partial: Any) -> Any:
     return partial
 
 
@@ -72,7 +72,7 @@ def _is_zero(count: Any) -> Any:
 
 
 _COMPUTED: Final[Mapping[str, Callable[..., Any]]] = {
-    "same": _same,
+    "same": _unchanged,
     "or zero": _or_zero,
     "unless none": _unless_none,
     "mean": _mean,

@@ -132,7 +132,7 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
     """Raise an error if a SELECT has an expression that no stage or operator computes in the same way."""
     from sqlglot import exp
 
-    for each in _own(tree):
+    for each in _nodes_outside_from(tree):
         if isinstance(each, exp.Window):
             _refuse_window(query, tree, each)
         if isinstance(each, exp.Select):
@@ -155,7 +155,7 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
             raise query.refuse(each, "two texts beside each other", r"write one text: a quote within it is \'")
         literal = each.this if isinstance(each, exp.Cast) else None
         is_day = isinstance(literal, exp.Literal) and literal.name.strip().lower() in _DAYS
-        if is_day or _function(each) in _CHANGING or _tells_time(each):
+        if is_day or _function(each) in _CHANGING or _reads_clock(each):
             raise query.refuse(each, "a retry would compute something else", "take a column of the rows")
 
 
@@ -202,7 +202,7 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
     refuse_other_parts(query, window)
 
 
-def _tells_time(node: exp.Expression) -> bool:
+def _reads_clock(node: exp.Expression) -> bool:
     """Return whether it is unix_timestamp() without an argument, or a function of the clock without parentheses."""
     from sqlglot import exp
 
@@ -248,7 +248,7 @@ def _function(node: Any) -> str:
     return node.sql_name().lower() if isinstance(node, exp.Func) else ""
 
 
-def _own(tree: exp.Select) -> Iterator[Any]:
+def _nodes_outside_from(tree: exp.Select) -> Iterator[Any]:
     """Yield the nodes of a SELECT, except for its FROM and WITH."""
     from sqlglot import exp
 

@@ -65,7 +65,7 @@ def remote(url: str) -> ChannelBuilder:
     class Remote(DefaultChannelBuilder):
         @cached_property
         def channel(self) -> grpc.Channel:
-            if self.use_ssl or (self.token is not None and not _is_here(self.host or "")):
+            if self.use_ssl or (self.token is not None and not _is_local_host(self.host or "")):
                 return self._secure_channel(self.endpoint, grpc.ssl_channel_credentials())
             return self._insecure_channel(self.endpoint)
 
@@ -87,7 +87,7 @@ def remote(url: str) -> ChannelBuilder:
         ) from None
 
 
-def _is_here(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     """Return whether a host is this machine, so that calls do not cross a network."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
