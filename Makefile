@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs readability bench scale fuzz soak corrections cuts lives views mutants values replay world drift matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs images readability bench scale fuzz soak corrections cuts lives views mutants values replay world drift matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions matrix-parts image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -42,6 +42,9 @@ lint: setup ## ruff, mypy and import-linter, oxfmt and oxlint for JavaScript; ch
 
 docs: setup ## make a site of docs/, in .cache/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+images: setup ## take the images of pages in README and docs again, from a new project under `tidegate up`; minutes
+	$(BIN)/python -m tests.ui.page_images
 
 readability: setup ## print how easily the code reads, beside five projects of this kind; no limits. ALL=1: every vague name, with its place
 	@$(BIN)/python -m tools.readability $(if $(ALL),--all)
