@@ -55,6 +55,9 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
         yield from (f"backfill shop:orders --from {id} --dry-run", f"fork orders --from {id} --as shop:trial --dry-run")
         yield f"diff orders {id} {dice.choice(ids)}"
         yield f"schema orders --from {id} --to {dice.choice(ids)}"
+    if "other" in shops.pipelines:
+        for id in open_target("other", {}, started=False).ledger.ids():
+            yield from (f"show other {id}", f"explain other {id}")
     if "daily" in shops.pipelines:
         yield from ("read daily rows", "plan shop:daily --no-spark", "check shop:daily --no-spark", "profile daily")
         for id in open_target("daily", {}, started=False).ledger.ids():
@@ -116,11 +119,12 @@ def _contradictions(seen: dict[str, Any], damaged: bool) -> Iterator[str]:
             shown = seen.get(f"show orders {id}")
             if shown and "error" not in shown and shown["state"] != state:
                 yield f"checkpoint {id} is {state} in `list`, and {shown['state']} in `show`"
-            explained = seen.get(f"explain orders {id}")
-            if shown and explained and "error" not in shown | explained:
-                shown_drift = {name: part["drift"] for name, part in shown["ranges"].items() if part["drift"]}
-                if shown_drift != explained["drift"]:
-                    yield f"what did not fit in checkpoint {id} is not the same in `show` and in `explain`"
+    for line, shown in seen.items():
+        explained = seen.get(line.replace("show", "explain", 1))
+        if line.startswith("show ") and explained and "error" not in shown | explained:
+            drift = {name: part["drift"] for name, part in shown["ranges"].items() if part["drift"]}
+            if drift != explained["drift"]:
+                yield f"what did not fit is not the same in `{line}` and in `explain`"
     pipelines, newest = seen.get("list"), seen.get("list orders")
     for each in (pipelines or {}).get("pipelines", []):
         if each["name"] == "orders" and newest and newest.get("checkpoints"):

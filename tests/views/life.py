@@ -102,5 +102,5 @@ def _disagreeing(web: Web, looks: Looks) -> Iterator[str]:
 
 def _ids(shops: Shops) -> dict[str, list[int]]:
     """The numbers that the records of a pipeline have."""
-    records = {name: (shops.folder / "ledger" / name).glob("*/*") for name in ("orders", "daily")}
+    records = {name: (shops.folder / "ledger" / name).glob("*/*") for name in ("orders", "daily", "other")}
     return {name: sorted(int(path.name) for path in found if path.name.isdigit()) for name, found in records.items()}

@@ -11,7 +11,7 @@ from unittest import mock
 import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.history import selection, table
+from tidegate.history import selection, table, without_values
 from tidegate.ui import api
 
 __all__ = ["PLANTED", "Planted"]
@@ -45,6 +45,10 @@ def _an_error_quotes_the_row_that_it_is_about() -> Patches:
     yield mock.patch.object(TidegateError, "__init__", init)
 
 
+def _a_key_of_the_input_is_told_to_everybody() -> Patches:
+    yield mock.patch.object(without_values, "drift_without_rows", lambda drift: drift)
+
+
 class Planted(NamedTuple):
     patches: Any
     acts: tuple[str, ...]
@@ -64,5 +68,6 @@ PLANTED = {
     "B1": Planted(_a_swap_of_everything_goes_back_to_nothing, ("passes", "backfills_everything", "swaps"), "raises"),
     "C1": Planted(_a_manifest_tells_the_least_and_greatest_value_of_each_column, ("passes",), "quotes a row"),
     "C2": Planted(_an_error_quotes_the_row_that_it_is_about, ("a_record_is_malformed",), "quotes a row"),
+    "C3": Planted(_a_key_of_the_input_is_told_to_everybody, ("passes",), "quotes a row"),
 }
 """By their numbers in the list of defects."""

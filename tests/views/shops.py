@@ -1,9 +1,9 @@
 """A project folder with three pipelines, and what a user, an operator and a vandal do there, by commands typed here.
 
 `orders` has what most features need: a gate that sets rows aside, one that waits for a person, a keyed state, a hook
-that is remembered, two sources. `daily` makes its table day by day. `other` has nothing but a source and a table:
-whatever befalls the two, it is well.
-Every value of a row holds CANARY.
+that is remembered, two sources. `daily` makes its table day by day. `other` has nothing but a source, whose
+schema follows its input, and a table: whatever befalls the two, it is well.
+Every value of a row holds CANARY, and so does a key of the records of `other`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def build(version=0, moved=False, dropped=False, by_event=False, name="orders", 
 
 
 other = Pipeline("other")
-other.source("events", Files("landing/other/*.json", schema=SCHEMA)).sink("rows", DeltaAppend("other/rows"))
+evolving = Files("landing/other/*.json", schema=SCHEMA, on_new_column="evolve")
+other.source("events", evolving).sink("rows", DeltaAppend("other/rows", schema_evolution="add"))
 
 daily = Pipeline("daily", interval="1 day")
 days = daily.source("days", Files("landing/days/{start:%Y-%m-%d}/*.json", schema=SCHEMA))
@@ -184,8 +185,9 @@ class Shops:
         """Let one file land with a row for each value."""
         folder = self.folder / "landing" / source
         folder.mkdir(exist_ok=True, parents=True)
+        more = {"vip": True, f"{CANARY}.x": 1} if source == "other" else {}
         (folder / f"{self.files + 1:06d}.json").write_text(
-            "".join(json.dumps(row) + "\n" for row in self.rows(*values))
+            "".join(json.dumps(row | more) + "\n" for row in self.rows(*values))
         )
 
     def rows(self, *values: float) -> list[dict[str, Any]]:
