@@ -16,6 +16,8 @@ from tidegate.backfill import begin, replay, swap
 from tidegate.connectors.source import SourceContext
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Expectations
+from tidegate.history.query import CheckpointHistory
+from tidegate.history.schemas.timeline import timelines
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -168,6 +170,11 @@ def test_a_rollback_returns_to_the_columns_of_its_target(tmp_path: Path, spark: 
     schema = orders.ledger.entry(again).plan.sources["orders"].schema
     assert schema.ddl.endswith("`amount` int, `vip` boolean"), "what the first has found, and nothing of the second"
     assert orders.orders()[2] == {"country": "AT", "amount": 7, "vip": True, "_rescued": '{"channel":"web"}'}
+    changes = timelines(CheckpointHistory(orders.ledger, {}))["orders"].changes
+    assert [(change.checkpoint, [(new.name, new.found_by) for new in change.columns]) for change in changes] == [
+        (first, []),
+        (again, [("vip", first)]),
+    ], "what was rolled back is no part of the timeline"
 
 
 class Chain(World):
