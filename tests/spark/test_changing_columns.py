@@ -128,9 +128,39 @@ def test_only_what_the_policy_names_is_rescued(tmp_path: Path, spark: Any) -> No
 
 def test_a_malformed_record_is_refused_as_ever(tmp_path: Path, spark: Any) -> None:
     source = Files("in/*.json", schema="id long", on_new_column="evolve", on_type="rescue")
-    for text in ('{"id": 1', '{"id": 1} {"id": 2}', "[1]", "17"):
+    key_twice = '{"id": 1, "new": {"a": 1, "a": 2}}'
+    for text in ('{"id": 1', '{"id": 1} {"id": 2}', "[1]", "17", key_twice):
         with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
             read(tmp_path, spark, source, text)
+
+
+def test_nothing_is_lost_whatever_shape_a_record_or_a_column_has(tmp_path: Path, spark: Any) -> None:
+    schema = "m long, __m0 long, of array<struct<a int>>, by map<string, struct<a int>>, `a\\b` long"
+    source = Files("in/*.json", schema=schema, on_new_column="rescue", on_type="rescue")
+    records = (
+        '{"m":"x","__m0":"y"}',  # names that the checks might use themselves
+        '{"m":"x","of":[{"a":1},{"a":"x"}]}',
+        '{"of":[{"a":"x","b":1}]}',
+        '{"m":"x","by":{"one":{"a":"x"}}}',
+        '{"a\\b":1}',  # the key is a, backspace
+    )
+    rows = read(tmp_path, spark, source, "\n".join(records))
+    assert [row["_rescued"] for row in rows] == list(records)
+    fine = read(tmp_path, spark, source, '{"m":1,"of":[{"a":1},null,{"a":null}],"by":{"one":{"a":2}},"a\\\\b":3}')
+    assert [(row["a\\b"], row["_rescued"]) for row in fine] == [(3, None)]
+
+
+def test_options_decide_what_a_column_can_hold(tmp_path: Path, spark: Any) -> None:
+    options = {"dateFormat": "dd.MM.yyyy"}
+    source = Files("in/*.json", schema="d date", on_type="rescue", options=options)
+    rows = read(tmp_path, spark, source, '{"d":"2026-01-31"}')
+    assert [(row.d, row["_rescued"]) for row in rows] == [(None, '{"d":"2026-01-31"}')]
+
+
+def test_a_list_of_records_is_read_alike_if_malformed_ones_are_kept(tmp_path: Path, spark: Any) -> None:
+    source = Files("in/*.json", schema="id long", on_new_column="rescue", on_corrupt="keep")
+    rows = read(tmp_path, spark, source, '[{"id":1},{"id":2}]')
+    assert [(row.id, row["_corrupt_record"]) for row in rows] == [(1, None), (2, None)]
 
 
 def read(root: Path, spark: Any, source: Files, text: str) -> Any:

@@ -115,9 +115,10 @@ def _read(
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
     all_keys = source.schema_policy.on_new_column == "refuse"
     if source.format == "json" and keep:
-        plain = is_clean or (not options and are_plain(folder, names, columns, all_keys_known=all_keys))
+        plain = not options and are_plain(folder, names, columns, all_keys_known=all_keys)
         lines = read_lines(spark, source, paths, options)
-        return _read_json_keeping_malformed(lines, source, columns, options, plain=plain)
+        judge_keys = not (plain or is_clean)
+        return _read_json_keeping_malformed(lines, source, columns, options, plain=plain, judge_keys=judge_keys)
     corrupt = free_name(CORRUPT, [column.name for column in columns])
     read_columns = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read_columns)).option("columnNameOfCorruptRecord", corrupt)
@@ -160,14 +161,20 @@ def parser_options(options: dict[str, str]) -> dict[str, str]:
 
 
 def _read_json_keeping_malformed(
-    lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], *, plain: bool
+    lines: DataFrame,
+    source: FileOptions,
+    columns: list[Column],
+    options: dict[str, str],
+    *,
+    plain: bool,
+    judge_keys: bool,
 ) -> DataFrame:
     """Return one row for each record, with the text of malformed records in an additional column.
 
     Lines are read once, as text, and checked before they are parsed. Spark's JSON reader would not show which of its
     rows belong to a line that it did not read completely, so such a record would be emitted twice.
 
-    plain: each line is known to be one object with keys of the schema.
+    plain: each line is known to be one object. judge_keys: False if all keys are known to be in the schema.
     """
     from pyspark.sql import functions as F
 
@@ -176,7 +183,7 @@ def _read_json_keeping_malformed(
     names = [column.name for column in columns]
     text, why, corrupt = (free_name(name, names) for name in ("_text", "_why", CORRUPT))
     all_keys = source.schema_policy.on_new_column == "refuse"
-    frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=not plain)
+    frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=judge_keys)
     corrupt_text = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
     # A malformed record keeps the values that Spark's parser could read. A record with another flaw keeps none.
     is_parsed = f"coalesce({quoted(why)}, '') = ''"

@@ -46,7 +46,7 @@ def survey_files(spark: SparkSession, source: FileOptions, folder: Folder, names
     if not names or (keys_suffice and are_plain(folder, names, columns, all_keys_known=True)):
         return Survey(None, is_clean=True)
     lines = read_lines(spark, source, [folder.full(name) for name in names], options)
-    lines = lines.where(no_utf8() | ~is_plain_for("value", columns, source.schema_policy))
+    lines = lines.where(no_utf8() | ~is_plain_for("value", columns, source.schema_policy, parser_options(options)))
     checks = Names.beside(columns)
     survey = summarize(_judged(lines, source, columns, options, checks), checks)
     return survey.with_names_in(folder.url)

@@ -154,7 +154,7 @@ def survey_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login
     frame = _records(spark, source, ranges, login).where("value IS NOT NULL")
     place = F.concat(F.lit("partition "), F.col("partition")).alias(names.place_of_misfits)
     texts = frame.select(F.col("value").cast("string").alias("value"), place)
-    texts = texts.where(~F.is_valid_utf8("value") | ~is_plain_for("value", columns, source.schema_policy))
+    texts = texts.where(~F.is_valid_utf8("value") | ~is_plain_for("value", columns, source.schema_policy, {}))
     parsed = _parse_json(source, texts, columns, [quoted(names.place_of_misfits)], names)
     return summarize(with_misfits(parsed, columns, source.schema_policy, {}, names.of_misfits), names.of_misfits)
 

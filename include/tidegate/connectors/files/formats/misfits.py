@@ -62,8 +62,13 @@ def with_misfits(
 
     text, why, misfits = (quoted(name) for name in (names.text, names.why, names.misfits))
     found = _misfits_of(text, columns, parser, types=policy.rescues_types)
-    is_odd = F.col(why).isNull() & ~is_plain_for(text, columns, policy)
-    frame = frame.withColumn(names.misfits, F.when(is_odd | (F.col(why) == ""), F.expr(found)))
+    is_odd = F.col(why).isNull() & ~is_plain_for(text, columns, policy, parser)
+    is_fine = F.col(why).isNull() & F.col(text).isNotNull()
+    all_misfits = F.when(is_odd | (F.col(why) == ""), F.expr(found)).when(is_fine, F.expr(_NONE))
+    frame = frame.withColumn(names.misfits, all_misfits)
+    # Its members cannot be named, for example if an object in it has a key twice, so they cannot be kept.
+    is_unnamed = f"{why} IS NULL AND {text} IS NOT NULL AND {misfits} IS NULL"
+    frame = frame.withColumn(names.why, F.expr(f"CASE WHEN {is_unnamed} THEN '' ELSE {why} END"))
     if policy.rescues_types:
         # Spark's parser calls a record malformed if one of its values does not fit. If such values can be named, it is
         # not.
@@ -80,10 +85,12 @@ def with_misfits(
     return frame.withColumn(names.misfits, F.when(F.col(why).isNull(), F.col(misfits)))
 
 
-def is_plain_for(text: str, columns: Sequence[Field], policy: SchemaPolicy) -> Column:
+def is_plain_for(text: str, columns: Sequence[Field], policy: SchemaPolicy, parser: Mapping[str, str]) -> Column:
     """Return whether it is certain, by the shape of a record, that there is nothing to rescue. text: a quoted name."""
     from pyspark.sql import functions as F
 
+    if policy.rescues_types and parser:
+        return F.lit(False)  # options, such as dateFormat, change what a column can hold
     all_keys_known = policy.on_new_column != "ignore"
     return is_plain_record(F.col(text), columns, all_keys_known=all_keys_known, values_fit=policy.rescues_types)
 
@@ -95,9 +102,28 @@ def _misfits_of(text: str, columns: Sequence[Field], parser: Mapping[str, str], 
     """
     options = ", ".join(f"'{_escaped(key)}', '{_escaped(value)}'" for key, value in parser.items())
     members = f"from_json({text}, '{_MEMBERS}', map('mode', 'PERMISSIVE'{', ' + options if options else ''}))"
-    found = _misfits_of_object("m", [(column, quoted(column.name)) for column in columns], "", types, 0)
+    variables = _Variables.beside(columns)
+    m = variables.at("m", 0)
+    found = _misfits_of_object(m, [(column, quoted(column.name)) for column in columns], "", types, variables, 1)
     # A lambda over a list of one element computes the members once.
-    return f"CASE WHEN {members} IS NOT NULL THEN element_at(transform(array({members}), m -> {found}), 1) END"
+    return f"CASE WHEN {members} IS NOT NULL THEN element_at(transform(array({members}), {m} -> {found}), 1) END"
+
+
+@dataclass(frozen=True)
+class _Variables:
+    """The names of lambdas' variables. A column of the same name would be hidden in the lambda."""
+
+    prefix: str
+
+    @staticmethod
+    def beside(columns: Sequence[Field]) -> _Variables:
+        """Return names that begin with more underscores than any of these columns."""
+        most = max(len(column.name) - len(column.name.lstrip("_")) for column in columns)
+        return _Variables("_" * (most + 1))
+
+    def at(self, name: str, depth: int) -> str:
+        """Return the name of a variable in a lambda that is nested in so many others."""
+        return f"{self.prefix}{name}{depth}"
 
 
 def rescued_json(misfits: str) -> str:
@@ -173,12 +199,14 @@ def _type_name(value: str) -> str:
     return f"CASE WHEN rlike({name}, 'OBJECT|VARIANT') THEN 'OBJECT' ELSE {plain} END"
 
 
-def _misfits_of_object(members: str, columns: Sequence[tuple[Field, str]], prefix: str, types: bool, depth: int) -> str:
+def _misfits_of_object(
+    members: str, columns: Sequence[tuple[Field, str]], prefix: str, types: bool, variables: _Variables, depth: int
+) -> str:
     """Return SQL for the misfits of one object. columns: its fields, each with SQL for the value that was read."""
     names = [column.name for column, _ in columns]
     listed = f"array({', '.join(_literal(name) for name in names)})"
     in_lower_case = f"array({', '.join(_literal(name.lower()) for name in names)})"
-    e = f"e{depth}"
+    e = variables.at("e", depth)
     kind = f"if(array_contains({in_lower_case}, lower({e}.key)), 'case', 'new')"
     path = f"concat({_literal(prefix)}, {e}.key)"
     unknown = (
@@ -188,13 +216,15 @@ def _misfits_of_object(members: str, columns: Sequence[tuple[Field, str]], prefi
     parts = [f"coalesce({unknown}, {_NONE})"]
     for column, read in columns:
         value = f"try_element_at({members}, {_literal(column.name)})"
-        part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", types, depth)
+        part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", types, variables, depth)
         if part:
             parts.append(part)
     return f"concat({', '.join(parts)})" if len(parts) > 1 else parts[0]
 
 
-def _misfits_of_value(value: str, column: Field, read: str, path: str, types: bool, depth: int) -> str:
+def _misfits_of_value(
+    value: str, column: Field, read: str, path: str, types: bool, variables: _Variables, depth: int
+) -> str:
     outer, inner = inner_types(column.type)
     whole = f"array(named_struct('path', {_literal(path)}, 'kind', '%s', 'value', {value}))"
     is_there = f"{value} IS NOT NULL AND NOT is_variant_null({value})"
@@ -204,19 +234,33 @@ def _misfits_of_value(value: str, column: Field, read: str, path: str, types: bo
         unread = f"{read} IS NULL" + (f" OR {doubt}" if doubt else "")
         cases.append(f"WHEN {is_there} AND ({unread}) THEN {whole % 'type'}")
     if outer == "struct":
-        m = f"m{depth}"
+        m = variables.at("m", depth)
         fields = [(field, field_of(read, field.name)) for field in inner]
-        found = _misfits_of_object(m, fields, f"{path}.", types, depth + 1)
+        found = _misfits_of_object(m, fields, f"{path}.", types, variables, depth + 1)
         members = f"try_variant_get({value}, '$', '{_MEMBERS}')"
         cases.append(f"WHEN {is_there} THEN element_at(transform(array({members}), {m} -> {found}), 1)")
     elif outer in ("array", "map") and _has_fields(inner[-1].type):
-        x, m = f"x{depth}", f"m{depth}"
-        elements = f"try_variant_get({value}, '$', 'array<variant>')"
-        if outer == "map":
-            elements = f"map_values(try_variant_get({value}, '$', '{_MEMBERS}'))"
-        element = _misfits_of_value(x, Field("element", inner[-1].type), "NULL", "", False, depth + 1)
-        cases.append(f"WHEN exists({elements}, {x} -> size({element}) > 0) THEN {whole % 'new'}")
+        kinds = _kinds_in_elements(value, column, read, types, variables, depth)
+        cases.append(f"WHEN array_contains({kinds}, 'type') THEN {whole % 'type'}")
+        cases.append(f"WHEN size({kinds}) > 0 THEN {whole % 'new'}")
     return f"CASE {' '.join(cases)} ELSE {_NONE} END" if cases else ""
+
+
+def _kinds_in_elements(value: str, column: Field, read: str, types: bool, variables: _Variables, depth: int) -> str:
+    """Return SQL for the kinds of all misfits in the elements of a list or map of objects.
+
+    Spark reads such an element even if one of its fields does not fit, with null in its place.
+    """
+    outer, inner = inner_types(column.type)
+    x, i, k = (variables.at(name, depth) for name in ("x", "i", "k"))
+    if outer == "array":
+        elements, element, read_element = f"try_variant_get({value}, '$', 'array<variant>')", x, f"get({read}, {i})"
+    else:
+        elements = f"map_entries(try_variant_get({value}, '$', '{_MEMBERS}'))"
+        element, read_element = f"{x}.value", f"try_element_at({read}, {x}.key)"
+    field = Field("element", inner[-1].type)
+    found = _misfits_of_value(element, field, read_element, "", types, variables, depth + 1)
+    return f"flatten(transform({elements}, ({x}, {i}) -> transform({found}, {k} -> {k}.kind)))"
 
 
 def _has_fields(kind: str) -> bool:

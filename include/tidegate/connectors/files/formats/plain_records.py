@@ -23,6 +23,8 @@ _SCALAR: Final = r'[^"\\{}\[\],]++'
 _SCALARS: Final = r'\[(?:"[^"\\{}]*+"|[^"\\{}\[\]]++)*+\]'
 
 _NOTHING: Final = "(?!)"
+_ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
+"""A record spells a key with these in another way, and what it spells like the name is another key."""
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _DATE: Final = (
     "(?:19|20)[0-9]{2}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|"
@@ -57,15 +59,16 @@ def is_plain_record(
     """
     from pyspark.sql import functions as F
 
-    names = [re.escape(column.name) for column in columns]
+    columns = [column for column in columns if not _ESCAPED_IN_JSON.search(column.name)]
+    names = [re.escape(column.name) for column in columns] or [_NOTHING]
     listed = "|".join(names)
     any_value = f"(?:{_TEXT}|{_SCALAR}|{_SCALARS})"
     if values_fit:
         by_column = [
             f'"{name}"{_BLANK}:{_BLANK}(?:{_fitting(column.type)}|null)'
-            for name, column in zip(names, columns, strict=True)
+            for name, column in zip(names, columns, strict=False)  # without columns, there is one name that never fits
         ]
-        known = f"(?:{'|'.join(by_column)})"
+        known = f"(?:{'|'.join(by_column) or _NOTHING})"
     else:
         known = f'"(?:{listed})"{_BLANK}:{_BLANK}{any_value}'
     member = known
