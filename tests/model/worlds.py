@@ -173,7 +173,9 @@ SMALL = [
 ]
 
 LARGE = [
-    Exploration("diverted beside another run", DIVERTED_BESIDE, 200_000, "runs A and B, a publisher, a divert"),
+    Exploration(
+        "diverted beside another run", replace(DIVERTED, actors=(A1, B1, V1)), 200_000, "runs A and B, a divert, 4 ids"
+    ),
     Exploration(
         "diverted twice beside a publisher",
         replace(DIVERTED_TWICE, actors=(PUBLISHER, V1, V2)),
