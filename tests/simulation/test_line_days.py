@@ -21,7 +21,7 @@ def test_a_backfill_brings_what_the_mended_code_makes_and_takes_nothing_else(fir
 
 
 def test_all_of_it_happens() -> None:
-    lives = [simulate_seed(seed, "lines") for seed in range(SEEDS, SEEDS + 30)]
+    lives = [simulate_seed(seed, "lines") for seed in range(SEEDS, SEEDS + 40)]
     told = [f"{who}: {what}" for life in lives for _, who, what in life.events]
     for expected, at_least in [
         ("begins fix", 30),
