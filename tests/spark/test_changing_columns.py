@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.sampling import in_turn
@@ -14,6 +16,7 @@ from tests.spark.mended_shop import OneSession, never
 from tidegate import Pipeline
 from tidegate.backfill import begin, replay, swap
 from tidegate.connectors.source import SourceContext
+from tidegate.errors import Invalid
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Expectations
 from tidegate.history.query import CheckpointHistory
@@ -281,3 +284,36 @@ def test_a_backfill_knows_the_columns_of_today_or_of_the_past(tmp_path: Path, sp
     orders.land("3.json", {"id": 3, "country": "AT", "amount": 1, "vip": False, "channel": "app"})
     orders.checkpoint("three")
     assert orders.orders()[3] == {"country": "AT", "amount": 1, "vip": False, "channel": "app"}
+
+
+def test_columns_of_parquet_files_are_rescued_and_become_columns(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark, on_new_column="evolve", format="parquet")
+    (tmp_path / "landing").mkdir()
+
+    def land(name: str, **columns: list[Any]) -> None:
+        pq.write_table(pa.table(columns), tmp_path / "landing" / f"{name}.json")
+
+    land("1", id=[1], country=["AT"], amount=pa.array([5], pa.int32()))
+    land("2", id=[2, 3], country=["AT", "DE"], amount=pa.array([7, 1], pa.int32()), vip=[True, None], n=[1.5, 2.5])
+    second = orders.checkpoint("one")
+    entry = orders.ledger.entry(second)
+    assert entry is not None
+    found = entry.acks["main"].ack.drift["orders"]
+    assert [(column.path, column.type, column.records, column.file) for column in found.found] == [
+        ("n", "double", 2, "2.json"),
+        ("vip", "boolean", 2, "2.json"),
+    ]
+    land("3", id=[4], country=["DE"], amount=pa.array([2], pa.int32()), vip=[False], n=["many"])
+    land("4", id=[5], country=["DE"], amount=pa.array([3], pa.int32()))
+    orders.checkpoint("two")
+    assert orders.orders() == {
+        1: {"country": "AT", "amount": 5},
+        2: {"country": "AT", "amount": 7, "_rescued": '{"vip":true,"n":1.5}'},
+        3: {"country": "DE", "amount": 1, "_rescued": '{"n":2.5}'},
+        4: {"country": "DE", "amount": 2, "vip": False, "_rescued": '{"n":"many"}'},
+        5: {"country": "DE", "amount": 3},
+    }
+    strict = Files("landing/*.json", "parquet", schema=Shop.schema, on_new_column="refuse")
+    context = SourceContext("orders", "orders", Place(str(tmp_path)), orders.ledger)
+    with pytest.raises(Invalid, match="column 'vip' is not in the schema"):
+        strict.verify(strict.plan(None, context).splits, context)

@@ -451,7 +451,7 @@ def _with_known_columns(
     if own is None or recorded is None:
         return own
     known = {**recorded.known, **{path: column for path, column in own.known.items() if path not in recorded.known}}
-    schema = msgspec.structs.replace(own, known=known, more=max(own.more, recorded.more))
+    schema = msgspec.structs.replace(own, ddl=recorded.ddl, known=known, more=max(own.more, recorded.more))
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), sourcing.source.schema_policy, schema, ())
 
 

@@ -21,6 +21,7 @@ from tidegate.connectors.files.highest import highest_micros
 from tidegate.connectors.files.notifications import SqsQueue, queue_problems
 from tidegate.connectors.files.reading import no_rows_of, read_files
 from tidegate.connectors.files.rescuing import read_rescuing, survey_files
+from tidegate.connectors.files.rescuing_parquet import read_rescuing_parquet, survey_parquet
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
 from tidegate.connectors.schema.ddl import DdlError, parse_ddl
 from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
@@ -79,10 +80,10 @@ class Files(Source):
     min_age: how many seconds ago a file must have been modified, for producers that write files in place. It only
         delays: it never makes a file be skipped or read twice.
     missing_columns: what to do with a Parquet file that lacks a column of the schema: "refuse" it, or read "null".
-    on_new_column: what to do with JSON keys that the schema lacks, at any depth. "ignore" drops them; a key that
-        differs from a missing column only in case makes the record malformed. "refuse" treats the record as malformed.
-        "rescue" keeps them as JSON in the rescue column. "evolve" does so as well, and the next checkpoint reads them
-        as columns.
+    on_new_column: what to do with JSON keys that the schema lacks, at any depth, and with such columns of Parquet.
+        "ignore" drops them; a key that differs from a missing column only in case makes the record malformed. "refuse"
+        treats the record as malformed, and refuses the Parquet file. "rescue" keeps the values as JSON in the rescue
+        column. "evolve" does so as well, and the next checkpoint reads them as columns.
     on_type: what to do with JSON values that their column cannot hold. "refuse" treats the record as malformed.
         "rescue" keeps them in the rescue column, and their column is null.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
@@ -98,6 +99,8 @@ class Files(Source):
     can_stop = True
     unit = "bytes"
     may_be_archived = True
+    evolved_columns: frozenset[str] = frozenset()
+    """The columns that the plan's schema has, but not the declared one."""
 
     def __init__(
         self,
@@ -321,6 +324,8 @@ class Files(Source):
             return self
         evolved = copy.copy(self)
         evolved.schema = schema.ddl
+        declared = {column.name for column in parse_ddl(self.schema)}
+        evolved.evolved_columns = frozenset(column.name for column in parse_ddl(schema.ddl)) - declared
         return evolved
 
     def survey(self, spark: SparkSession, splits: Json, context: SourceContext) -> Survey | None:
@@ -328,13 +333,18 @@ class Files(Source):
         if not self.schema_policy.rescues:
             return None
         folder = open_folder(context.place, splits["folder"])
-        return survey_files(spark, self, folder, [file["name"] for file in splits["files"]])
+        names = [file["name"] for file in splits["files"]]
+        if self.format == "parquet":
+            return survey_parquet(self, folder, names)
+        return survey_files(spark, self, folder, names)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of exactly the planned files."""
         folder = open_folder(context.place, splits["folder"])
         names = [file["name"] for file in splits["files"]]
         survey = context.survey or self.survey(spark, splits, context)
+        if survey is not None and not survey.is_clean and self.format == "parquet":
+            return read_rescuing_parquet(spark, self, folder, names)
         if survey is not None and not survey.is_clean:
             return read_rescuing(spark, self, folder, names, context)
         return read_files(spark, self, folder, names, context, is_clean=survey is not None)
@@ -694,8 +704,10 @@ def _policy_problems(source: Files) -> list[str]:
         encoding = options.get("encoding") or options.get("charset") or ""
         if policy.rescues and not is_utf8(encoding):
             return [f"encoding {encoding!r} cannot be combined with a rescue column, which needs UTF-8"]
-    elif source.format in FORMATS and (policy.on_new_column != "ignore" or policy.on_type != "refuse"):
-        return [f"on_new_column and on_type are for JSON, not for {source.format}"]
+    elif source.format == "csv" and policy.on_new_column != "ignore":
+        return ["on_new_column is for JSON and Parquet: the header of a CSV file must have the columns of the schema"]
+    elif source.format in FORMATS and policy.on_type != "refuse":
+        return [f"on_type is for JSON, not for {source.format}"]
     return []
 
 

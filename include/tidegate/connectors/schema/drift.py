@@ -11,14 +11,14 @@ again because its schema has changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import unquote
 
 import msgspec
 
-from tidegate.connectors.schema.ddl import Column
+from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.records.records import Drift, KnownColumn, SourceSchema
 
 __all__ = [
@@ -144,18 +144,23 @@ def evolved_schema(
     columns = list(declared)
     evolves = policy.on_new_column == "evolve"
     if evolves:
-        columns += _new_columns(declared, policy, known, more)
+        evolved = {column.name for column in parse_ddl(before.ddl)} & known.keys() if before is not None else set()
+        columns += _new_columns(declared, policy, known, evolved, more)
     ddl = ", ".join(column.ddl for column in columns)
     return SourceSchema(ddl=ddl, known=known, more=more, through=through, evolves=evolves)
 
 
 def _new_columns(
-    declared: Sequence[Column], policy: SchemaPolicy, known: Mapping[str, KnownColumn], more: int
+    declared: Sequence[Column],
+    policy: SchemaPolicy,
+    known: Mapping[str, KnownColumn],
+    evolved: Collection[str],
+    more: int,
 ) -> list[Column]:
-    """Return the columns that a source gets, in the order in which they were found."""
+    """Return the columns that a source gets, in the order in which they were found. evolved: those that it has got."""
     candidates = {name: column for name, column in known.items() if why_no_column(name, column.type) is None}
     if more or len(candidates) > MAX_NEW_COLUMNS:
-        return []
+        candidates = {name: column for name, column in candidates.items() if name in evolved}
     taken = {column.name.casefold() for column in declared} | {policy.rescue_column.casefold(), "_corrupt_record"}
     columns = []
     for name, column in candidates.items():

@@ -77,6 +77,13 @@ def test_data_that_is_used_as_keys_does_not_become_columns():
     assert columns_after(drift(("a", "bigint"), more=1)) == []
 
 
+def test_columns_that_a_source_has_got_stay_when_too_many_others_come():
+    got = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("vip", "boolean")))])
+    many = [(f"k{number}", "bigint") for number in range(MAX_NEW_COLUMNS + 1)]
+    assert evolved_schema(DECLARED, EVOLVE, got, [(2, drift(*many))]).ddl == got.ddl
+    assert evolved_schema(DECLARED, EVOLVE, got, [(2, drift(("a", "bigint"), more=1))]).ddl == got.ddl
+
+
 def test_no_more_is_remembered_than_a_plan_can_hold():
     many = [(f"k{number}", "bigint") for number in range(MAX_KNOWN_COLUMNS + 7)]
     schema = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(*many))])

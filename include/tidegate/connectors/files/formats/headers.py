@@ -9,10 +9,10 @@ import bz2
 import codecs
 import csv
 import gzip
-import re
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from tidegate.connectors.files.folder import Folder
+from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.source import SourceContext
 from tidegate.errors import Invalid
@@ -24,29 +24,6 @@ __all__ = ["check_contents"]
 
 MAX_PROBLEMS: Final = 20
 HEADER_BYTES: Final = 256 << 10
-
-# The Spark types as which a column of a Parquet file can be read without loss, by the name of its Arrow type.
-_LOSSLESS_TYPES: Final[dict[str, tuple[str, ...]]] = {
-    "bool": ("boolean",),
-    "int8": ("tinyint", "smallint", "int", "bigint", "double"),
-    "int16": ("smallint", "int", "bigint", "double"),
-    "int32": ("int", "bigint", "double"),
-    "int64": ("bigint",),
-    "uint8": ("smallint", "int", "bigint"),
-    "uint16": ("int", "bigint"),
-    "uint32": ("bigint",),
-    "uint64": ("decimal(20,0)",),
-    "float": ("float", "double"),
-    "double": ("double",),
-    "string": ("string", "binary"),
-    "large_string": ("string", "binary"),
-    "string_view": ("string", "binary"),
-    "binary": ("binary", "string"),
-    "large_binary": ("binary", "string"),
-    "date32[day]": ("date", "timestamp_ntz"),
-    "null": (),
-}
-_DECIMAL: Final = re.compile(r"decimal(?:128|256|32|64)?\((\d+),\s*(-?\d+)\)")
 
 
 def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> int | None:
@@ -103,53 +80,26 @@ def _parquet_contents(source: Files, folder: Folder, names: list[str], columns: 
 
 
 def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[str]:
+    problems = []
+    if source.on_new_column == "refuse":
+        known = {column.name.lower() for column in columns}
+        unknown = [name for name in schema.names if name.lower() not in known]
+        problems += [f"column {name!r} is not in the schema" for name in unknown]
     types_by_name: dict[str, list[Any]] = {}
     for field in schema:
         types_by_name.setdefault(field.name.lower(), []).append(field.type)
-    problems = []
     for column in columns:
+        if column.name in source.evolved_columns:
+            continue  # what lacks it has null, and what does not fit is rescued
         types = types_by_name.get(column.name.lower(), [])
         if not types:
             if source.missing_columns == "refuse":
                 problems.append(f"column {column.name!r} is missing (it has {', '.join(schema.names)})")
         elif len(types) > 1:
             problems.append(f"column {column.name!r} occurs {len(types)} times")
-        elif not _fits(types[0], column.type):
+        elif not fits(types[0], column.type):
             problems.append(f"column {column.name!r} is {types[0]}, which Spark cannot read as {column.type}")
     return problems
-
-
-def _fits(arrow: Any, spark: str) -> bool:
-    """Return whether Spark reads an Arrow type, from a Parquet footer, as the type `spark` without loss.
-
-    Only the outermost part of nested types is compared.
-    """
-    text = str(arrow)
-    match = _DECIMAL.fullmatch(text)
-    if match:
-        declared = _DECIMAL.fullmatch(spark)
-        if declared is None:
-            return False
-        precision, scale = int(match[1]), int(match[2])
-        declared_precision, declared_scale = int(declared[1]), int(declared[2])
-        return declared_scale >= scale and declared_precision - declared_scale >= precision - scale
-    if text.startswith("timestamp["):
-        if text.startswith("timestamp[ns"):
-            return False
-        return spark == "timestamp" or (spark == "timestamp_ntz" and "tz=" not in text)
-    if text.startswith("dictionary<"):
-        return _fits(arrow.value_type, spark)
-    if text.startswith(("list<", "large_list<", "fixed_size_list<")):
-        return spark.startswith("array<")
-    for prefix in ("struct<", "map<"):
-        if text.startswith(prefix):
-            return spark.startswith(prefix)
-    if spark.startswith(("char(", "varchar(")):
-        return "string" in text
-    match = _DECIMAL.fullmatch(spark)
-    if match and text in ("int32", "int64"):
-        return int(match[1]) - int(match[2]) >= (10 if text == "int32" else 20)
-    return spark in _LOSSLESS_TYPES.get(text, ())
 
 
 def _header_problem(source: Files, folder: Folder, name: str, columns: list[Column]) -> str:
