@@ -176,6 +176,8 @@ def why_no_column(name: str, kind: str) -> str | None:
         return "it has been null so far, so its type is unknown"
     if "." in name:
         return "it is inside another column: declare that column's type with it"
+    if name.startswith("_"):  # such as _offset of a topic, or _deleted in an operator's state
+        return "it begins with an underscore, as columns do that tidegate adds: declare it"
     if not name or len(name) > MAX_COLUMN_NAME or _UNFIT.search(name):
         return "a column cannot have this name"
     return None

@@ -63,6 +63,12 @@ def test_a_key_that_no_table_can_name_does_not_become_a_column(name):
     assert columns_after(drift((name, "string"))) == []
 
 
+@pytest.mark.parametrize("name", ["_offset", "_key", "_Deleted", "_tidegate_reason", "_"])
+def test_a_key_that_could_be_a_column_of_tidegate_does_not_become_one(name):
+    assert columns_after(drift((name, "string"), ("vip", "boolean"))) == ["vip boolean"]
+    assert why_no_column(name, "string").startswith("it begins with an underscore")
+
+
 def test_a_key_that_was_only_null_waits_for_a_value():
     nothing = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("x", "void")))])
     assert nothing.ddl == "`id` bigint, `name` string"
