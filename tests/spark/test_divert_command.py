@@ -90,7 +90,7 @@ def test_rows_are_looked_at_diverted_explained_and_released(shop: Sales) -> None
     assert "Checkpoint 3 has sent 1 row to quarantine; orders has the others." in said.text
     assert shop.ids() == [1, 2, 4]
     told = " ".join(shop.run("explain sales 3").text.split())
-    assert "diverted 1 rows that waited for orders to quarantine orders-refused (1 of checkpoint 2)" in told
+    assert "diverted 1 row that waited for orders to quarantine orders-refused (1 of checkpoint 2)" in told
     assert "because: a test order" in told
     assert "orders has taken the others." in told
     shown = shop.run("quarantine show sales orders-refused --rule diverted").text

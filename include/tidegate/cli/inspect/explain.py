@@ -157,8 +157,9 @@ def _diverted(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if divert is None or rows is None:
         return
     of = ", ".join(f"{count:,} of checkpoint {id}" for id, count in rows.by_checkpoint.items())
+    subject = "1 row" if rows.rows == 1 else f"{rows.rows:,} rows"
     yield (
-        f"{divert.by} diverted {rows.rows:,} rows that waited for {divert.table} to quarantine {divert.gate} ({of}): "
+        f"{divert.by} diverted {subject} that waited for {divert.table} to quarantine {divert.gate} ({of}): "
         f"those with {divert.condition}{_because(divert.note)}. Its target had refused them: {divert.refused}"
     )
     if not entry.completed:
