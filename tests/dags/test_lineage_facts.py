@@ -17,7 +17,7 @@ from tidegate.connectors.sink import Sink
 from tidegate.connectors.source import Source
 from tidegate.dag.lineage import provider
 from tidegate.dag.lineage.facets import operator_lineage
-from tidegate.dag.lineage.facts import OutputFacts, TaskDatasets, of_gate, of_plan
+from tidegate.dag.lineage.facts import ColumnOrigin, OutputFacts, TaskDatasets, of_gate, of_plan
 from tidegate.dag.lineage.naming import DatasetName, dataset_at, dataset_of
 from tidegate.dag.tasks.asset_events import SinkChange
 from tidegate.execution.opening import open_coordinator
@@ -184,6 +184,16 @@ def test_nested_columns_are_told_as_openlineage_nests_them() -> None:
         ("path", "array", [("_element", "struct", [("x", "double", [])])]),
         ("tags", "map", [("key", "string", []), ("value", "long", [])]),
     ]
+
+
+def test_a_column_is_told_with_the_columns_that_it_is_made_of() -> None:
+    origins = [ColumnOrigin(DatasetName("file", "/o"), "amount", "aggregation")]
+    output = OutputFacts(DatasetName("file", "/t"), SinkChange(1, rows=2), made_of={"spent": origins})
+    (told,) = event_of(TaskDatasets(outputs=[output]))["outputs"]
+    (field,) = told["facets"]["columnLineage"]["fields"]["spent"]["inputFields"]
+    assert (field["namespace"], field["name"], field["field"]) == ("file", "/o", "amount")
+    (transformation,) = field["transformations"]
+    assert (transformation["type"], transformation["subtype"]) == ("DIRECT", "AGGREGATION")
 
 
 def test_a_table_that_a_rollback_empties_is_told_so() -> None:

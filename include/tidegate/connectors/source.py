@@ -198,6 +198,10 @@ class Source(ABC):
         then looked up only once for each such text. None: the columns may differ from range to range."""
         return None
 
+    def column_names(self) -> list[str] | None:
+        """Return the names of the columns of its rows, or None if only the input determines them."""
+        return None
+
     def problems(self) -> list[str]:
         """Return all problems of the declaration, for the validation of the pipeline."""
         return []

@@ -24,6 +24,9 @@ def selection(where: str | None, columns: Sequence[str]) -> Callable[[DataFrame]
     return partial(selected, where=where, columns=tuple(columns))
 
 
+_EXPRESSIONS = "_tidegate_expressions"
+
+
 def selected(rows: DataFrame, *, where: str | None, columns: Sequence[str]) -> DataFrame:
     """Return the columns of those rows for which the condition is true."""
     chosen = rows if where is None else rows.where(where)
@@ -34,6 +37,21 @@ def selected(rows: DataFrame, *, where: str | None, columns: Sequence[str]) -> D
     # Beside a column of the row Spark refuses what is computed of all rows, such as sum(amount).
     first = f"{quoted(rows.columns[0])} AS {_OF_A_ROW}"
     return chosen.selectExpr(first, *columns).drop(_OF_A_ROW)
+
+
+def with_expressions(function: Callable[..., Any], of: Callable[[str], str | None]) -> Callable[..., Any]:
+    """Note beside a stage's function by which SQL it computes a column, for the lineage of columns.
+
+    of: returns that SQL, "" if there is no such column, or None if it is unknown.
+    """
+    vars(function)[_EXPRESSIONS] = of
+    return function
+
+
+def expression_of(function: Callable[..., Any]) -> Callable[[str], str | None] | None:
+    """Return what `with_expressions` has noted, if anything."""
+    of: Callable[[str], str | None] | None = getattr(function, _EXPRESSIONS, None)
+    return of
 
 
 def sql_of(function: Callable[..., Any]) -> str | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORRUPT",
+    "columns_of_rows",
     "empty_frame",
     "encoding_of",
     "no_rows_of",
@@ -59,14 +60,19 @@ class FileOptions(Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
-def no_rows_of(spark: SparkSession, source: FileOptions) -> DataFrame:
-    """Return a frame with the columns of the files' rows, and no rows."""
+def columns_of_rows(source: FileOptions) -> list[Column]:
+    """Return the columns of the files' rows, in order."""
     columns = parse_ddl(source.schema)
     if source.schema_policy.rescues:
         columns = [*columns, Column(source.schema_policy.rescue_column, "string")]
     if source.on_corrupt == "keep":
         columns = [*columns, Column(CORRUPT, "string")]
-    return empty_frame(spark, columns)
+    return columns
+
+
+def no_rows_of(spark: SparkSession, source: FileOptions) -> DataFrame:
+    """Return a frame with the columns of the files' rows, and no rows."""
+    return empty_frame(spark, columns_of_rows(source))
 
 
 def read_files(

@@ -19,7 +19,7 @@ from tidegate.connectors.files.formats.json_lines import DECODED
 from tidegate.connectors.files.formats.utf8 import is_utf8
 from tidegate.connectors.files.highest import highest_micros
 from tidegate.connectors.files.notifications import SqsQueue, queue_problems
-from tidegate.connectors.files.reading import no_rows_of, read_files
+from tidegate.connectors.files.reading import columns_of_rows, no_rows_of, read_files
 from tidegate.connectors.files.rescuing import read_rescuing, survey_files
 from tidegate.connectors.files.rescuing_parquet import read_rescuing_parquet, survey_parquet
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
@@ -157,6 +157,10 @@ class Files(Source):
     def columns_depend_on(self) -> str:
         """See Source."""
         return repr((self.format, self.schema, self.on_corrupt, self.schema_policy, sorted(self.options.items())))
+
+    def column_names(self) -> list[str]:
+        """See Source."""
+        return [column.name for column in columns_of_rows(self)]
 
     def describe(self) -> Json:
         """See Source."""

@@ -12,7 +12,7 @@ from tidegate import seams
 from tidegate.connectors.files.reading import CORRUPT
 from tidegate.connectors.kafka import KafkaLogin, errors
 from tidegate.connectors.kafka.position import TopicPosition, share_of, splits_of, spread
-from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, value_columns
+from tidegate.connectors.kafka.reading import DELETED, KEY, METADATA, columns_of, value_columns
 from tidegate.connectors.kafka.topic import SourceTopic, TopicState
 from tidegate.connectors.schema.ddl import DdlError
 from tidegate.connectors.schema.drift import RESCUED, OnNewColumn, OnType, SchemaPolicy, Survey, policy_problems
@@ -123,6 +123,10 @@ class Kafka(Source):
         self.group = group
 
     # -- the declaration -------------------------------------------------------------------------------
+
+    def column_names(self) -> list[str]:
+        """See Source."""
+        return [column.name for column in columns_of(self)]
 
     def describe(self) -> Json:
         """See Source."""

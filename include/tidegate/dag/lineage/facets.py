@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attr
@@ -12,6 +13,7 @@ from openlineage.client.facet_v2 import (
     InputDatasetFacet,
     OutputDatasetFacet,
     RunFacet,
+    column_lineage_dataset,
     data_quality_assertions_dataset,
     dataset_version_dataset,
     input_statistics_input_dataset,
@@ -21,7 +23,7 @@ from openlineage.client.facet_v2 import (
 )
 
 from tidegate import __version__
-from tidegate.dag.lineage.facts import Assertion, InputFacts, OutputFacts, TaskDatasets
+from tidegate.dag.lineage.facts import Assertion, ColumnOrigin, InputFacts, OutputFacts, TaskDatasets
 from tidegate.records.records import Json
 
 __all__ = ["operator_lineage"]
@@ -138,6 +140,8 @@ def _output(facts: OutputFacts) -> OutputDataset:
         facets["schema"] = _schema(facts.columns)
     if facts.version is not None:
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(facts.version)
+    if facts.made_of:
+        facets["columnLineage"] = _column_lineage(facts.made_of)
     if change.back_to is not None:
         states = lifecycle_state_change_dataset.LifecycleStateChange
         facets["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
@@ -163,6 +167,22 @@ def _output(facts: OutputFacts) -> OutputDataset:
 
 
 # -- columns -------------------------------------------------------------------------------------------------
+
+
+def _column_lineage(made_of: Mapping[str, list[ColumnOrigin]]) -> column_lineage_dataset.ColumnLineageDatasetFacet:
+    fields = {}
+    for column, origins in made_of.items():
+        inputs = [
+            column_lineage_dataset.InputField(
+                origin.dataset.namespace,
+                origin.dataset.name,
+                origin.column,
+                [column_lineage_dataset.Transformation("DIRECT", origin.how.upper())],
+            )
+            for origin in origins
+        ]
+        fields[column] = column_lineage_dataset.Fields(inputs)
+    return column_lineage_dataset.ColumnLineageDatasetFacet(fields)
 
 
 def _schema(columns: Json) -> schema_dataset.SchemaDatasetFacet:

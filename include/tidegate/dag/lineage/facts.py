@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.connectors.delta.source.delta_table import DeltaTable
 from tidegate.dag.lineage.naming import DatasetName, dataset_of
 from tidegate.history.row import state_name
+from tidegate.pipeline.graph.column_lineage import ColumnLineage
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SourceNode
 from tidegate.records.records import Ack, Amount, Json, Plan, Range, Verdict, sum_of
 
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
     from tidegate.dag.tasks.asset_events import SinkChange
     from tidegate.protocol.view import Entry
 
-__all__ = ["Assertion", "InputFacts", "OutputFacts", "TaskDatasets", "of_checkpoint", "of_gate", "of_job", "of_plan"]
+__all__ = [
+    "Assertion",
+    "ColumnOrigin",
+    "InputFacts",
+    "OutputFacts",
+    "TaskDatasets",
+    "of_checkpoint",
+    "of_gate",
+    "of_job",
+    "of_plan",
+]
 
 BLOCKS = frozenset({"abort", "hold"})
 """Policies that stop a checkpoint, if only until a person answers."""
@@ -56,6 +67,15 @@ class InputFacts:
     assertions: list[Assertion] = field(default_factory=list)
 
 
+@dataclass(frozen=True, order=True)
+class ColumnOrigin:
+    """A column of an input that leads to one of an output."""
+
+    dataset: DatasetName
+    column: str
+    how: str
+
+
 @dataclass
 class OutputFacts:
     """A dataset that an entry of the log has changed."""
@@ -64,6 +84,8 @@ class OutputFacts:
     change: SinkChange
     columns: Json | None = None
     version: str | None = None
+    made_of: dict[str, list[ColumnOrigin]] = field(default_factory=dict)
+    """By column, the columns of inputs that it is made of, where the declaration tells."""
     emptied: bool = False
     """Whether it has no rows of the pipeline's any more, after a rollback to before its first ones."""
 
@@ -281,20 +303,53 @@ def _outputs(
     published = pipeline.ledger.published(entry.id)
     restored = entry.rollback.tables if entry.rollback is not None else {}
     found: dict[DatasetName, OutputFacts] = {}
+    lineage = _column_lineage(pipeline, entry.plan)
     for sink, change in changes.items():
-        name = dataset_of(pipeline.graph.name, pipeline.graph.sinks[sink], pipeline.place)
+        node = pipeline.graph.sinks[sink]
+        name = dataset_of(pipeline.graph.name, node, pipeline.place)
         if name in found:
             found[name].change.add(change)
             continue
         table = published.tables.get(sink) if published is not None else None
+        columns = _columns(pipeline, acks, sink)
         found[name] = OutputFacts(
             name,
             change,
-            columns=_columns(pipeline, acks, sink),
+            columns=columns,
+            made_of={} if columns is None else _made_of(pipeline, lineage, node.input, columns),
             version=str(table.version) if table is not None and table.is_delta else None,
             emptied=sink in restored and restored[sink].to is None,
         )
     return list(found.values())
+
+
+def _column_lineage(pipeline: PipelineContext, plan: Plan) -> ColumnLineage:
+    """Return the lineage of columns, with the columns that sources had in this checkpoint."""
+    columns: dict[str, list[str]] = {}
+    for name, node in pipeline.graph.sources.items():
+        part = plan.sources.get(name)
+        names = node.as_planned(part).column_names()
+        if names is None and isinstance(node.source, DeltaTable) and part is not None and not part.empty:
+            schema = pipeline.ledger.unpack(part.splits).get("schema")
+            names = [field["name"] for field in schema["fields"]] if schema else None
+        if names is not None:
+            columns[name] = names
+    return ColumnLineage(pipeline.graph, columns)
+
+
+def _made_of(
+    pipeline: PipelineContext, lineage: ColumnLineage, stream: str, columns: Json
+) -> dict[str, list[ColumnOrigin]]:
+    graph = pipeline.graph
+    made_of: dict[str, list[ColumnOrigin]] = {}
+    for column in columns["fields"]:
+        origins = set()
+        for origin in lineage.of(stream, column["name"]):
+            dataset = dataset_of(graph.name, graph.sources[origin.source], pipeline.place)
+            origins.add(ColumnOrigin(dataset, origin.column, origin.how))
+        if origins:
+            made_of[column["name"]] = sorted(origins)
+    return made_of
 
 
 def _columns(pipeline: PipelineContext, acks: Iterable[Ack], sink: str) -> Json | None:

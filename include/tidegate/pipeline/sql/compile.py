@@ -24,6 +24,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.join.sides import LEFT_ONLY
 from tidegate.pipeline.graph.nodes import OperatorNode
 from tidegate.pipeline.graph.updates import updating_streams
+from tidegate.pipeline.selection import with_expressions
 from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, joined_name
 from tidegate.pipeline.sql.grouping import Grouping, Groups, free_name
 from tidegate.pipeline.sql.mapping import (
@@ -755,6 +756,9 @@ def _unchanged(rows: Any) -> Any:
     return rows
 
 
+with_expressions(_unchanged, quoted)
+
+
 def _keyed(where: str | None, computed: Mapping[str, str]) -> Callable[[Any], Any]:
     keys = dict(computed)
 
@@ -764,7 +768,7 @@ def _keyed(where: str | None, computed: Mapping[str, str]) -> Callable[[Any], An
         filtered = frame if where is None else frame.where(where)
         return filtered.withColumns({name: F.expr(text) for name, text in keys.items()})
 
-    return keyed
+    return with_expressions(keyed, lambda column: keys.get(column, quoted(column)))
 
 
 def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
@@ -780,7 +784,13 @@ def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
             return frame.select("*", *more).toDF(*names, *copied)
         return frame.toDF(*names)
 
-    return prefixed
+    def expression_of(column: str) -> str:
+        if column in copied:
+            return quoted(copied[column])
+        prefix = joined_name(alias, "")
+        return quoted(column.removeprefix(prefix)) if column.startswith(prefix) else ""
+
+    return with_expressions(prefixed, expression_of)
 
 
 def _copied(copies: Mapping[str, str]) -> Callable[[Any], Any]:
@@ -791,11 +801,11 @@ def _copied(copies: Mapping[str, str]) -> Callable[[Any], Any]:
 
         return frame.withColumns({copy: F.col(quoted(name)) for copy, name in copied.items()})
 
-    return with_copies
+    return with_expressions(with_copies, lambda column: quoted(copied.get(column, column)))
 
 
 def _renamed(old: str, new: str) -> Callable[[Any], Any]:
     def renamed(frame: Any) -> Any:
         return frame.withColumnRenamed(old, new)
 
-    return renamed
+    return with_expressions(renamed, lambda column: "" if column == old else quoted(old if column == new else column))
