@@ -439,11 +439,11 @@ def _value_problems(source: Kafka) -> list[str]:
             problems.append("registry is for value='avro'")
     if structured:
         try:
-            columns = {column.name.lower() for column in value_columns(source)}
+            columns = {column.name.lower(): column.type for column in value_columns(source)}
         except DdlError as error:
             return [*problems, f"schema {error}"]
         reserved = {CORRUPT, KEY, DELETED, *(f"_{name}" for name in METADATA)}
-        for name in sorted(columns & reserved):
+        for name in sorted(columns.keys() & reserved):
             problems.append(f"schema: the column name {name!r} is reserved for a column that tidegate adds; rename it")
         problems += policy_problems(source.schema_policy, columns)
     return problems

@@ -93,8 +93,8 @@ class Survey:
         return Survey(msgspec.structs.replace(self.drift, found=found), self.is_clean)
 
 
-def policy_problems(policy: SchemaPolicy, columns: Iterable[str]) -> list[str]:
-    """Return all problems of the policy's declaration. columns: the names of the schema."""
+def policy_problems(policy: SchemaPolicy, columns: Mapping[str, str]) -> list[str]:
+    """Return all problems of the policy's declaration. columns: the types of the schema, by name."""
     problems = []
     for name, value, choices in (
         ("on_new_column", policy.on_new_column, ("ignore", "refuse", "rescue", "evolve")),
@@ -109,6 +109,9 @@ def policy_problems(policy: SchemaPolicy, columns: Iterable[str]) -> list[str]:
             f"the schema has a column {policy.rescue_column!r}, which the source adds itself; rename it, or set "
             "rescue_column to another name"
         )
+    for name, kind in columns.items() if policy.rescues else ():
+        if re.search(r"\b(var)?char\(", kind):
+            problems.append(f"column {name!r} is {kind}, which Spark cannot parse beside a rescue column: use string")
     return problems
 
 

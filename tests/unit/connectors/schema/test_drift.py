@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tidegate.connectors.schema.ddl import parse_ddl
@@ -134,7 +133,8 @@ def test_types_as_the_survey_names_them(variant, column):
 
 
 def test_bad_policies_are_named():
-    problems = policy_problems(SchemaPolicy("drop", "widen", "a b"), ["id"])  # type: ignore[arg-type]
+    problems = policy_problems(SchemaPolicy("drop", "widen", "a b"), {"id": "bigint"})  # type: ignore[arg-type]
     assert [problem.split(" is ")[0] for problem in problems] == ["on_new_column", "on_type", "rescue_column"]
-    assert "which the source adds itself" in policy_problems(SchemaPolicy("rescue"), ["_Rescued"])[0]
-    assert msgspec.json.encode(SourceSchema(ddl="id long"))
+    assert "which the source adds itself" in policy_problems(SchemaPolicy("rescue"), {"_Rescued": "string"})[0]
+    assert "use string" in policy_problems(SchemaPolicy("rescue"), {"a": "array<varchar(9)>"})[0]
+    assert policy_problems(SchemaPolicy(), {"a": "char(9)"}) == []
