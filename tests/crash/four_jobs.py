@@ -60,6 +60,10 @@ class Rows(DataFrame):
     def schema(self) -> Any:
         return from_arrow_schema(self.table.schema)
 
+    @property
+    def columns(self) -> list[str]:
+        return [*self.table.column_names]
+
     def localCheckpoint(self, eager: bool = True, storageLevel: Any = None) -> Rows:
         return self
 

@@ -29,7 +29,7 @@ IN_TURN = [
     ("tests/unit/test_stores.py", "stores: a client"),
 ]
 """Tests, and which of these changes they must notice."""
-UNREACHED = ("include/tidegate/operators/window/sessions.py", "if any_new else", "if not any_new else")
+UNREACHED = ("include/tidegate/operators/window/sessions.py", "if any_new:", "if not any_new:")
 SAME = ("include/tidegate/protocol/view.py", "index = id - self.entries[0].id", "index = id + 0 - self.entries[0].id")
 
 

@@ -61,7 +61,7 @@ def test_a_hold_names_its_rule_its_time_limit_and_what_follows_and_leads_to_the_
 def test_on_a_phone_every_tab_is_in_sight(page: Page, served: str, world: ToyWorld):
     page.size(420, 900)
     shows(page, served, "overview", "Triggered")
-    assert page.run("document.querySelectorAll('nav.tabs a').length") == 9
+    assert page.run("document.querySelectorAll('nav.tabs a').length") == 10
     assert page.run(OUT_OF_SIGHT) == 0
 
 

@@ -111,8 +111,10 @@ class OpenBackfill:
 
     def other_code(self) -> str | None:
         """Return why the present code must not continue it, or None: of a proposal, what was reviewed is swapped in."""
+        if self.record.purpose != "proposal":
+            return None
         head, now = self.head(), self.backfill.graph.code_fingerprint()
-        if self.record.purpose != "proposal" or head is None or head.plan.code_fingerprint in ("", now):
+        if head is None or head.plan.code_fingerprint in ("", now):
             return None
         return (
             f"proposal {self.name!r} of pipeline {self.live.ledger.pipeline!r} was made by other code "

@@ -27,6 +27,13 @@ def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, obse
     schedule: says when to stop earlier, and how many failures to tolerate.
     """
     outcomes: list[Outcome] = []
+    with reporting_discarded(line.live.ledger, line.name):
+        _refuse_other_code(line)
+        _replay(line, sessions, schedule, observer, outcomes)
+    return outcomes
+
+
+def _refuse_other_code(line: OpenBackfill) -> None:
     other_code = line.other_code()
     if other_code is not None:
         raise Rejected(
@@ -35,9 +42,6 @@ def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, obse
             help="check that code out; or propose this one: tidegate propose MODULE:PIPELINE --keep",
             reason="OTHER_CODE",
         )
-    with reporting_discarded(line.live.ledger, line.name):
-        _replay(line, sessions, schedule, observer, outcomes)
-    return outcomes
 
 
 def _replay(
