@@ -202,7 +202,9 @@ def test_a_standby_that_has_the_slot_is_accepted_and_continues_with_the_next_cha
     slot = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots"
     for retained in (end, found.end):  # the position of the oldest checkpoint is of the old timeline for a while
         changes().release(retained, context)
-        assert primary.run(slot) == [(retained["lsn"],)]
+        ((confirmed,),) = primary.run(slot)
+        # A position may lie in the middle of a record, up to which PostgreSQL had flushed: the slot stays before it.
+        assert 0 <= retained["lsn"] - confirmed < 8192
         assert changes().plan(found.end, context).is_empty
 
 
