@@ -304,8 +304,11 @@ def test_columns_of_parquet_files_are_rescued_and_become_columns(tmp_path: Path,
         ("vip", "boolean", 2, "2.json"),
     ]
     land("3", id=[4], country=["DE"], amount=pa.array([2], pa.int32()), vip=[False], n=["many"])
-    land("4", id=[5], country=["DE"], amount=pa.array([3], pa.int32()))
-    orders.checkpoint("two")
+    land("4", id=[5], country=["DE"], amount=pa.array([3], pa.int32()), nothing=pa.nulls(1))
+    third = orders.ledger.entry(orders.checkpoint("two"))
+    assert third is not None
+    kinds = {column.path: column.type for column in third.acks["main"].ack.drift["orders"].found}
+    assert kinds == {"n": "string", "nothing": "void"}
     assert orders.orders() == {
         1: {"country": "AT", "amount": 5},
         2: {"country": "AT", "amount": 7, "_rescued": '{"vip":true,"n":1.5}'},

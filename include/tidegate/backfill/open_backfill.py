@@ -292,7 +292,7 @@ class BackfillCoordinator(Coordinator):
             blobs=ChainedBlobs(self.ledger, self._live.ledger),
         )
 
-    def known_schema(self, source: str) -> SourceSchema | None:
+    def schema_known_beforehand(self, source: str) -> SourceSchema | None:
         """See PipelineContext. A backfill that cuts its input by itself knows the columns that the pipeline has by now,
         so that all rows have them. One that repeats cuts reads as the past did."""
         if self.repeats_cuts:

@@ -287,7 +287,7 @@ class Plans:
             newest = view.last_completed if self.graph.by_interval else base
             last_range = newest.plan.sources.get(name) if self.graph.by_interval and newest is not None else before
             found = next_schema(sourcing, last_range, newest, lambda entry: self._entry_below(view, entry))
-            schema = _with_known_columns(sourcing, found, self.pipeline.known_schema(name))
+            schema = _add_known_columns(sourcing, found, self.pipeline.schema_known_beforehand(name))
             sources[name] = self._range(sourcing, start, interval, paces[name], schema)
             if sourcing.bounded and not sources[name].empty:
                 ended = _last_exhausted_by(view, base, name)
@@ -326,7 +326,7 @@ class Plans:
                 sources[name] = _standing(sourcing.source.kind, start)
                 continue
             own = next_schema(sourcing, start, base, lambda entry: self._entry_below(view, entry))
-            schema = _with_known_columns(sourcing, own, part.schema)
+            schema = _add_known_columns(sourcing, own, part.schema)
             sources[name] = msgspec.structs.replace(part, schema=schema)
         return sources
 
@@ -441,7 +441,7 @@ def next_schema(
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), policy, recorded, reversed(drifts))
 
 
-def _with_known_columns(
+def _add_known_columns(
     sourcing: SourceNode, own: SourceSchema | None, recorded: SourceSchema | None
 ) -> SourceSchema | None:
     """Return the schema of a range that is read again: with the columns that were known when it was read first.

@@ -74,7 +74,7 @@ class Division:
         folder: for the files that are written again. columns: their schema. as_output: returns staged rows in the
         columns of the stream, with all columns that it does not know.
         """
-        taken = self._taken(location, files, as_output)
+        taken = self._matching_rows(location, files, as_output)
         places = self._places(taken)
         rest, count = [], 0
         for number, file in enumerate(files):
@@ -85,7 +85,7 @@ class Division:
         assert not places, "every row is of one of the files"
         return Parted(rest, taken.drop(_FILE, _ROW), count)
 
-    def _taken(
+    def _matching_rows(
         self, location: Location, files: Sequence[StagedFile], as_output: Callable[[DataFrame], DataFrame]
     ) -> DataFrame:
         from pyspark.sql import functions as f

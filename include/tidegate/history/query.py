@@ -97,7 +97,7 @@ class CheckpointHistory:
         if row is None:
             return None
         columns = {name: _value(value) for name, value in row.items()}
-        details = self._shown(id, self._details(id))
+        details = self._visible_details(id, self._details(id))
         return CheckpointView(**columns, details=details, records_retained=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
@@ -143,7 +143,10 @@ class CheckpointHistory:
         if ids and not self.problem:
             stored = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist()
         texts = {row["id"]: row[DETAILS] for row in stored}
-        return {id: self._shown(id, self._decoded(id, texts[id]) if id in texts else self._details(id)) for id in ids}
+        return {
+            id: self._visible_details(id, self._decoded(id, texts[id]) if id in texts else self._details(id))
+            for id in ids
+        }
 
     def points(self, names: Sequence[str], limit: int = 500) -> dict[str, list[Any]]:
         """Return columns over the last `limit` checkpoints, oldest first: for plots."""
@@ -178,7 +181,7 @@ class CheckpointHistory:
             if entry is not None:
                 yield live_row(self.ledger, entry)
 
-    def _shown(self, id: int, details: CheckpointDetails) -> CheckpointDetails:
+    def _visible_details(self, id: int, details: CheckpointDetails) -> CheckpointDetails:
         """Return what the user may see of a checkpoint's details."""
         row = self.rows.find(id)
         if self.with_values or row is None:

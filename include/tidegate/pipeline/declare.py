@@ -770,7 +770,7 @@ def _contract_of(sink_name: str, contract: object, sink: object) -> Contract:
             help="from tidegate.gates import Contract",
             reason="BAD_PIPELINE",
         )
-    return contract.kept_by_keys(sink.upserts) if isinstance(sink, Sink) and sink.upserts else contract
+    return contract.with_unique_keys(sink.upserts) if isinstance(sink, Sink) and sink.upserts else contract
 
 
 def _spark_keys(job: str, spark: Mapping[str, object] | None) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from tidegate.records.records import ProposalReported
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
 
-__all__ = ["LAST", "keep_report", "kept_report", "since"]
+__all__ = ["LAST", "find_report", "keep_report", "since"]
 
 LAST = "LAST"
 _COUNTS = ("rows_before", "rows_after", "added", "removed", "changed")
@@ -25,7 +25,7 @@ def keep_report(ledger: Ledger, name: str, report: ProposalReport) -> None:
     ledger.hint_proposal_reported(name, ProposalReported(**stamp(seams.new_id()), report=typed.document_of(report)))
 
 
-def kept_report(ledger: Ledger, name: str) -> tuple[str, str, ProposalReport]:
+def find_report(ledger: Ledger, name: str) -> tuple[str, str, ProposalReport]:
     """Return a kept proposal's name, when its report was made, and the report. LAST: the newest of all."""
     kept = {line.name: reported for line in ledger.proposals() if (reported := ledger.proposal_reported(line.name))}
     if name == LAST and kept:

@@ -271,11 +271,11 @@ class _Replaying(Coordinator):
             for blob in side_files_of(recorded):
                 self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
             quarantine = LiveQuarantine(self._live.ledger.home, self._origin)
-            options = replace(options, repeats=self._without_left_out(recorded), quarantine=quarantine)
+            options = replace(options, repeats=self._drop_corrections(recorded), quarantine=quarantine)
         plan = super()._plan(answer, view, run, kind, wanted, options, report)
         return msgspec.structs.replace(plan, clock=recorded.time)
 
-    def _without_left_out(self, recorded: Plan) -> Plan:
+    def _drop_corrections(self, recorded: Plan) -> Plan:
         """Return the plan without the corrections that are left out."""
         left_out = set()
         for name in recorded.sources:

@@ -296,7 +296,7 @@ def test_rules_about_all_rows_are_refused_where_only_a_checkpoints_rows_are_seen
 
 def test_a_gate_is_declared_again_from_what_a_verdict_records_of_it():
     options = {"without": ["unique(*)"], "extra": "refuse", "private": ["a"]}
-    gate = Contract("o.yaml", schema="orders", over="tables/o", keys=["a"], **options).kept_by_keys(["a"])  # type: ignore[arg-type]
+    gate = Contract("o.yaml", schema="orders", over="tables/o", keys=["a"], **options).with_unique_keys(["a"])  # type: ignore[arg-type]
     for each in (gate, gate.followed_by):
         assert isinstance(each, ContractGate)
         again = described_gate(each.describe())

@@ -24,7 +24,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
 from tidegate.pipeline.private import private_columns
-from tidegate.proposal.kept import LAST, keep_report, kept_report, since
+from tidegate.proposal.kept import LAST, find_report, keep_report, since
 from tidegate.proposal.markdown import to_markdown
 from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _refuse_into(args.into)
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
-    earlier = kept_report(target.ledger, args.compare_with) if args.compare_with is not None else None
+    earlier = find_report(target.ledger, args.compare_with) if args.compare_with is not None else None
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
     _print_left_over(target, out)
     report, kept = _report(args, target, coordinator, chosen, out)

@@ -220,7 +220,7 @@ def _compare(args: argparse.Namespace, table: ReadContract, settings: Settings, 
         problems: list[str] = []
         stream = args.source or _sink(graph, args.sink).input
         if args.source and args.source not in graph.sources:
-            raise _not_there("source", args.source, graph.sources)
+            raise _unknown_name_error("source", args.source, graph.sources)
         if not args.no_spark:
             subject = f"source {args.source}" if args.source else f"what goes to sink {args.sink}"
             columns = looks.stream(target, stream)
@@ -244,11 +244,11 @@ def _of_table(table: ReadContract, snapshot: Snapshot, looks: _Looks, *, judging
 def _sink(graph: Graph | None, name: str) -> SinkNode:
     assert graph is not None
     if name not in graph.sinks:
-        raise _not_there("sink", name, graph.sinks)
+        raise _unknown_name_error("sink", name, graph.sinks)
     return graph.sinks[name]
 
 
-def _not_there(kind: str, name: str, known: Mapping[str, object]) -> Invalid:
+def _unknown_name_error(kind: str, name: str, known: Mapping[str, object]) -> Invalid:
     return Invalid(
         f"the pipeline has no {kind} {name!r}",
         expected=f"one of {', '.join(known)}" if known else f"a pipeline with a {kind}",

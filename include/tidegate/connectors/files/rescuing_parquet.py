@@ -13,7 +13,7 @@ from tidegate.connectors.files.folder import Folder
 from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.files.reading import FileOptions, option_text
 from tidegate.connectors.schema.ddl import Column, parse_ddl
-from tidegate.connectors.schema.drift import Survey, common_type
+from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, Survey, common_type
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Drift, FoundColumn
@@ -51,8 +51,12 @@ def survey_parquet(source: ParquetOptions, folder: Folder, names: list[str]) -> 
                 records=rows + (known.records if known is not None else 0),
                 file=name if known is None else known.file,
             )
-    drift = Drift(found=[found[path] for path in sorted(found)], records=records) if found else None
-    return Survey(drift, is_clean=not found)
+    if not found:
+        return Survey(None, is_clean=True)
+    paths = sorted(found)
+    more = max(len(paths) - MAX_KNOWN_COLUMNS, 0)
+    drift = Drift(found=[found[path] for path in paths[:MAX_KNOWN_COLUMNS]], records=records, more=more)
+    return Survey(drift, is_clean=False)
 
 
 def read_rescuing_parquet(spark: SparkSession, source: ParquetOptions, folder: Folder, names: list[str]) -> DataFrame:

@@ -316,7 +316,7 @@ def _outputs(
             name,
             change,
             columns=columns,
-            made_of={} if columns is None else _made_of(pipeline, lineage, node.input, columns),
+            made_of={} if columns is None else _origins_by_column(pipeline, lineage, node.input, columns),
             version=str(table.version) if table is not None and table.is_delta else None,
             emptied=sink in restored and restored[sink].to is None,
         )
@@ -337,7 +337,7 @@ def _column_lineage(pipeline: PipelineContext, plan: Plan) -> ColumnLineage:
     return ColumnLineage(pipeline.graph, columns)
 
 
-def _made_of(
+def _origins_by_column(
     pipeline: PipelineContext, lineage: ColumnLineage, stream: str, columns: Json
 ) -> dict[str, list[ColumnOrigin]]:
     graph = pipeline.graph

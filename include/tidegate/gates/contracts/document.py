@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
+from tidegate.gates import declared_files
 from tidegate.gates.expectations.checking import Problems, ValueOnLine
 from tidegate.gates.expectations.yaml_lines import load_yaml
-from tidegate.records.place import Place, is_url
+from tidegate.records.place import Place
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -230,35 +231,18 @@ class ContractDocument:
 
 def contract_path(place: Place, path: str) -> Path:
     """Return where a contract's file is. Raise Invalid if it is not on this machine."""
-    url = place.of_project(path)
-    if is_url(url):
-        raise Invalid(
-            f"contract {path!r} would be read from {url}",
-            expected="a local file, as it belongs to the code",
-            help="copy it into the project, and name it by its path",
-            reason="BAD_CONTRACT",
-        )
-    return Path(url)
+    return declared_files.local_path(place, path, f"contract {path!r}", "BAD_CONTRACT")
 
 
 def read_contract_text(path: Path) -> str:
     """Return the text of a contract's file. Raise Invalid if it cannot be read."""
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        near = sorted(file.name for file in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
-        raise Invalid(
-            f"there is no contract {path}",
-            expected=f"one of {', '.join(near)}" if near else "a YAML file of the Open Data Contract Standard",
-            help="correct the path, or start one: `tidegate contract export`",
-            reason="BAD_CONTRACT",
-        ) from None
-    except UnicodeDecodeError as error:
-        raise Invalid(f"{path} is not UTF-8: {error}", help="save it as UTF-8", reason="BAD_CONTRACT") from error
-    except OSError as error:
-        raise Invalid(
-            f"{path} cannot be read: {error.strerror}", help="check the path", reason="BAD_CONTRACT"
-        ) from error
+    return declared_files.read_text(
+        path,
+        "contract",
+        expected="a YAML file of the Open Data Contract Standard",
+        help="correct the path, or start one: `tidegate contract export`",
+        reason="BAD_CONTRACT",
+    )
 
 
 def read_contract(text: str, path: str) -> ContractDocument:

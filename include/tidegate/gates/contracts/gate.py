@@ -82,9 +82,9 @@ class ContractGate(Expectations):
         else:
             frame = materialize(frame)
             judgement = Judgement(frame.count(), (), {"success": True}, None, (frame,), frame)
-        return replace(judgement, results=judgement.results | {"meta": self._told(contract)})
+        return replace(judgement, results=judgement.results | {"meta": self._contract_facts(contract)})
 
-    def _told(self, contract: ReadContract) -> Json:
+    def _contract_facts(self, contract: ReadContract) -> Json:
         """Return what a verdict's findings say about the contract."""
         document = contract.document
         told = [f"{name}: {why}" for name, why in contract.rules.told_only]
@@ -141,7 +141,7 @@ class Contract(ContractGate):
         self.origin.elsewhere = self.over_table is not None
         self._keys_without_table = bool(keys) and over is None
 
-    def kept_by_keys(self, keys: Sequence[str]) -> Contract:
+    def with_unique_keys(self, keys: Sequence[str]) -> Contract:
         """Return the contract for a sink that replaces rows by these columns, so that they are unique in its table."""
         contract = copy(self)
         contract.origin = copy(self.origin)
@@ -223,7 +223,7 @@ class Contract(ContractGate):
         return Judgement(
             frame.count(),
             (BrokenRule("schema", policy, why=why),),
-            {"success": False, "schema": problems, "meta": self._told(contract)},
+            {"success": False, "schema": problems, "meta": self._contract_facts(contract)},
             None,
             (frame,),
             frame,

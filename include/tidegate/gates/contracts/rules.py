@@ -103,11 +103,11 @@ def rules_of(document: ContractDocument, schema: ObjectSchema, problems: Problem
         _Quality(quality, schema, None, columns, found, problems).add()
     if schema.has_relationships or any(each.has_relationships for each in schema.properties):
         found.told_only.append(("relationships", "a contract does not say where the other table is: add References"))
-    _add_nested_told(schema.properties, found)
+    _note_formats(schema.properties, found)
     return found
 
 
-def _add_nested_told(properties: tuple[Property, ...], found: ContractRules) -> None:
+def _note_formats(properties: tuple[Property, ...], found: ContractRules) -> None:
     for each in properties:
         if "format" in each.options and each.logical_type in ("string", "date", "timestamp", "time"):
             found.told_only.append((f"format({each.column})", "it describes how texts look, and is documentation"))

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
+from tidegate.gates.declared_files import local_path
 from tidegate.gates.expectations.suite import Suite, read_suite, read_text
-from tidegate.records.place import Place, is_url
+from tidegate.records.place import Place
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class FileSuite(SuiteOrigin):
     def path(self, place: Place) -> Path:
         """Return the path of the file."""
         name = self.name if self.name.endswith((".yaml", ".yml")) else f"{FOLDER}/{self.name}.yaml"
-        return _local_path(place, name, f"suite {self.name!r}")
+        return local_path(place, name, f"suite {self.name!r}", "BAD_SUITE")
 
     def read(self, place: Place) -> str:
         return read_text(self.path(place))
@@ -217,24 +218,12 @@ def _mode_of(context: object) -> str:
     return next((mode for mode in ("ephemeral", "cloud", "file") if mode in name), "")
 
 
-def _local_path(place: Place, name: str, subject: str) -> Path:
-    url = place.of_project(name)
-    if is_url(url):
-        raise Invalid(
-            f"{subject} would be read from {url}",
-            expected="a local file, as it belongs to the code",
-            help="name it by its absolute path",
-            reason="BAD_SUITE",
-        )
-    return Path(url)
-
-
 # -- a context's own file ---------------------------------------------------------------------------------
 
 
 def _store_folder(place: Place, context: str) -> Path:
     """Return the folder in which a file context keeps its suites. Raise Invalid if that is not a folder."""
-    root = _local_path(place, context, f"context {context!r}")
+    root = local_path(place, context, f"context {context!r}", "BAD_SUITE")
     config = _read_config(root, context)
     version = config.get("config_version")
     if not isinstance(version, int | float) or int(version) not in _CONFIG_VERSIONS:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tidegate.errors import Invalid
+from tidegate.gates import declared_files
 from tidegate.gates.expectations.catalogue import ColumnSource, Kind
 from tidegate.gates.expectations.checking import Problems, ValueOnLine, check_rule
 from tidegate.gates.expectations.custom import kinds_with
@@ -99,20 +99,13 @@ class Suite:
 
 def read_text(path: Path) -> str:
     """Return the text of a suite's file. Raise Invalid if it cannot be read."""
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        near = sorted(file.name for file in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
-        raise Invalid(
-            f"there is no suite {path}",
-            expected=f"one of {', '.join(near)}" if near else "a YAML file with expectations",
-            help="correct the name, or write the file",
-            reason="BAD_SUITE",
-        ) from None
-    except UnicodeDecodeError as error:
-        raise Invalid(f"{path} is not UTF-8: {error}", help="save it as UTF-8", reason="BAD_SUITE") from error
-    except OSError as error:
-        raise Invalid(f"{path} cannot be read: {error.strerror}", help="check the path", reason="BAD_SUITE") from error
+    return declared_files.read_text(
+        path,
+        "suite",
+        expected="a YAML file with expectations",
+        help="correct the name, or write the file",
+        reason="BAD_SUITE",
+    )
 
 
 def read_suite(text: str, path: str, name: str, *, is_json: bool = False, modules: Sequence[str] = ()) -> Suite:
