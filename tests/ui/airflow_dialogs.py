@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
+from tests.dags.server import Airflow
 from tests.kit.waiting import eventually
 from tests.ui.browser import Page
 
@@ -44,3 +45,13 @@ def fill_backfill(page: Page, first: datetime, last: datetime) -> None:
     eventually(
         "Airflow knows the runs", lambda: "will be triggered" in page.text("[role=dialog]:has([value=backfill])")
     )
+
+
+def run_backfill(page: Page, airflow: Airflow) -> None:
+    """Send the dialog, and let nobody else write until Airflow has answered, which closes it.
+
+    Airflow commits the backfill before it makes its runs: that there is one does not mean that it is done.
+    """
+    with airflow.still():
+        press(page, "Run Backfill")
+        eventually("Airflow has made the runs", lambda: not page.there("[role=dialog]:has([value=backfill])"), 120)

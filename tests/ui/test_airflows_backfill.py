@@ -22,7 +22,7 @@ from tests.dags.server import Airflow, Run
 from tests.kit.example import Expected
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
-from tests.ui.airflow_dialogs import fill_backfill, press
+from tests.ui.airflow_dialogs import fill_backfill, press, run_backfill
 from tests.ui.browser import Browser, Page
 from tidegate.ledger.ledger import Ledger, open_ledger
 
@@ -135,9 +135,7 @@ def test_the_example_is_computed_again_from_before_its_first_checkpoint_though_a
     fill_backfill(page, first, first + timedelta(minutes=1))
     seen(page, "backfill-dialog")
     airflow.call("PATCH", "/dags/orders", {"is_paused": False})
-    with airflow.still():
-        press(page, "Run Backfill")
-        eventually("it is asked for", lambda: airflow.call("GET", "/backfills?dag_id=orders")["backfills"], 60)
+    run_backfill(page, airflow)
     replay = eventually("the replay begins", lambda: next(iter(airflow.runs("orders__backfill")), None), 180)
     replay.until("replay", "running", timeout=240)
     at_work = eventually("it is at work", lambda: at_work_of(example.folder, replay), 240)

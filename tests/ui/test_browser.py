@@ -15,7 +15,7 @@ from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
 from tests.dags.server import Run
 from tests.kit.sampling import in_turn, only_with_all, turn_of
 from tests.kit.waiting import eventually
-from tests.ui.airflow_dialogs import fill_backfill, press
+from tests.ui.airflow_dialogs import fill_backfill, run_backfill
 from tests.ui.airflow_with_roles import AirflowWithRoles
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
@@ -385,9 +385,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     page = airflow.page(browser, "user")
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended")
     fill_backfill(page, since, since + timedelta(minutes=1))
-    with airflow.still():
-        press(page, "Run Backfill")
-        eventually("it is asked for", lambda: airflow.call("GET", "/backfills?dag_id=mended")["backfills"], 60)
+    run_backfill(page, airflow)
     replay = eventually("the replay begins", lambda: next(iter(airflow.runs("mended__backfill")), None), 120)
     assert (replay.ended(), replay.run_id) == ("success", "backfill__1")
     followers = airflow.call("GET", "/dags/mended/dagRuns?run_type=backfill")["dag_runs"]
