@@ -24,7 +24,7 @@ from tidegate.connectors.source import SourceContext
 from tidegate.connectors.unrepeatable import unrepeatable_in_text
 from tidegate.gates.row_rules import RowRules
 from tidegate.records.place import Place
-from tidegate.records.records import Hold, Json
+from tidegate.records.records import Drift, Hold, Json, SourceSchema
 from tidegate.renamed_hooks import GATE_HOOKS, refuse_old_hooks
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class GateContext:
     stage: Callable[..., PrestagedRows | None] | None = None
     """For a gate directly before a table: writes rows to the table's files, with mark columns, and as drafts if
     requested (`connectors/prestaged.py`), or returns None if it cannot. None for other gates."""
+    drift: Drift | None = None
+    """For a gate directly behind a source: what of its input does not fit the schema of the plan, if anything."""
+    schema: SourceSchema | None = None
+    """For a gate directly behind a source whose schema may follow its input: the schema of the plan."""
     lookup_operator_rows: Callable[[DataFrame], DataFrame | None] | None = None
     """For a gate that is `against` an operator: returns the operator's rows with these keys at the base, or None if the
     operator has no state yet."""

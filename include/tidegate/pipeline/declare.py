@@ -18,6 +18,7 @@ from tidegate.connectors.source import Source
 from tidegate.errors import Invalid
 from tidegate.gates.base import Gate
 from tidegate.gates.contracts.gate import Contract
+from tidegate.gates.new_columns import NewColumns
 from tidegate.gates.target import Refused, TargetRules, target_gate_name
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
@@ -892,7 +893,10 @@ class Pipeline:
         self._sources.append(
             SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded, max_ahead)
         )
-        return Stream(self, name)
+        stream = Stream(self, name)
+        if isinstance(source, Source) and source.schema_policy.on_new_column == "hold":
+            return stream.gate(NewColumns(), name=generated_name([name, "new-columns"]))
+        return stream
 
     def stage(
         self, *inputs: Stream | str, outputs: Sequence[str] = (), name: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,10 @@ from tidegate.gates import (
     Unseen,
     Volume,
 )
+from tidegate.gates.new_columns import NewColumns
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.records.place import Place
+from tidegate.records.records import Drift, FoundColumn, SourceSchema
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
@@ -109,7 +112,7 @@ def test_spark_is_asked_for_the_columns_of_a_stream_only_if_rows_come_back_into_
     no_spark: Any = None
     for planned in ({}, nothing):
         plan: Any = SimpleNamespace(sources=planned, quarantine_all=False, quarantine_held=False)
-        gating = GateRunner(coordinator, plan, no_spark, None, no_spark, no_spark)
+        gating = GateRunner(coordinator, plan, no_spark, None, no_spark, no_spark, {})
         assert gating._released_rows(stage, no_spark) is None
 
 
@@ -215,3 +218,14 @@ def test_arguments_of_another_type_are_told_like_other_mistakes(gate: Any, what:
     with pytest.raises(Invalid) as refused:
         pipeline.graph()
     assert what in str(refused.value)
+
+
+def test_so_many_new_columns_are_named_and_of_other_keys_only_the_number():
+    keys = [*(f"k{number:02}" for number in range(25)), "a b"]
+    found = [FoundColumn(path=key, kind="new", type="string", records=2) for key in keys]
+    schema = SourceSchema(ddl="id bigint", evolves=True)
+    judged = NewColumns().judge_keys(3, replace(context(), drift=Drift(found=found, records=2), schema=schema))
+    why = {each.rule: each.why for each in judged.broken}
+    assert why["new_columns"].startswith("k00 string in 2 records, k01 string")
+    assert why["new_columns"].endswith("5 more")
+    assert why["other_keys"] == "1 key becomes no column: it stays in the rescue column"

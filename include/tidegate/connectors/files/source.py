@@ -83,7 +83,8 @@ class Files(Source):
     on_new_column: what to do with JSON keys that the schema lacks, at any depth, and with such columns of Parquet.
         "ignore" drops them; a key that differs from a missing column only in case makes the record malformed. "refuse"
         treats the record as malformed, and refuses the Parquet file. "rescue" keeps the values as JSON in the rescue
-        column. "evolve" does so as well, and the next checkpoint reads them as columns.
+        column. "evolve" does so as well, and the next checkpoint reads them as columns. "hold" is "evolve" once a
+        person approves: the checkpoint that finds a new key is held, as by a gate.
     on_type: what to do with JSON values that their column cannot hold. "refuse" treats the record as malformed.
         "rescue" keeps them in the rescue column, and their column is null.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.connectors.schema.ddl import Column, parse_ddl
-from tidegate.records.records import Drift, KnownColumn, SourceSchema
+from tidegate.records.records import Drift, FoundColumn, KnownColumn, SourceSchema
 
 __all__ = [
     "MAX_KNOWN_COLUMNS",
@@ -29,13 +29,15 @@ __all__ = [
     "OnType",
     "SchemaPolicy",
     "Survey",
+    "columns_after",
     "common_type",
     "evolved_schema",
+    "not_seen_before",
     "policy_problems",
     "type_of_variant",
 ]
 
-OnNewColumn = Literal["ignore", "refuse", "rescue", "evolve"]
+OnNewColumn = Literal["ignore", "refuse", "rescue", "hold", "evolve"]
 OnType = Literal["refuse", "rescue"]
 
 RESCUED: Final = "_rescued"
@@ -68,7 +70,12 @@ class SchemaPolicy:
     @property
     def rescues_keys(self) -> bool:
         """True: a key that the schema lacks goes to the rescue column."""
-        return self.on_new_column in ("rescue", "evolve")
+        return self.on_new_column in ("rescue", "hold", "evolve")
+
+    @property
+    def evolves(self) -> bool:
+        """True: a key that the schema lacks becomes a column with the next plan, with "hold" once a person approves."""
+        return self.on_new_column in ("hold", "evolve")
 
     @property
     def rescues_types(self) -> bool:
@@ -97,7 +104,7 @@ def policy_problems(policy: SchemaPolicy, columns: Mapping[str, str]) -> list[st
     """Return all problems of the policy's declaration. columns: the types of the schema, by name."""
     problems = []
     for name, value, choices in (
-        ("on_new_column", policy.on_new_column, ("ignore", "refuse", "rescue", "evolve")),
+        ("on_new_column", policy.on_new_column, ("ignore", "refuse", "rescue", "hold", "evolve")),
         ("on_type", policy.on_type, ("refuse", "rescue")),
     ):
         if value not in choices:
@@ -145,12 +152,33 @@ def evolved_schema(
             else:
                 more += 1
     columns = list(declared)
-    evolves = policy.on_new_column == "evolve"
-    if evolves:
+    if policy.evolves:
         evolved = {column.name for column in parse_ddl(before.ddl)} & known.keys() if before is not None else set()
         columns += _new_columns(declared, policy, known, evolved, more)
     ddl = ", ".join(column.ddl for column in columns)
-    return SourceSchema(ddl=ddl, known=known, more=more, through=through, evolves=evolves)
+    return SourceSchema(ddl=ddl, known=known, more=more, through=through, evolves=policy.evolves)
+
+
+def columns_after(schema: SourceSchema, drift: Drift, checkpoint: int) -> set[str]:
+    """Return the columns that a source gets by what a checkpoint has found. schema: the one with which it has read."""
+    columns = parse_ddl(schema.ddl)
+    policy = SchemaPolicy(on_new_column="evolve" if schema.evolves else "rescue")
+    following = evolved_schema(columns, policy, schema, [(checkpoint, drift)])
+    return {column.name for column in parse_ddl(following.ddl)} - {column.name for column in columns}
+
+
+def not_seen_before(schema: SourceSchema, drift: Drift) -> list[FoundColumn]:
+    """Return the keys with values that no checkpoint had found when this schema was planned.
+
+    If there were more than a plan remembers, a further one may have been seen, so none counts.
+    """
+    unknown = []
+    for found in drift.found:
+        known = schema.known.get(found.path)
+        is_known = schema.more > 0 if known is None else known.type != "void"
+        if found.kind != "type" and found.type != "void" and not is_known:
+            unknown.append(found)
+    return unknown
 
 
 def _new_columns(

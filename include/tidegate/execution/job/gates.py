@@ -31,7 +31,7 @@ from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.pipeline.graph.late_sensitive import find_late_sensitive_operators
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
-from tidegate.records.records import Json, LateBehind, Plan, RecordedRule, Request, Verdict
+from tidegate.records.records import Drift, Json, LateBehind, Plan, RecordedRule, Request, Verdict
 from tidegate.spark.frame_facts import empty_like
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.row_id import rows_hash
@@ -142,11 +142,17 @@ class GateRunner:
         prev: BaseMemory | None,
         lookup_stored_rows: Callable[[str, DataFrame], DataFrame | None],
         event_times: EventTimes,
+        drift: Mapping[str, Drift],
     ) -> None:
-        """lookup_stored_rows: returns the rows that an operator has stored for some keys at the base."""
+        """Prepare to run them.
+
+        lookup_stored_rows: returns the rows that an operator has stored for some keys at the base. drift: by source,
+            what of its input does not fit its schema, once it has been read.
+        """
         self.pipeline = pipeline
         self.lookup_stored_rows = lookup_stored_rows
         self.event_times = event_times
+        self.drift = drift
         self.plan = plan
         self.staging = staging
         self.before: Mapping[str, Json] = prev.memory if prev is not None else {}
@@ -301,6 +307,7 @@ class GateRunner:
         lookup_operator_rows = None
         if stage.gate.against is not None:
             lookup_operator_rows = partial(self.lookup_stored_rows, stage.gate.against)
+        planned = self.plan.sources.get(stage.input)
         return GateContext(
             pipeline=graph.name,
             gate=stage.name,
@@ -312,6 +319,8 @@ class GateRunner:
             quarantine_held=self.plan.quarantine_held,
             planned_inputs=planned_inputs,
             stage=self._staging_for(stage, table),
+            drift=self.drift.get(stage.input),
+            schema=planned.schema if planned is not None else None,
             lookup_operator_rows=lookup_operator_rows,
         )
 

@@ -246,6 +246,7 @@ class Attempt:
             base_memory,
             self.operating.stored_rows,
             self.operating.event_times,
+            self.drift,
         )
         self.direct = DirectWriter(self.pipeline, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tidegate.connectors.schema.ddl import parse_ddl
-from tidegate.connectors.schema.drift import MAX_NEW_COLUMNS, SchemaPolicy, evolved_schema, why_no_column
+from tidegate.connectors.schema.drift import MAX_NEW_COLUMNS, columns_after, why_no_column
 from tidegate.records.records import Drift, FoundColumn, SourceSchema
 
 __all__ = ["DriftDetails", "MisfitDetails", "drift_of", "drift_without_rows", "misfit_name", "misfit_text"]
@@ -66,11 +66,8 @@ class DriftDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 def drift_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> DriftDetails:
     """Return the details of what a checkpoint has found. schema: the one with which it has read its input."""
-    columns = parse_ddl(schema.ddl)
-    policy = SchemaPolicy(on_new_column="evolve" if schema.evolves else "rescue")
-    following = evolved_schema(columns, policy, schema, [(checkpoint, drift)])
-    present = {column.name for column in columns}
-    new = {column.name for column in parse_ddl(following.ddl)} - present
+    present = {column.name for column in parse_ddl(schema.ddl)}
+    new = columns_after(schema, drift, checkpoint)
     misfits = []
     for found in sorted(drift.found, key=lambda found: -found.records)[:MAX_NAMED]:
         becomes_column = found.kind == "new" and found.path in new

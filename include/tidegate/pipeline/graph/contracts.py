@@ -31,10 +31,10 @@ def contract_problems(sources: Iterable[SourceNode], stages: Sequence[Node], pla
             continue
         policy = source.source.schema_policy
         refuses = f'gate {stage.name!r} refuses columns that its contract does not have (extra="refuse")'
-        if policy.on_new_column == "evolve":
+        if policy.evolves:
             problems.append(
-                f'{refuses}, and source {source.name!r} gets new ones by itself (on_new_column="evolve"): let one of '
-                'them decide, with on_new_column="rescue" or "refuse", or with extra="allow"'
+                f"{refuses}, and source {source.name!r} gets new ones (on_new_column={policy.on_new_column!r}): let "
+                'one of them decide, with on_new_column="rescue" or "refuse", or with extra="allow"'
             )
         elif policy.rescues and place is not None and not _has_column(stage.gate, policy.rescue_column, place):
             problems.append(

@@ -11,6 +11,7 @@ from tidegate.connectors.schema.drift import (
     SchemaPolicy,
     common_type,
     evolved_schema,
+    not_seen_before,
     policy_problems,
     type_of_variant,
     why_no_column,
@@ -138,3 +139,12 @@ def test_bad_policies_are_named():
     assert "which the source adds itself" in policy_problems(SchemaPolicy("rescue"), {"_Rescued": "string"})[0]
     assert "use string" in policy_problems(SchemaPolicy("rescue"), {"a": "array<varchar(9)>"})[0]
     assert policy_problems(SchemaPolicy(), {"a": "char(9)"}) == []
+
+
+def test_a_key_is_not_seen_before_until_a_plan_knows_its_type():
+    schema = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("vip", "boolean"), ("n", "void")))])
+    found = drift(("vip", "boolean"), ("n", "bigint"), ("nothing", "void"), ("x", "string"))
+    assert [key.path for key in not_seen_before(schema, found)] == ["n", "x"]
+    assert not_seen_before(schema, drift(("id", "string"), kind="type")) == []
+    forgetful = evolved_schema(DECLARED, EVOLVE, None, [(1, drift(("vip", "boolean"), more=3))])
+    assert not_seen_before(forgetful, drift(("x", "string"))) == [], "it may be one of those that nobody remembers"
