@@ -17,6 +17,7 @@ import pytest
 
 from tests.dags.in_process import run
 from tests.dags.project import ODD_IS_BAD, Made, Project
+from tests.kit.waiting import PATIENCE_S
 from tidegate import Pipeline, seams
 from tidegate.dag import build_dag
 from tidegate.dag.tasks import notices
@@ -213,7 +214,7 @@ def test_a_mail_server_that_does_not_answer_or_is_away_holds_no_checkpoint_up(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = mails(project, "patient", silent.getsockname(), monkeypatch)
         assert run(made, 1)[0] == "success"
-        assert select.select([silent], [], [], 0)[0], "somebody has connected, and still waits to be greeted"
+        assert select.select([silent], [], [], PATIENCE_S)[0], "somebody has connected, and still waits to be greeted"
     made.feed()
     assert run(made, 2)[0] == "success", "nobody listens there any more"
     assert made.published == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.dags.project import ODD_IS_BAD, Made, Project
+from tidegate import seams
 
 BY_HOUR = """
 # for airflow
@@ -123,10 +125,10 @@ def test_a_triggerer_that_cannot_look_lets_a_run_do_it_after_a_while(
     monkeypatch.setattr(watching.SourceWatcher, "log", logging.getLogger("the triggerer"))
     monkeypatch.setattr(watching, "find_connection_from_trigger", broken)
     monkeypatch.setattr(watching, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(watching, "PATIENCE_S", 0.5)
     watcher = watcher_of(project.pipeline("blind", interval="event"))
     watcher.logins = ["airflow:mine"]
-    with caplog.at_level(logging.WARNING):
+    seconds = itertools.count(step=watching.PATIENCE_S / 10)  # between two looks at the clock
+    with caplog.at_level(logging.WARNING), seams.installed(seams.Seams(monotonic=lambda: next(seconds))):
         assert asyncio.run(next_event(watcher.run())) == "the triggerer cannot look for input"
     assert caplog.text.count("cannot look for input: RuntimeError") > 2
     assert "secret" not in caplog.text

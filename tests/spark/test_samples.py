@@ -28,6 +28,11 @@ expectations:
 ROWS = [{"id": n, "v": n - 1.0, "email": f"{n}@example.com"} for n in range(8)]
 
 
+@pytest.fixture(autouse=True)
+def a_slow_machine_has_its_samples_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_SAMPLING_S", 600.0)
+
+
 def build(pipeline: Pipeline) -> None:
     rows = sources(pipeline, "id long, v double, email string")
 

@@ -18,15 +18,27 @@ from tests.ui.airflow_with_roles import ROLES
 from tests.ui.known_dags import put_dag
 from tests.ui.rights import PEOPLE, right_asked_for
 
+IN_TIME = (
+    "tidegate.ui.api.BUDGET_S",
+    "tidegate.ui.app.BUDGET_S",
+    "tidegate.ui.rows.origins.MAX_SEARCH_S",
+    "tidegate.ui.rows.table_samples._MAX_READ_S",
+)
+"""How long a request looks, of which it then shows what it has found. Here it shows all, however busy the machine."""
+
 
 @pytest.fixture(scope="session")
-def app() -> Any:
+def app() -> Iterator[Any]:
     os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] = ",".join(f"{role}:{role}" for role in ROLES)
     dags.HOME.mkdir(parents=True, exist_ok=True)
     migrate(dict(os.environ))
     from airflow.api_fastapi.app import create_app
 
-    return create_app()
+    made = create_app()
+    with pytest.MonkeyPatch.context() as patch:
+        for limit in IN_TIME:
+            patch.setattr(limit, 600.0)
+        yield made
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +104,7 @@ def served(app: Any, world: ToyWorld, tokens: dict[str, str]) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    eventually("the web app answers", lambda: server.started, 60)
+    eventually("the web app answers", lambda: server.started)
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join(timeout=20)

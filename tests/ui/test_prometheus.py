@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.kit.prometheus import parsed
 from tests.kit.toy_world import ToyWorld
 from tests.ui.known_dags import SIXTY, put_dag
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is: what is not read in time is left for the next one who asks."""
-    monkeypatch.setattr("tidegate.ui.app.BUDGET_S", 600.0)
 
 
 def scraped(client: Any, token: str) -> dict[Any, float]:

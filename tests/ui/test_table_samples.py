@@ -43,7 +43,6 @@ def test_rows_are_those_of_the_version_with_the_columns_of_their_partition(table
     from tidegate.ui.rows import table_samples
     from tidegate.ui.rows.table_samples import _first
 
-    monkeypatch.setattr(table_samples, "_MAX_READ_S", 600.0)  # a slow machine would show what it has by then
     then = open_table(Location(table), 0)
     assert then is not None
     found = sorted(_first(then, "a", 10), key=lambda row: row["id"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ class Servers:
 
     def start(self, **changes: object) -> connect_server.ServerInfo:
         return connect_server.start(replace(self.settings, **changes))
+
+    def used(self, **changes: object) -> contextlib.AbstractContextManager[connect_server.ServerInfo]:
+        """One that stays while the block runs, however short its time without a client is."""
+        return connect_server.acquire(replace(self.settings, **changes))
 
     def folder(self, info: connect_server.ServerInfo) -> ServerFolder:
         return ServerFolder(self.home / info.key)
