@@ -61,7 +61,7 @@ class Child:
 
     def stopped(self) -> None:
         """Wait until it has stopped itself."""
-        eventually("the process stops itself", self._is_stopped, 60)
+        eventually("the process stops itself", self._is_stopped)
 
     def _is_stopped(self) -> bool:
         assert self.alive, f"it ended: {self.said()}"

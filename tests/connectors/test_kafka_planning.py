@@ -394,7 +394,7 @@ def test_a_broker_that_is_away_is_waited_for_and_asked_again(
     finally:
         kafka_broker.start()
     assert f"asking about the topic {topic}" in told
-    eventually("it plans again", lambda: _planned_again(source, context), 60)
+    eventually("it plans again", lambda: _planned_again(source, context))
     assert source.plan(None, context).splits == planned.splits
 
 

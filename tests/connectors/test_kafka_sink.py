@@ -247,12 +247,12 @@ def test_a_publisher_that_sleeps_while_another_one_publishes_changes_nothing_whe
 @pytest.mark.parametrize("step", ["sent", "mark"])
 def test_a_publisher_that_sleeps_longer_than_its_transaction_may_take(kafka_broker, target, step, somebody_else):
     """Nobody ends its transaction but the broker. Then its commit must fail, and its rows be sent again."""
-    target.options = {"transaction_timeout": 2.0}
+    target.options = {"transaction_timeout": 4.0}
     staged_target(kafka_broker, target, 2)
     sleeping = publisher(target, 2, step)
     sleeping.stopped()
     kafka_broker.send(target.topic, [("later", "x")])
-    eventually("the broker ends the transaction", lambda: kafka_broker.read(target.topic) != [], 60)
+    eventually("the broker ends the transaction", lambda: kafka_broker.read(target.topic) != [])
     if somebody_else:
         publisher(target, 1).ended()
     sleeping.wake()
@@ -311,7 +311,7 @@ def test_a_publisher_that_fails_leaves_no_transaction_for_which_readers_must_wai
     with pytest.raises(Corrupt):
         target.publish(1, batch)
     kafka_broker.send(target.topic, [(f"later {n}", "x") for n in range(20)])
-    eventually("later records are readable", lambda: len(kafka_broker.read(target.topic)) == 20, 20)
+    eventually("later records are readable", lambda: len(kafka_broker.read(target.topic)) == 20)
     monkeypatch.setattr(Sender, "commit", commit)
     assert target.publish(1, batch) is not None
     assert len(kafka_broker.read(target.topic)) == ROWS + 20
@@ -329,7 +329,7 @@ def test_a_forked_process_publishes_with_clients_of_its_own(kafka_broker, target
             code = 0
         finally:
             os._exit(code)
-    ended = eventually("the forked process ends", lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found, 60)
+    ended = eventually("the forked process ends", lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     refuse_differences(kafka_broker, target.topic, 2)
 

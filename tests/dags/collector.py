@@ -76,7 +76,7 @@ class Collector:
             ends[:] = [event for event in self.of(job, run) if event["eventType"] in ("COMPLETE", "FAIL")]
             return len(ends) >= tries
 
-        eventually(f"the end of try {tries} of {job} is told", ended, 60)
+        eventually(f"the end of try {tries} of {job} is told", ended)
         end = ends[tries - 1]
         (start,) = [
             event

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.dags.project import Project
-from tests.kit.waiting import eventually
+from tests.kit.waiting import PATIENCE_S, eventually
 
 WARM = """
 import sys
@@ -70,6 +70,11 @@ def free_port() -> int:
 
 class Busy(Exception):
     """On sqlite Airflow answers 500 if another of its parts writes for too long. Nothing has been done then."""
+
+
+def is_busy(status: int, reply: str) -> bool:
+    """Whether Airflow says so."""
+    return status in (500, 503) and "atabase" in reply
 
 
 FERNET_KEY = base64.urlsafe_b64encode(b"of-this-test".ljust(32)).decode()
@@ -192,7 +197,7 @@ class Airflow:
             for pid in others:
                 os.killpg(pid, signal.SIGCONT)
 
-        eventually("nobody writes to Airflow's database", stopped_outside_of_a_transaction, 60)
+        eventually("nobody writes to Airflow's database", stopped_outside_of_a_transaction)
         try:
             yield
         finally:
@@ -202,12 +207,12 @@ class Airflow:
 
     def call(self, method: str, path: str, body: object = None, *, fine: tuple[int, ...] = ()) -> Any:
         """One request below /api/v2. An error is a failure, unless its status is `fine`."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self._call(method, path, body, fine)
             except Busy:
-                assert time.monotonic() < until, f"{method} {path}: Airflow's database is busy for a minute"
+                assert time.monotonic() < until, f"{method} {path}: Airflow's database stays busy"
                 time.sleep(0.5)
 
     def _call(self, method: str, path: str, body: object, fine: tuple[int, ...]) -> Any:
@@ -219,13 +224,13 @@ class Airflow:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{url}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             if error.code in fine:
                 return None
             told = error.read().decode()[:2000]
-            if error.code in (500, 503) and "atabase" in told:
+            if is_busy(error.code, told):
                 raise Busy from error
             raise AssertionError(f"{method} {path}: {error.code} {told}") from error
         return json.loads(text) if text else None
@@ -238,7 +243,7 @@ class Airflow:
             assert not broken, broken[0]["stack_trace"]
             return self.call("GET", f"/dags/{dag_id}", fine=(404,))
 
-        eventually(f"DAG {dag_id} is known", parsed, 120)
+        eventually(f"DAG {dag_id} is known", parsed)
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, run_id: str | None = None) -> Run:
         body = {"logical_date": None, "conf": conf or {}} | ({"dag_run_id": run_id} if run_id else {})
@@ -252,7 +257,7 @@ class Airflow:
         """The asset events that the DAG has emitted. Airflow 3.3.2 answers 500 while a run that one of them triggered
         is queued: its answer cannot hold a run without a start."""
         path = f"/assets/events?source_dag_id={dag_id}&limit=100"
-        found = eventually("all runs triggered have started", lambda: self.call("GET", path, fine=(500,)), 120)
+        found = eventually("all runs triggered have started", lambda: self.call("GET", path, fine=(500,)))
         return list(found["asset_events"])
 
 
@@ -298,7 +303,7 @@ class Run:
         state = self.state
         return state if state in wanted else None
 
-    def until(self, task: str, *states: str, timeout: float = 120) -> None:
+    def until(self, task: str, *states: str, timeout: float = 240) -> None:
         """Wait until a task is in one of these states."""
         eventually(f"task {task} is {' or '.join(states)}", lambda: self.tasks().get(task) in states, timeout)
 

@@ -63,7 +63,7 @@ class Reader:
 
     def told(self, runs: int) -> list[dict[str, Any]]:
         """What its runs were told, once there are so many, in the order of what they were told of."""
-        eventually(f"{self.name} has run {runs} times", lambda: len(list(self.folder.iterdir())) >= runs, 120)
+        eventually(f"{self.name} has run {runs} times", lambda: len(list(self.folder.iterdir())) >= runs)
         extras = [extra for path in self.folder.iterdir() for extra in json.loads(path.read_text())]
         return sorted(extras, key=lambda extra: int(extra["checkpoint"]))
 

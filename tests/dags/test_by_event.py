@@ -13,7 +13,7 @@ from tests.kit.waiting import eventually
 
 def completed(made: Made, count: int) -> None:
     eventually(f"{made.name} has {count} checkpoints", lambda: made.outcomes() == ["completed"] * count, 180)
-    eventually(f"{made.name}'s tables have them", lambda: made.published == made.completed, 120)
+    eventually(f"{made.name}'s tables have them", lambda: made.published == made.completed)
 
 
 def test_a_checkpoint_follows_each_arrival_and_a_burst_is_one(airflow: Airflow) -> None:
@@ -35,7 +35,7 @@ def test_whoever_is_killed_no_arrival_is_missed_and_none_makes_two_checkpoints(a
     made = airflow.project.pipeline("hardy", interval="event", max_pause="1 day")
     airflow.known("hardy")
     completed(made, 1)
-    for pid in eventually("its sources are watched", lambda: input_watchers(airflow.project.folder), 60):
+    for pid in eventually("its sources are watched", lambda: input_watchers(airflow.project.folder)):
         os.kill(pid, signal.SIGKILL)
     made.feed()
     completed(made, 2)
@@ -44,7 +44,7 @@ def test_whoever_is_killed_no_arrival_is_missed_and_none_makes_two_checkpoints(a
     before = input_watchers(airflow.project.folder)
     os.killpg(triggerer.pid, signal.SIGKILL)
     triggerer.wait()
-    eventually("nobody watches any more", lambda: not set(before) & set(input_watchers(airflow.project.folder)), 60)
+    eventually("nobody watches any more", lambda: not set(before) & set(input_watchers(airflow.project.folder)))
     made.feed()
     airflow.start("triggerer")
     completed(made, 3)

@@ -293,7 +293,7 @@ def test_people_answer_a_gate_that_holds(airflow: Airflow):
         return run.log("gate_checked", run.tries()["gate_checked"])
 
     def respond(run: Run, option: str, note: str) -> None:
-        run.until("gate_checked", "deferred", timeout=240)
+        run.until("gate_checked", "deferred")
         details = f"{run.path}/taskInstances/gate_checked/-1/hitlDetails"
         assert "2 rows are odd" in airflow.call("GET", details)["body"]
         assert made.outcomes()[-1] == "open"
@@ -307,7 +307,7 @@ def test_people_answer_a_gate_that_holds(airflow: Airflow):
     assert (said.approve, said.note, said.by.endswith(" in Airflow")) == (True, "as agreed", True)
 
     run = run_with(airflow, made, "hold")
-    run.until("gate_checked", "deferred", timeout=240)
+    run.until("gate_checked", "deferred")
     answer(made.ledger, 2, None, approve=True, by="a command")
     assert run.ended() == "success"
     assert "approved by a command" in last_log(run)

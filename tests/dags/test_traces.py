@@ -103,7 +103,7 @@ def by_hand(airflow: Airflow, name: str) -> Made:
 def test_each_step_is_a_span_below_its_task(traced: Airflow, collector: Collector) -> None:
     made = by_hand(traced, "steps")
     assert traced.trigger("steps").ended() == "success"
-    eventually("the last part is received", lambda: collector.find("publishing", "steps"), 60)
+    eventually("the last part is received", lambda: collector.find("publishing", "steps"))
     tasks = {span.span_id: span.name for span in collector.spans if span.name.startswith("worker.")}
 
     planning, job = collector.find("planning", "steps"), collector.find("job main", "steps")

@@ -171,7 +171,7 @@ class Broker:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         stat = Path(f"/proc/{self._process.pid}/stat")
-        eventually("it has stopped", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 30)
+        eventually("it has stopped", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
         try:
             yield
         finally:

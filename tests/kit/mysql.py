@@ -66,7 +66,7 @@ def mysql() -> Iterator[str]:
             )
         try:
             ready = f"port: {port}".encode()
-            eventually("MySQL is ready", lambda: ready in log.read_bytes(), 120)
+            eventually("MySQL is ready", lambda: ready in log.read_bytes())
             yield f"mysql+mysqldb://root@127.0.0.1:{port}/{DATABASE}"
         finally:
             process.terminate()

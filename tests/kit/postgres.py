@@ -96,7 +96,7 @@ class Server:
                 preexec_fn=die_with_parent,
                 **self._rights,
             )
-        eventually("PostgreSQL is ready", lambda: b"ready to accept" in log.read_bytes(), 60)
+        eventually("PostgreSQL is ready", lambda: b"ready to accept" in log.read_bytes())
 
     def crash(self) -> None:
         """Stop it at once, as `pg_ctl -m immediate` does: what it has promised is in its log, no more."""
@@ -149,7 +149,7 @@ class Server:
 
     def wait_for_writes(self) -> None:
         """Wait until recovery has ended."""
-        eventually("it takes writes", lambda: self.run("SELECT pg_is_in_recovery()") == [(False,)], 60)
+        eventually("it takes writes", lambda: self.run("SELECT pg_is_in_recovery()") == [(False,)])
 
     @property
     def _address(self) -> str:

@@ -132,7 +132,7 @@ def s3() -> Iterator[S3Server]:
         return False
 
     try:
-        eventually("the server answers", answers, 60)
+        eventually("the server answers", answers)
         server._ask("PUT", f"/{BUCKET}")
         yield server
     finally:

@@ -40,14 +40,14 @@ class Cluster:
         here = "127.0.0.1"
         try:
             self._start("master", "master.Master", "--host", here, "--port", "0", "--webui-port", "0")
-            found = eventually("the master runs", lambda: self._said(r"Starting Spark master at (spark://\S+)"), 60)
+            found = eventually("the master runs", lambda: self._said(r"Starting Spark master at (spark://\S+)"))
             self.master = found[0]
             other = "127.0.0.2" if self.hidden else here  # Spark speculates on another host only
             for name, host in (("worker-1", here), ("worker-2", other)):
                 size = ("--cores", "1", "--memory", self.memory)
                 folder = ("--work-dir", str(self.home / name))
                 self._start(name, "worker.Worker", "--host", host, *size, "--webui-port", "0", *folder, self.master)
-            eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2, 60)
+            eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2)
         except BaseException:
             self.stop()
             raise

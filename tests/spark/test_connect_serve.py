@@ -35,7 +35,7 @@ def port(tmp_path_factory):
             return probe.connect_ex(("127.0.0.1", free)) == 0
 
     try:
-        eventually("the server listens", listens, 120)
+        eventually("the server listens", listens)
         yield free
     finally:
         server.terminate()

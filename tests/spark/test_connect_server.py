@@ -314,7 +314,7 @@ def job_running(settings: SparkSettings, tmp_path: Path):
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    eventually("the job has begun", begun.exists, timeout=90)
+    eventually("the job has begun", begun.exists)
     yield raised, thread
 
 
@@ -324,7 +324,7 @@ def test_a_server_that_dies_or_hangs_in_a_job_is_replaced(settings, tmp_path, nu
         [info] = connect_server.status(settings.home)
         server = identify(info.pid)
         os.kill(info.pid, number)
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
         assert [type(error) for error in raised] == [Unavailable]
         assert raised[0].reason == "SPARK_LOST"
@@ -348,7 +348,7 @@ def test_a_server_that_hangs_before_it_is_used_is_replaced(settings):
 def test_the_job_of_a_killed_client_gives_its_cores_back(settings, tmp_path):
     child = subprocess.Popen(script(HANGING_JOB, settings, tmp_path / "begun"))
     try:
-        eventually("the job has begun", (tmp_path / "begun").exists, timeout=90)
+        eventually("the job has begun", (tmp_path / "begun").exists)
     finally:
         child.kill()
         child.wait()

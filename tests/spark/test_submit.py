@@ -152,7 +152,7 @@ def test_killed_midway_and_tried_again_counts_once(made: Made, cluster: Cluster)
     told, _ = task.communicate(timeout=120)
     assert task.returncode == 1, told
     assert "UNAVAILABLE" in told or "SPARK_" in told, told
-    eventually("its Spark application is gone", lambda: cluster.gone > gone, 60)
+    eventually("its Spark application is gone", lambda: cluster.gone > gone)
     assert not alive(driver)
     made.release()
     assert run.task("job_main") == {"checkpoint": 1}
@@ -171,8 +171,8 @@ def test_the_spark_application_of_a_task_that_is_gone_goes_too(made: Made, clust
     driver = made.at_work()
     task.kill()
     task.communicate(timeout=60)
-    eventually("the driver is gone", lambda: not alive(driver), 60)
-    eventually("its Spark application is gone", lambda: cluster.gone > gone, 60)
+    eventually("the driver is gone", lambda: not alive(driver))
+    eventually("its Spark application is gone", lambda: cluster.gone > gone)
 
 
 @only_with_all
@@ -187,4 +187,4 @@ def test_a_checkpoint_past_its_timeout_takes_its_spark_application_along(cluster
         run.task("job_main")
     assert children(os.getpid()) == before
     assert not [pid for pid in made._pids() if alive(pid)]
-    eventually("its Spark application is gone", lambda: cluster.gone == cluster.registered, 60)
+    eventually("its Spark application is gone", lambda: cluster.gone == cluster.registered)

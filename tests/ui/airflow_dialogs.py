@@ -13,7 +13,7 @@ from tests.ui.browser import Page
 def press(page: Page, text: str) -> None:
     """A button of Airflow's own."""
     button = f"[...document.querySelectorAll('button')].find((each) => each.innerText.trim() === {json.dumps(text)})"
-    eventually(f"there is {text}", lambda: page.run(f"!!{button} && !{button}.disabled"), 60)
+    eventually(f"there is {text}", lambda: page.look(f"!!{button} && !{button}.disabled"))
     page.run(f"{button}.click()")
 
 
@@ -27,7 +27,7 @@ def fill_backfill(page: Page, first: datetime, last: datetime) -> None:
         page.run(f"document.querySelectorAll('[data-testid=datetime-input]')[{number}].click()")
         for place, text in enumerate((f"{moment:%Y/%m/%d}", f"{moment:%H:%M}")):
             eventually(
-                "it opens", lambda place=place: page.run(f"document.querySelectorAll('{fields}').length") > place
+                "it opens", lambda place=place: page.look(f"document.querySelectorAll('{fields}').length") > place
             )
             # React hears only of what its own setter has not seen.
             page.run(
@@ -54,4 +54,4 @@ def run_backfill(page: Page, airflow: Airflow) -> None:
     """
     with airflow.still():
         press(page, "Run Backfill")
-        eventually("Airflow has made the runs", lambda: not page.there("[role=dialog]:has([value=backfill])"), 120)
+        eventually("Airflow has made the runs", lambda: not page.there("[role=dialog]:has([value=backfill])"))

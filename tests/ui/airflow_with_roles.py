@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.dags.server import Airflow
+from tests.kit.waiting import PATIENCE_S
 from tests.ui.browser import Browser, Page
 
 ROLES = ("viewer", "user", "op", "admin")
@@ -42,7 +43,7 @@ class AirflowWithRoles(Airflow):
         """Log in as a user with this role."""
         body = json.dumps({"username": role, "password": f"{role}-pw"}).encode()
         request = urllib.request.Request(f"{self.url}/auth/token", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return str(json.load(answer)["access_token"])
 
     def page(self, browser: Browser, role: str, width: int = 1400, height: int = 900) -> Page:

@@ -95,6 +95,6 @@ class Walk:
         dag_file = self.made["changed"].dag_file
         dag_file.write_text(dag_file.read_text().replace('by="id"', 'by="file"'))
         self.runs["changed"] = self.airflow.trigger("changed")
-        eventually("the disk is found full", lambda: self.runs["full_disk"].tasks()["trigger"] != "running", 60)
+        eventually("the disk is found full", lambda: self.runs["full_disk"].tasks()["trigger"] != "running")
         for name in ("changed", "killed", "bad_rows", "lost_file"):
             assert self.runs[name].ended() == "failed", name

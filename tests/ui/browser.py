@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.kit.waiting import eventually
+from tests.kit.waiting import PATIENCE_S, eventually
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -30,6 +29,10 @@ def program() -> str:
     if found is None:
         pytest.skip("there is no Chromium on the PATH: apt-get install chromium")
     return found
+
+
+class NoPage(AssertionError):
+    """Between two pages nothing can be evaluated."""
 
 
 class Browser:
@@ -60,7 +63,7 @@ class Browser:
             [program(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
         told = Path(self.profile, "DevToolsActivePort")
-        eventually("Chromium answers", lambda: told.exists() and told.read_text().count("\n") >= 1, 60)
+        eventually("Chromium answers", lambda: told.exists() and told.read_text().count("\n") >= 1)
         port, path = told.read_text().split("\n")[:2]
         # Between two commands nobody reads: a bounded queue of events would stop the reading of pongs, too, and a ping
         # that is not answered closes the connection.
@@ -82,9 +85,10 @@ class Browser:
             json.dumps({"id": number, "method": method, "params": words} | ({"sessionId": session} if session else {}))
         )
         while True:
-            told = json.loads(self.socket.recv(timeout=60))
+            told = json.loads(self.socket.recv(timeout=PATIENCE_S))
             if told.get("id") == number:
-                assert "error" not in told, f"{method}: {told['error']}"
+                if "error" in told:  # an error of the script itself is a result
+                    raise (NoPage if method == "Runtime.evaluate" else AssertionError)(f"{method}: {told['error']}")
                 return told["result"]
             if told.get("sessionId") in self.pages:
                 self.pages[told["sessionId"]].heard(told)
@@ -145,7 +149,7 @@ class Page:
 
     def goto(self, url: str) -> None:
         self.call("Page.navigate", url=url)
-        eventually(f"{url} is there", lambda: self._try(lambda: self.run("document.readyState")) == "complete", 60)
+        eventually(f"{url} is there", lambda: self.look("document.readyState") == "complete")
 
     def run(self, script: str) -> Any:
         """What an expression gives."""
@@ -154,38 +158,39 @@ class Page:
             raise AssertionError(f"{script}: {told['exceptionDetails'].get('exception', {}).get('description')}")
         return told["result"].get("value")
 
-    def text(self, selector: str = "body") -> str:
-        return str(self.run(f"{self.here}?.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+    def look(self, script: str) -> Any:
+        """What an expression that changes nothing gives; between two pages, once the next one is there."""
 
-    def has(self, text: str, selector: str = "body", timeout: float = 30) -> None:
+        def found() -> list[Any]:
+            with contextlib.suppress(NoPage):
+                return [self.run(script)]
+            return []
+
+        return eventually("a page is there", found)[0]
+
+    def text(self, selector: str = "body") -> str:
+        return str(self.look(f"{self.here}?.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    def has(self, text: str, selector: str = "body", timeout: float = PATIENCE_S) -> None:
         """Wait until a part of the page shows a text."""
         try:
-            eventually(f"the page shows {text!r}", lambda: text in self._try_text(selector), timeout)
+            eventually(f"the page shows {text!r}", lambda: text in self.text(selector), timeout)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._try_text('body')[:2000]}\n{self.wrong}") from None
-
-    def _try_text(self, selector: str) -> str:
-        return self._try(lambda: self.text(selector))
-
-    def _try(self, asked: Callable[[], str]) -> str:
-        try:
-            return asked()
-        except AssertionError:
-            return ""  # between two pages
+            raise AssertionError(f"{error}\n{self.text()[:2000]}\n{self.wrong}") from None
 
     def is_new(self, mark: str) -> bool:
-        """Whether another page is there than the one that was marked. In between, Chromium answers nothing."""
-        return self._try(lambda: str(self.run(f"window.{mark} === undefined"))) == "True"
+        """Whether another page is there than the one that was marked."""
+        return bool(self.look(f"window.{mark} === undefined"))
 
     def there(self, selector: str) -> bool:
-        return bool(self.run(f"!!{self.here}?.querySelector({json.dumps(selector)})"))
+        return bool(self.look(f"!!{self.here}?.querySelector({json.dumps(selector)})"))
 
     def click(self, selector: str) -> None:
-        eventually(f"{selector} is there", lambda: self.there(selector), 30)
+        eventually(f"{selector} is there", lambda: self.there(selector))
         self.run(f"{self.here}.querySelector({json.dumps(selector)}).click()")
 
     def type(self, selector: str, text: str) -> None:
-        eventually(f"{selector} is there", lambda: self.there(selector), 30)
+        eventually(f"{selector} is there", lambda: self.there(selector))
         self.run(
             f"(() => {{ const it = {self.here}.querySelector({json.dumps(selector)}); it.value = {json.dumps(text)};"
             " it.dispatchEvent(new Event('input', {bubbles: true}));"

@@ -65,7 +65,7 @@ def take(project: Path) -> None:
         page.cookie(address, "_token", token)
         page.goto(f"{address}/dags/{PIPELINE}/plugin/checkpoints")
         page.here = FRAME
-        page.has(PIPELINE, "main", timeout=120)
+        page.has(PIPELINE, "main")
         show(page, f"checkpoint/{CHECKPOINTS - 1}", "Barriers", IMAGES / "checkpoint.png")
         show(page, "plots", "entries, ", IMAGES / "plots.png")
 
@@ -73,7 +73,7 @@ def take(project: Path) -> None:
 def show(page: Page, place: str, text: str, path: Path) -> None:
     """Take an image of one page, once it shows a text."""
     page.run(f"document.querySelector('iframe').contentWindow.location.hash = '#/{place}'")
-    page.has(text, "main", timeout=60)
+    page.has(text, "main")
     eventually("nothing is loading", lambda: page.there("main:not([aria-busy])"))
     page.screenshot(path)
 

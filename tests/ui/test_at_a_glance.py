@@ -131,7 +131,7 @@ def test_the_age_of_the_newest_data_continues_by_itself(page: Page, served: str,
 def test_the_list_has_a_strip_and_the_age_of_each_pipeline(page: Page, served: str, ids: dict[str, int]):
     page.goto(f"{served}/tidegate/pipelines")
     page.has("orders", "tbody")
-    eventually("the strip is read", lambda: len(page.run(BARS)) >= 50)
+    eventually("the strip is read", lambda: len(page.look(BARS)) >= 50)
     assert page.there("tbody .age")
     assert any(f"/dags/orders/plugin/checkpoints#/checkpoint/{ids['failed']}" in bar[0] for bar in page.run(BARS))
 
@@ -164,12 +164,12 @@ def test_the_graph_shows_the_state_of_each_part_in_the_checkpoint_that_is_chosen
     open_id = world.trigger("airflow:orders:strip open")
     work(world, open_id)  # at stage a
     page.has(f"Checkpoint #{open_id}", "main")
-    eventually("it runs", lambda: page.run(STATES).get("sink a") == "running")
+    eventually("it runs", lambda: page.look(STATES).get("sink a") == "running")
     assert page.run(STATES) == {"in": "done", "enough": "done", "sink a": "running", "sink b": "waiting"}
     world.coordinator().abort(open_id, "CANCELLED", "by hand")
     held = hold(world)
     goes(page, served, f"graph?checkpoint={held}", f"Checkpoint #{held}")
-    eventually("it is held", lambda: page.run(STATES).get("enough") == "held")
+    eventually("it is held", lambda: page.look(STATES).get("enough") == "held")
     running(world)
     assert page.wrong == []
 

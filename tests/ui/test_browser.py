@@ -118,12 +118,12 @@ def sent(page: Page) -> None:
 
 def ended(airflow: AirflowWithRoles, count: int) -> str:
     """The state of the newest of so many runs, when it has ended."""
-    runs = eventually(f"there are {count} runs", lambda: (r := airflow.runs("shop")) and len(r) >= count and r, 60)
+    runs = eventually(f"there are {count} runs", lambda: (r := airflow.runs("shop")) and len(r) >= count and r)
     return str(runs[-1].ended())
 
 
 def test_a_checkpoint_is_made_and_watched(page: Page, airflow: AirflowWithRoles, made: Made):
-    page.has("has no checkpoint yet", timeout=60)
+    page.has("has no checkpoint yet")
     done(page, "act-trigger", note="the first one")
     assert ended(airflow, 1) == "success"
     at(page, "history")
@@ -245,12 +245,12 @@ def test_the_run_has_a_tab_and_the_navigation_an_entry(browser: Browser, airflow
     run = airflow.runs("shop")[0].run_id
     opened.goto(f"{url}/dags/shop/runs/{run}/plugin/checkpoint")
     opened.here = FRAME
-    opened.has("Checkpoint #1", "main", timeout=60)
+    opened.has("Checkpoint #1", "main")
     opened.goto(f"{url}/plugin/tidegate")
-    opened.has("shop", "main", timeout=60)
+    opened.has("shop", "main")
     opened.click("#pipeline-shop")
-    eventually("the DAG's page is there", lambda: "/dags/shop/plugin/checkpoints" in opened.run("location.href"), 60)
-    opened.has("Status", "nav", timeout=60)
+    eventually("the DAG's page is there", lambda: "/dags/shop/plugin/checkpoints" in opened.look("location.href"))
+    opened.has("Status", "nav")
     assert opened.wrong == []
 
 
@@ -267,7 +267,7 @@ def test_who_may_only_look_is_offered_nothing_and_gets_nothing(browser: Browser,
     assert status == 403
     nobody = browser.page()
     nobody.goto(f"{url}/tidegate/dag/shop")
-    eventually("Airflow asks who it is", lambda: nobody.run("location.pathname") == "/auth/login")
+    eventually("Airflow asks who it is", lambda: nobody.look("location.pathname") == "/auth/login")
 
 
 @pytest.mark.parametrize("role", ["op", "admin"])
@@ -284,8 +284,8 @@ def test_it_is_light_or_dark_as_airflow_is_and_follows(page: Page):
     for name, other in (("dark", "light"), ("light", "dark")):
         page.run(f"document.documentElement.classList.replace('{other}', '{name}'); 0")
         page.run(f"document.documentElement.classList.add('{name}'); 0")
-        eventually(f"the frame is {name}", lambda name=name: page.run(theme) == name)
-        eventually("there is no seam", lambda: page.run(seen.format("document")) == page.run(seen.format(FRAME)))
+        eventually(f"the frame is {name}", lambda name=name: page.look(theme) == name)
+        eventually("there is no seam", lambda: page.look(seen.format("document")) == page.look(seen.format(FRAME)))
 
 
 def test_a_page_is_walked_by_keyboard(browser: Browser, airflow: AirflowWithRoles):
@@ -345,7 +345,7 @@ def test_a_newcomer_finds_out_with_one_click_what_broke_and_what_to_do(newcomer:
         newcomer.here = FRAME
         causes, remedies = WALK[name]
         for text in causes:
-            newcomer.has(text, ".banner", timeout=60)
+            newcomer.has(text, ".banner")
         for text in remedies:
             newcomer.has(text, ".banner ol")
 
@@ -364,7 +364,7 @@ def test_what_is_mended_as_told_continues(newcomer: Page, broken: Walk):
     done(newcomer, "act-resume", note="it has more memory now")
     newcomer.has("Suspend", "header")
     newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/dag/full_disk")
-    newcomer.has("full_disk is well: checkpoint", ".banner", timeout=120)
+    newcomer.has("full_disk is well: checkpoint", ".banner")
 
 
 @only_with_all
@@ -376,7 +376,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     made.feed()
     eventually("the first file is right", lambda: made.holds(1), 240)
     since = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)  # the dialog knows minutes
-    eventually("the bug begins", lambda: datetime.now(UTC) > since, 90)
+    eventually("the bug begins", lambda: datetime.now(UTC) > since)
     (made.folder / "factor").write_text("100")
     made.feed(2)
     eventually("two files are wrong", lambda: 300 in {file for _, file in made.rows("latest")}, 180)
@@ -386,7 +386,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended")
     fill_backfill(page, since, since + timedelta(minutes=1))
     run_backfill(page, airflow)
-    replay = eventually("the replay begins", lambda: next(iter(airflow.runs("mended__backfill")), None), 120)
+    replay = eventually("the replay begins", lambda: next(iter(airflow.runs("mended__backfill")), None))
     assert (replay.ended(), replay.run_id) == ("success", "backfill__1")
     followers = airflow.call("GET", "/dags/mended/dagRuns?run_type=backfill")["dag_runs"]
     followed = [Run(airflow, "mended", each["dag_run_id"]).ended() for each in followers]
@@ -395,12 +395,12 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
 
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended/plugin/checkpoints")
     page.here = FRAME
-    page.has("airflow-1", "main", timeout=60)
+    page.has("airflow-1", "main")
     page.has("What a swap would change", "main")
     page.click("#act-swap-airflow-1")
     page.has("Rows after", "dialog")
     sent(page)
-    swap = eventually("the swap begins", lambda: airflow.runs("mended__backfill")[1:], 60)[0]
+    swap = eventually("the swap begins", lambda: airflow.runs("mended__backfill")[1:])[0]
     assert swap.ended() == "success"
     made.check(3)
     at(page, "audit")
@@ -408,7 +408,7 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
 
     at(page, "overview")
     done(page, "act-suspend", note="to look at the result")
-    eventually("nothing is open", lambda: not list(made.ledger.view().still_open()), 120)
+    eventually("nothing is open", lambda: not list(made.ledger.view().still_open()))
     at(page, "overview")
     page.has("Latest swap", "main")
     page.has("before-airflow-1", "main")

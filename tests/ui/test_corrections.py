@@ -104,7 +104,7 @@ def shot(page: Page, name: str) -> None:
 
 def sent(page: Page) -> None:
     page.click("#dialog-send")
-    eventually("the dialog is gone", lambda: not page.there("dialog"), 120)
+    eventually("the dialog is gone", lambda: not page.there("dialog"))
 
 
 def test_a_dialog_shows_what_sql_makes_of_the_rows_and_releases_them(
@@ -127,7 +127,7 @@ def test_a_dialog_shows_what_sql_makes_of_the_rows_and_releases_them(
     assert airflow.trigger("shop").ended() == "success"
     assert sorted(id for id, _ in shop.rows("every")) == [137, 153, 202]
     at(page, "quarantine")
-    page.has("id cannot be corrected", "tbody", timeout=60)
+    page.has("id cannot be corrected", "tbody")
 
 
 def test_sql_that_is_refused_says_why_in_the_dialog(page: Page, shop: Made) -> None:
@@ -136,7 +136,7 @@ def test_sql_that_is_refused_says_why_in_the_dialog(page: Page, shop: Made) -> N
     page.type("#field-column", "id")
     page.type("#field-value", "max(id)")
     page.click("#field-sql")
-    page.has("which is about several rows", "dialog", timeout=120)
+    page.has("which is about several rows", "dialog")
     page.click("#dialog-cancel")
     eventually("the dialog is gone", lambda: not page.there("dialog"))  # until then the page opens no other
     assert len(shop.ledger.requests("checked")) == 1
@@ -146,7 +146,7 @@ def test_rows_are_judged_again_on_the_page(page: Page, airflow: AirflowWithRoles
     judge_by(airflow, 1)
     at(page, "quarantine")
     page.click("#act-rejudge-rows")
-    page.has("By today's suite, 1 row passes", "dialog", timeout=120)
+    page.has("By today's suite, 1 row passes", "dialog")
     page.has("large: 1 before, 0 now.", "dialog")
     sent(page)
     assert airflow.trigger("shop").ended() == "success"

@@ -161,7 +161,7 @@ def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: ToyWor
     page.has(PAYLOADS[1], "main")  # the overview: each page from here on is another one than that before it
     for where in pages:
         page.run(f"window.shownBefore = document.querySelector('main').firstChild; location.hash = '#/{where}'")
-        eventually(f"{where} is drawn", lambda: page.run("document.querySelector('main').firstChild !== shownBefore"))
+        eventually(f"{where} is drawn", lambda: page.look("document.querySelector('main').firstChild !== shownBefore"))
         assert "wrong" not in str(page.run("document.querySelector('main').children[0].className")), page.text()
         page.run("document.querySelectorAll('details, main .card button').forEach((each) => each.click())")
         page.run("document.querySelectorAll('main a').forEach((each) => each.getAttribute('href'))")

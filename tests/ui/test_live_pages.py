@@ -109,7 +109,7 @@ def test_an_open_checkpoint_tells_what_its_job_does_and_for_how_long(page: Page,
     id = world.trigger("airflow:orders:open")
     shows(page, served, f"checkpoint/{id}", "the last completed one took")
     began = page.text(".lanes")
-    eventually("the clock goes on, though nobody has said anything", lambda: page.text(".lanes") not in ("", began), 20)
+    eventually("the clock goes on, though nobody has said anything", lambda: page.text(".lanes") not in ("", began))
     note = JobNote(
         **stamp(seams.new_id()),
         id=id,
@@ -127,7 +127,7 @@ def test_an_open_checkpoint_tells_what_its_job_does_and_for_how_long(page: Page,
     page.has('at "stage a" for', ".doing")
     page.has("3 of 12 tasks (25 %) · 9.0 kB read · 1,200 rows in · 34.0 kB in · 2 steps done", ".doing")
     told = page.text(".doing")
-    eventually("it counts on by itself", lambda: page.text(".doing") not in ("", told), 20)
+    eventually("it counts on by itself", lambda: page.text(".doing") not in ("", told))
     world.coordinator().abort(id, "CANCELLED", "by hand")
     page.has("CANCELLED", "main")
     assert not page.there(".doing")
@@ -162,7 +162,7 @@ def test_an_error_and_what_to_do_about_it_are_told_apart(page: Page, served: str
 def test_the_address_of_a_view_is_airflows_own_and_survives_a_reload(page: Page, served: str, ids: list[int]):
     page.goto(f"{served}/dags/orders/plugin/checkpoints")
     page.here = FRAME
-    page.has("Status", "nav", timeout=60)
+    page.has("Status", "nav")
     page.click("#tab-history")
     page.click(f"#row-{ids[0]}")
     page.has(f"Checkpoint #{ids[0]}", "main")
@@ -170,12 +170,12 @@ def test_the_address_of_a_view_is_airflows_own_and_survives_a_reload(page: Page,
     page.run("window.isBeforeReload = true")
     page.call("Page.reload")
     eventually("it is reloaded", lambda: page.is_new("isBeforeReload"))
-    page.has(f"Checkpoint #{ids[0]}", "main", timeout=60)
+    page.has(f"Checkpoint #{ids[0]}", "main")
     page.run(f"{FRAME}.querySelector(\"a[href='#/checkpoint/{ids[1]}']\").click()")
     page.has(f"Checkpoint #{ids[1]}", "main")
     page.run("history.back()")
     page.has(f"Checkpoint #{ids[0]}", "main")
-    eventually("the address has followed", lambda: page.run("location.hash") == f"#/checkpoint/{ids[0]}")
+    eventually("the address has followed", lambda: page.look("location.hash") == f"#/checkpoint/{ids[0]}")
     page.run(f"location.hash = '#/checkpoint/{ids[2]}'")  # somebody pastes an address
     page.has(f"Checkpoint #{ids[2]}", "main")
 
@@ -188,7 +188,7 @@ def test_a_connection_that_is_lost_is_a_small_notice_that_goes_by_itself(page: P
     page.has("No connection to Airflow since", "#connection")
     page.has("Barriers", "main")
     page.call("Network.emulateNetworkConditions", offline=False, **offline)
-    eventually("the notice is gone", lambda: not page.there("#connection"), 20)
+    eventually("the notice is gone", lambda: not page.there("#connection"))
     assert all("net::ERR_INTERNET_DISCONNECTED" in each for each in page.wrong), page.wrong
 
 
@@ -197,7 +197,7 @@ def test_a_login_that_has_expired_leads_to_the_login_and_back(page: Page, served
     page.call("Network.clearBrowserCookies")
     page.run(REFRESH)
     logs_in(page)
-    page.has("Barriers", "main", timeout=60)
+    page.has("Barriers", "main")
     assert page.run("location.pathname + location.hash") == f"/tidegate/dag/orders#/checkpoint/{ids[0]}"
 
 
@@ -205,7 +205,7 @@ def test_who_opens_a_page_without_a_login_gets_to_it_through_the_login(browser: 
     nobody = browser.page()
     nobody.goto(f"{served}/tidegate/dag/orders#/checkpoint/{ids[0]}")
     logs_in(nobody)
-    nobody.has("Barriers", "main", timeout=60)
+    nobody.has("Barriers", "main")
     assert nobody.run("location.pathname + location.hash") == f"/tidegate/dag/orders#/checkpoint/{ids[0]}"
     nobody.close()
 
@@ -215,7 +215,7 @@ def logs_in(page: Page) -> None:
     passwords = json.loads((HOME / "simple_auth_manager_passwords.json.generated").read_text())
     fields: dict[str, Any] = {"username": "admin", "password": passwords["admin"]}
     for name, value in fields.items():
-        eventually("there is the form", lambda name=name: page.there(f"input[name={name}]"), 60)
+        eventually("there is the form", lambda name=name: page.there(f"input[name={name}]"))
         # React hears only of what its own setter has not seen.
         page.run(
             f"(() => {{ const it = document.querySelector('input[name={name}]');"

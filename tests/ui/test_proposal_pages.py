@@ -98,7 +98,7 @@ def test_proposals_are_listed_reported_and_ended_by_a_click(page: Page, served: 
     page.goto(f"{served}/tidegate/dag/proposed#/proposal/proposal-2")
     page.has("It has no report", "main")
     page.goto(f"{served}/tidegate/dag/proposed#/proposal/gone")
-    eventually("it is told", lambda: "has no proposal 'gone'" in page.text("main"), 30)
+    eventually("it is told", lambda: "has no proposal 'gone'" in page.text("main"))
 
 
 def test_who_may_not_read_rows_sees_counts_and_no_values(client: Any, be: Callable[[str], None], world: Any) -> None:

@@ -318,7 +318,7 @@ def test_a_graph_of_sixty_parts_can_be_read(browser: Browser, served: str, token
         keep(page, f"{theme}-{width}-graph-of-sixty")
         page.click("#zoom-fit")
         page.has("100 %", "main")
-        eventually("it fits", lambda: max(right for _, _, right, _ in page.run(BOXES)) <= width)  # noqa: B023
+        eventually("it fits", lambda: max(right for _, _, right, _ in page.look(BOXES)) <= width)  # noqa: B023
         keep(page, f"{theme}-{width}-graph-of-sixty-fitted")
         page.close()
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.dags.project import ODD_IS_BAD, Made
-from tests.dags.server import Run
+from tests.dags.server import Run, is_busy
 from tests.kit.sampling import in_turn
-from tests.kit.waiting import eventually
+from tests.kit.waiting import PATIENCE_S, eventually
 from tests.ui.airflow_with_roles import AirflowWithRoles
 from tests.ui.browser import Browser, Page
 from tidegate.checkpoint import approvals
@@ -68,11 +68,17 @@ def _request(airflow: AirflowWithRoles, method: str, path: str, body: object, be
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
     url = f"http://127.0.0.1:{airflow.port}{path}"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read() or b"null")
+
+    def asked() -> tuple[int, Any] | None:
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            told = error.read().decode()
+            return None if is_busy(error.code, told) else (error.code, json.loads(told or "null"))
+
+    status, reply = eventually(f"{method} {path} is answered", asked)
+    return status, reply
 
 
 class Held:
@@ -91,7 +97,7 @@ class Held:
         return self
 
     def waits(self) -> Held:
-        self.run.until("gate_checked", "deferred", timeout=240)
+        self.run.until("gate_checked", "deferred")
         return self
 
     @property
@@ -116,14 +122,14 @@ class Held:
 
     def closed(self) -> dict[str, Any]:
         """Wait until Airflow shows that the question is answered."""
-        eventually("the question is answered", lambda: self.question()["response_received"], 60)
+        eventually("the question is answered", lambda: self.question()["response_received"])
         return self.question()
 
 
 def press(page: Page, text: str) -> None:
     """Press the button with this text."""
     found = f"[...document.querySelectorAll('button')].find((it) => it.innerText.trim() === {json.dumps(text)})"
-    eventually(f"button {text} is there", lambda: page.run(f"!!{found} && !{found}.disabled"), 60)
+    eventually(f"button {text} is there", lambda: page.look(f"!!{found} && !{found}.disabled"))
     page.run(f"{found}.click()")
 
 
@@ -160,10 +166,10 @@ def test_it_is_approved_under_required_actions(airflow: AirflowWithRoles, made: 
     held = Held(airflow, made).waits()
     id = held.id
     page.goto(f"http://127.0.0.1:{airflow.port}/required_actions")
-    page.has(f"Gate checked holds checkpoint {id} of asks", timeout=60)
+    page.has(f"Gate checked holds checkpoint {id} of asks")
     shot(page, "list")
     opened(page, airflow, held)
-    page.has("2 rows are odd", timeout=60)
+    page.has("2 rows are odd")
     shot(page, "question")
     link = "[...document.querySelectorAll('a')].find((it) => it.innerText.includes('the page of checkpoint')).href"
     there = page.run(link)
@@ -175,7 +181,7 @@ def test_it_is_approved_under_required_actions(airflow: AirflowWithRoles, made: 
     assert made.outcomes()[-1] == "completed"
     page.goto(there)
     page.here = "document.querySelector('iframe')?.contentDocument"
-    page.has(f"Checkpoint #{id}", "main", timeout=60)
+    page.has(f"Checkpoint #{id}", "main")
     page.has("by user in Airflow", "main")
     shot(page, "page-approved")
     page.here = "document"
@@ -197,7 +203,7 @@ def test_what_broke_the_rules_goes_to_quarantine_and_the_rest_is_published(
     assert (verdict.outcome, verdict.quarantined) == ("quarantine", 2)
     assert len(made.rows("every")) == before + 2
     opened(page, airflow, held)
-    page.has("Gate checked holds", timeout=60)
+    page.has("Gate checked holds")
     shot(page, "answered")
 
 
@@ -216,7 +222,7 @@ def test_what_is_answered_elsewhere_cannot_be_answered_in_airflow_any_more(
     assert "user in Airflow" in json.dumps(refused) or "aborted" in json.dumps(refused), "told who was first"
     assert held.run.ended() == "success"
     opened(page, airflow, held)
-    eventually("the page shows who has answered", lambda: "quarantined by user in Airflow" in told(page), 60)
+    eventually("the page shows who has answered", lambda: "quarantined by user in Airflow" in told(page))
     shot(page, "answered-elsewhere")
     assert airflow.runs("asks")[-1].ended() == "success"
     assert made.outcomes()[-2:] == ["GATE_QUARANTINED", "completed"]

@@ -75,11 +75,11 @@ class Mishap:
         page.here = "document"
         page.goto(f"{served}/tidegate/pipelines")
         row = f"tr[data-key={name}]"
-        eventually("the list shows trouble", lambda: "well" not in page.text(f"{row} .badge") != "", 30)
+        eventually("the list shows trouble", lambda: "well" not in page.text(f"{row} .badge") != "")
         if all(text in page.text(row) for text in texts):
             return
         self.go_there()
-        eventually("its page shows trouble", lambda: "well" not in page.text("header .badge") != "", 60)
+        eventually("its page shows trouble", lambda: "well" not in page.text("header .badge") != "")
         if any(text not in page.text(".banner") for text in texts):
             self.click(".banner a[href^='#/checkpoint/']")
         for text in texts:
@@ -95,7 +95,7 @@ class Mishap:
         if self.page.here != FRAME:
             self.go_there()
         self.click(selector)
-        self.page.has(told, "#dialog-effects", timeout=60)
+        self.page.has(told, "#dialog-effects")
         self.click("#dialog-send")
         eventually("the dialog is gone", lambda: not self.page.there("dialog"))
 
@@ -278,7 +278,7 @@ def test_what_breaks_is_found_by_three_clicks_and_mended_as_told(story: Mishap, 
     mends(story)
     story.page.here = "document"
     story.page.goto(f"{served}/tidegate/dag/{story.world.name}?mended")
-    story.page.has(f"{story.world.name} is well", ".banner", timeout=15)
+    story.page.has(f"{story.world.name} is well", ".banner")
     wrong = [each for each in story.page.wrong if not re.search("503|favicon", each)]
     assert wrong == []
 
@@ -295,5 +295,5 @@ def test_the_page_of_a_red_dag_is_one_click_from_the_cause(story: Mishap, served
     story.click("a[href$='/plugin/checkpoints']")
     story.page.here = FRAME
     for text in ("GATE_FAILED", "2 of 9 rows", "-5"):
-        story.page.has(text, ".banner", timeout=60)
+        story.page.has(text, ".banner")
     assert story.clicks == 1

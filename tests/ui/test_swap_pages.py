@@ -88,7 +88,7 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
     assert "restart" not in states
     swapped.at("checkpoint/3", "Checkpoint #3")
     page.has("by backfill fix, #4", "main")
-    eventually("one can go back there, since its name keeps it", lambda: page.there("#act-rollback"), 30)
+    eventually("one can go back there, since its name keeps it", lambda: page.there("#act-rollback"))
     page.has("savepoint before-fix", "main")
 
     swapped.at(f"checkpoint/{swapped.id}", "Swap #4 of backfill fix")
@@ -109,7 +109,7 @@ def test_a_swap_is_called_a_swap_and_is_taken_back_by_a_click(
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(Path(folder, f"{swapped.name}-dialog.png"))
     page.click("#dialog-send")
-    eventually("a run is asked for", lambda: not page.there("dialog"), 30)
+    eventually("a run is asked for", lambda: not page.there("dialog"))
     assert act_of(swapped.world) == {"to": 3, "expected_undone": [5]}
     assert page.wrong == []
 
@@ -180,11 +180,11 @@ def test_a_hold_inside_a_backfill_is_answered_by_a_click_on_the_backfill(
     page.click("#act-reject-fix")
     page.has("The backfill stops at its checkpoint 2", "dialog")
     page.click("#dialog-cancel")
-    eventually("the dialog is gone", lambda: not page.there("dialog"), 30)
+    eventually("the dialog is gone", lambda: not page.there("dialog"))
     page.click("#act-approve-fix")
     page.has("The backfill continues with exactly the judged rows", "dialog")
     page.click("#dialog-send")
-    eventually("it is answered", lambda: line.backfill.ledger.answer(2, "multiples") is not None, 30)
+    eventually("it is answered", lambda: line.backfill.ledger.answer(2, "multiples") is not None)
     assert line.backfill.complete(2).state == "completed"
     assert world.ledger.answer(2, "multiples") is None, "the pipeline's checkpoint 2 is another one"
     assert page.wrong == []
