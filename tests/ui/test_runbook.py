@@ -107,7 +107,7 @@ class Mishap:
 
     def abort(self, reason: str, detail: str) -> None:
         world = self.world
-        world.coordinator().abort(world.trigger(run("breaks")), reason, detail, counts=reason == "JOB_FAILED")
+        world.coordinator().abort(world.trigger(run("breaks")), reason, detail, counts=reason != "ENVIRONMENT_FAILED")
 
     def break_rules(self) -> None:
         break_rules(self.world, run("breaks"))
@@ -147,6 +147,19 @@ class Mishap:
         self.world.decided(run("unpublished"), rows=1)
         with suppress(TidegateError):
             self.world.publish()
+
+    def offer_a_row_that_is_refused(self) -> None:
+        told = "sink b: public.b would not accept a row: column v is text of at most 3 letters"
+        self.abort("BAD_ROWS", f"{told}\n  Help: change such rows in a stage before it")
+
+    def let_the_target_change_its_mind(self) -> None:
+        """By a rule that is new since the rows were staged."""
+        self.world.weather.stuck.add("b")
+        self.monkeypatch.setattr(health, "PUBLISHING_S", 0.0)  # so much later
+        late = run("refused late")
+        self.world.decided(late, rows=1)
+        error = Invalid("b refuses this commit: CHECK v > 0", help="change what refuses it", reason="COMMIT_REFUSED")
+        troubles.record_error(self.world.ledger, late, "publishing to b", error)
 
     def damage(self) -> None:
         id = self.world.checkpoint(run("damaged"), rows=1)
@@ -233,6 +246,13 @@ ROWS: dict[str, tuple[Step, tuple[str, ...], Step]] = {
         Mishap.change_state, ("STATE_CHANGED", "by is file, and was id", "revert the change"), Mishap.run,
     ),
     "a gate waits for you": (Mishap.hold, ("held by gate", "positive", "the button Approve"), Mishap.approve),
+    "the target refuses a row": (
+        Mishap.offer_a_row_that_is_refused, ("BAD_ROWS", "column v", "in a stage before it"), Mishap.resume,
+    ),
+    "the target refuses a row only now: a key is taken, a rule is new": (
+        Mishap.let_the_target_change_its_mind, ("COMMIT_REFUSED", "CHECK v > 0", "change what refuses it"),
+        Mishap.repair_the_table,
+    ),
     "a table accepts no commits": (Mishap.refuse_publishing, ("not on all tables",), Mishap.repair_the_table),
     "a record or table is damaged": (Mishap.damage, ("plan.json",), Mishap.restore),
 }  # fmt: skip
