@@ -35,6 +35,7 @@ KEYS = {
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "scale": {"trigger_s", "growth", "requests"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files", "answer_cpu_s"},
+    "changing_columns": {"rival_s", "ratio", "ratio_keys", "ratio_drifting"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},
@@ -98,8 +99,8 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, backfill, "
-        "nexmark, floor" in capsys.readouterr().err
+        "dag, parse, requests, large_state, pipelines, ledger, scale, page, changing_columns, postgres, kafka, "
+        "cluster, backfill, nexmark, events, floor" in capsys.readouterr().err
     )
 
 

@@ -32,7 +32,9 @@ with DAG({name!r}, schedule={schedule}, catchup=False) as dag:
         told = [event.extra for events in triggering_asset_events.values() for event in events]
         key = getattr(dag_run, "partition_key", None)
         path = Path({folder!r}) / (dag_run.run_id.replace("/", "_") + ".json")
-        path.write_text(json.dumps([extra | ({{"partition": key}} if key else {{}}) for extra in told]))
+        text = json.dumps([extra | ({{"partition": key}} if key else {{}}) for extra in told])
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").rename(path)
 
     note()
 '''
@@ -61,11 +63,15 @@ class Reader:
         (airflow.project.dags / f"dag_{name}.py").write_text(text)
         airflow.known(name)
 
-    def told(self, runs: int) -> list[dict[str, Any]]:
-        """What its runs were told, once there are so many, in the order of what they were told of."""
-        eventually(f"{self.name} has run {runs} times", lambda: len(list(self.folder.iterdir())) >= runs)
-        extras = [extra for path in self.folder.iterdir() for extra in json.loads(path.read_text())]
-        return sorted(extras, key=lambda extra: int(extra["checkpoint"]))
+    def told(self, count: int) -> list[dict[str, Any]]:
+        """What its runs were told, once it is so much, in the order of what they were told of. A scheduler that is
+        late tells one run of several changes."""
+
+        def extras() -> list[dict[str, Any]]:
+            return [extra for path in self.folder.glob("*.json") for extra in json.loads(path.read_text())]
+
+        eventually(f"{self.name} was told of {count} changes", lambda: len(extras()) >= count)
+        return sorted(extras(), key=lambda extra: int(extra["checkpoint"]))
 
 
 @pytest.fixture(scope="module")
