@@ -33,6 +33,10 @@ def pytest_collection_modifyitems(items):
 from tests.kit.kafka import kafka_broker  # noqa: E402, F401
 from tests.kit.sampling import leave_to_other_commits  # noqa: E402
 from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
+from tidegate.spark.server import priority  # noqa: E402
+
+priority.LOWEST = 0
+"""Beside other tests, what works at the real one hardly ever gets a processor."""
 
 
 def pytest_collection_finish():

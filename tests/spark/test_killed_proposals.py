@@ -39,7 +39,9 @@ sys.path.insert(0, os.getcwd())
 from dataclasses import replace
 from tidegate import seams
 from tidegate.cli.main import main
+from tidegate.spark.server import priority
 
+priority.LOWEST = 0
 left = [int(sys.argv[1])]
 
 def fault(point):

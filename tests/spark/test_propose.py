@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import sys
 from collections.abc import Iterator
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +362,99 @@ def test_columns_may_be_called_as_in_our_own_queries_and_hold_anything(sales: Sa
     told = sales.run("backfill shop:pipeline --diff orders --json").json["rows"]
     assert [row["_tidegate_side"] for row in told] == ["now", "after"]
     assert [row["side"] for row in told] == ["IT", "IT"]
+
+
+def test_what_nobody_works_on_expires_and_production_removes_it(sales: Sales) -> None:
+    code = (sales.folder / "shop.py").read_text()
+    more = """
+last = good.latest(by="id", order_by="amount", uid="last")
+last.sink("last", DeltaUpsert("tables/last", keys=["id"]))
+good.sink("copies", DeltaAppend("tables/copies"))
+"""
+    (sales.folder / "shop.py").write_text(code + more)
+    sys.modules.pop("shop", None)
+    kept = sales.proposes("--over 2 --keep")
+    assert kept["stopped"] == ""
+    assert kept["tables"]["copies"]["rows_after"] > 0
+    sales.write_code()
+    listed = sales.run("propose list shop:pipeline --json").json["proposals"]
+    assert [(each["name"], each["merge"]) for each in listed] == [("proposal-1", "differs")]
+    assert 13 * 86400 < listed[0]["expires_in_seconds"] <= 14 * 86400
+    endless = sales.run("propose list shop:pipeline -D proposal_ttl=never --json").json["proposals"]
+    assert endless[0]["expires_in_seconds"] is None
+    sales.makes_checkpoint()
+    assert sales.traces() != [], "it is young"
+    for path in (sales.folder / "ledger").rglob("*"):
+        if "lines" in path.parts and path.is_file():
+            os.utime(path, (path.stat().st_mtime - 15 * 86400,) * 2)
+    assert "15 d " in sales.run("propose list shop:pipeline").text
+    sales.sell([(8, "IT", 5.0)])
+    sales.makes_checkpoint()
+    assert sales.traces() == [], "with production's code, which has fewer tables"
+    assert "has no proposal" in sales.run("propose list shop:pipeline").text
+    assert "proposal-1 is over" in sales.run("propose accept shop:pipeline --name proposal-1").text
+    assert sales.table("orders")[8]["amount"] == 5.0
+
+
+LINES = """
+from tidegate import Pipeline
+from tidegate.gates import Expectations
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+pipeline = Pipeline("lines")
+lines = pipeline.source("lines", Files("landing/sales/*.json", schema="id long, country string, amount double"))
+priced = lines.select("id", "country", "amount * {factor} AS amount")
+good = priced.gate(Expectations("signs", on_failure="quarantine"), name="good")
+good.sink("lines", DeltaAppend("tables/lines"))
+totals = good.aggregate(by="country", n="count(*)", total="sum(amount)", uid="totals")
+totals.sink("totals", DeltaUpsert("tables/sums", keys=["country"]))
+"""
+
+
+def test_a_sample_by_key_differs_exactly_where_the_whole_does_for_its_keys(sales: Sales) -> None:
+    refused = sales.run("propose shop:pipeline --sample 0.5 by key")
+    assert refused.code == 1
+    assert "sink 'orders' has a row for each id, whichever 'country' it had before" in refused.text
+    by_id = sales.run("propose shop:pipeline --sample 0.5 by id")
+    assert "aggregate 'totals' works by country, not by 'id'" in by_id.text
+
+    def lines(words: str, factor: str) -> Said:
+        (sales.folder / "lines.py").write_text(LINES.format(factor=factor))
+        sys.modules.pop("lines", None)
+        importlib.invalidate_caches()
+        return sales.run(words)
+
+    dice = random.Random(7)
+    countries = [f"c{number}" for number in range(40)]
+    for _ in range(3):
+        sales.sell([(number, dice.choice(countries), float(dice.randrange(1, 90))) for number in range(60)])
+        assert lines("run lines:pipeline --until-idle", "1").code == 0
+    changed = "CASE WHEN id % 2 = 0 THEN 3 ELSE 1 END"
+    whole = lines("propose lines:pipeline --over 2 --examples 500 --json", changed).json
+    part = lines("propose lines:pipeline --over 2 --examples 500 --json --sample 0.3 by key --keep", changed).json
+    again = lines("propose lines:pipeline --over 2 --examples 500 --json --sample 0.3 by country", changed).json
+    assert part["sample"] == {"share": 0.3, "by": "country", "sources": {"lines": "country"}}
+    assert part["tables"] == again["tables"], "the hash decides, not chance"
+    assert (part["gates"], part["figures"]) == ([], {}), "a sample tells nothing about these"
+    sampled = {country for country in countries if md5(country.encode()).hexdigest()[:8] < f"{round(0.3 * 16**8):08x}"}
+    assert 3 < len(sampled) < 30
+    for name in ("lines", "totals"):
+        told = [each for each in whole["tables"][name]["examples"] if country_of(each) in sampled]
+        assert told, "some rows differ"
+        assert part["tables"][name]["examples"] == told
+        assert part["tables"][name]["rows_before"] < whole["tables"][name]["rows_before"]
+    accepted = lines("propose accept lines:pipeline --yes", changed)
+    assert (accepted.code, "has read only 0.3 of the keys" in accepted.text) == (1, True), accepted.text
+    swapped = lines("backfill lines:pipeline --name proposal-2 --swap --yes", changed)
+    assert swapped.code == 1
+    assert "only a sample of the input" in swapped.text
+    text = lines("propose lines:pipeline --over 1 --sample 0.3 by country", changed).text
+    assert "**A sample**: 30 % of the values of `country`" in text
+    assert "--fail-on 'gate'" in lines("propose lines:pipeline --sample 0.3 by key --fail-on gate", changed).text
+
+
+def country_of(example: dict[str, Any]) -> str:
+    """The value of `country` in an example, which is in its key, or in one of its sides."""
+    sides = [example["key"], example.get("before") or {}, example.get("after") or {}]
+    return str(next(side["country"] for side in sides if "country" in side))

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.backfill.open_backfill import OpenBackfill, changes_since
+from tidegate.backfill.sampled import rows_in_sample
 from tidegate.backfill.swap import examine_swap
 from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
@@ -97,12 +98,21 @@ class Sides:
     """Together they have the rows after the swap: those as of the backfill's origin, and the shadow's."""
     columns: list[str]
     """The columns that all of these have."""
+    condition: str = "true"
+    """Which rows are compared."""
 
     def rows_now(self) -> int:
-        return sum(dataset(part).count_rows() for part in self.now)
+        return sum(map(self._count, self.now))
 
     def rows_after_swap(self) -> int:
-        return sum(dataset(part).count_rows() for part in self.after_swap)
+        return sum(map(self._count, self.after_swap))
+
+    def _count(self, part: Snapshot) -> int:
+        if self.condition == "true":
+            count: int = dataset(part).count_rows()
+            return count
+        (row,) = python_rows(query({"part": part}, f"SELECT count(*) AS n FROM part WHERE {self.condition}"))
+        return int(row["n"])
 
 
 def sides_of(line: OpenBackfill, table: str) -> Sides:
@@ -122,7 +132,7 @@ def sides_of(line: OpenBackfill, table: str) -> Sides:
     until = line.backfill.until
     present = real if until is None else _as_of(line, table, real, until.id)
     now = [present] if present is not None else []
-    return Sides(now, after_swap, _common_columns([*now, *after_swap]))
+    return Sides(now, after_swap, _common_columns([*now, *after_swap]), rows_in_sample(line.record))
 
 
 def _common_columns(snapshots: list[Snapshot]) -> list[str]:
@@ -160,7 +170,7 @@ def ask(sides: Sides, sql: str) -> list[dict[str, Any]]:
     for side, snapshots, sign in (("now", sides.now, -1), ("after", sides.after_swap, 1)):
         for number, snapshot in enumerate(snapshots):
             tables[f"{side}_{number}"] = snapshot
-            selects.append(f"SELECT {columns}, {sign} AS {_SIGN} FROM {side}_{number}")
+            selects.append(f"SELECT {columns}, {sign} AS {_SIGN} FROM {side}_{number} WHERE {sides.condition}")
     rows = " UNION ALL ".join(selects)
     changed = f"SELECT {columns}, sum({_SIGN}) AS {MORE} FROM ({rows}) AS x GROUP BY {columns} HAVING sum({_SIGN}) <> 0"
     return python_rows(query(tables, f"WITH changed AS ({changed}) {sql}"))

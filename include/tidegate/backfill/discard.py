@@ -15,6 +15,7 @@ from tidegate.backfill.open_backfill import OpenBackfill, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
 from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.coordinator import Coordinator
+from tidegate.delta import Location
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import final_cleanup
@@ -38,6 +39,8 @@ def discard(line: OpenBackfill, by: str) -> int | None:
         create_undo_savepoint(ledger, swapped.plan)  # the process that swapped may have ended before it could
     if answer.named_by is None or swapped is not None:
         _remove_files(line, swapped)
+    if swapped is None:
+        _remove_unknown_shadows(line)
     release_pipeline(line, "discarded")
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
@@ -91,6 +94,14 @@ def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
             location = sink.location(context) if isinstance(sink, StateSink) else sink.delta_table(context)
             if location is not None:
                 location.remove_folder(backfill_context.folder)
+
+
+def _remove_unknown_shadows(line: OpenBackfill) -> None:
+    """Remove the shadows of sinks that the present code does not have."""
+    for name, url in line.record.shadows.items():
+        if name not in line.backfill.graph.sinks:
+            parent, _, folder = url.rpartition("/")
+            Location(parent, line.live.place.options).remove_folder(folder)
 
 
 def _swapped_rows(line: OpenBackfill, swapped: Entry | None, table: str) -> list[Json]:

@@ -17,12 +17,14 @@ import msgspec
 from tidegate import seams
 from tidegate.backfill.carried import carried_answer
 from tidegate.backfill.recorded import RecordedPlans, side_files_of
+from tidegate.backfill.sampled import with_samples
 from tidegate.checkpoint import approvals, suspension
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_place
 from tidegate.config.keys import MODES
 from tidegate.connectors.delta.sink.shadow import LINE
+from tidegate.connectors.delta.sink.table import DeltaSink
 from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -50,7 +52,7 @@ from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
-from tidegate.records.records import BackfillRecord, Beginning, Blob, Payload, Pin, Plan, SourceSchema
+from tidegate.records.records import BackfillRecord, Beginning, Blob, KeySample, Payload, Pin, Plan, SourceSchema
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -148,12 +150,13 @@ def begin(
     cuts: Cuts | None = None,
     drops_by_hand: bool = False,
     purpose: Literal["backfill", "proposal"] = "backfill",
+    sample: KeySample | None = None,
 ) -> OpenBackfill:
     """Begin a backfill from checkpoint `origin` of the pipeline (0: from the beginning), or continue an existing one
     with this name and origin. L1: pin, then check, then fork.
 
     cuts: how it cuts its input; None: as before, or "own". drops_by_hand: later changes by hand may be lost. purpose:
-    there may be any number of proposals, and they are in nobody's way.
+    there may be any number of proposals, and they are in nobody's way. sample: of a proposal, the rows that it reads.
     """
     refuse_kind(live)
     check_name("backfill", name)
@@ -166,7 +169,7 @@ def begin(
     if record is None:
         refuse_origin(ledger, origin)
         _refuse_unless_repeatable(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
-        record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own", purpose))
+        record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own", purpose, sample))
     if record.origin != origin:
         raise Rejected(
             f"backfill {name!r} of pipeline {ledger.pipeline!r} begins at checkpoint {record.origin}, not at {origin}",
@@ -198,7 +201,7 @@ def begin(
 def open_line(live: Coordinator, record: BackfillRecord, uid: str | None = None) -> OpenBackfill:
     """Open an existing backfill. uid: the pipeline's, if the caller has just read it."""
     uid = uid or live.ledger.start().uid
-    graph = _graph_of_shadows(live.graph, uid, record.name)
+    graph = with_samples(_graph_of_shadows(live.graph, uid, record.name), live.ledger, record)
     options = live.place.options
     ledger = folder_ledger(live.ledger.line_home(record.name), live.ledger.pipeline, options)
     return OpenBackfill(record, live, BackfillCoordinator(graph, ledger, live, record))
@@ -549,6 +552,17 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
     return replace(graph, sinks=sinks, hooks=(), hooks_elsewhere=True, on_suspended=(), promises={})
 
 
+def _shadow_folders(live: PipelineContext, name: str) -> dict[str, str]:
+    """Return where the shadow of each sink is."""
+    shadows = _graph_of_shadows(live.graph, live.ledger.start().uid, name).sinks
+    contexts = live.contexts(shadows)
+    return {
+        sink: node.sink.delta_table(contexts[sink]).url
+        for sink, node in shadows.items()
+        if isinstance(node.sink, DeltaSink)
+    }
+
+
 def refuse_origin(ledger: Ledger, origin: int) -> None:
     """Raise Rejected if no backfill can begin after this checkpoint. 0, the beginning, is always possible."""
     if not origin:
@@ -581,6 +595,7 @@ def _pinned(
     note: str,
     cuts: Cuts,
     purpose: Literal["backfill", "proposal"],
+    sample: KeySample | None,
 ) -> BackfillRecord:
     """Pin the checkpoint that the backfill begins with, check that it is retained, and return the backfill's record."""
     ledger = live.ledger
@@ -618,6 +633,8 @@ def _pinned(
         cuts=cuts,
         in_place=_in_place(live) if cuts == "recorded" and purpose == "backfill" else {},
         purpose=purpose,
+        sample=sample,
+        shadows=_shadow_folders(live, name) if purpose == "proposal" else {},
         by=by,
         note=note,
     )

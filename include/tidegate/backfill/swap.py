@@ -112,6 +112,8 @@ def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal
         problems += [*change.way.problems, *undecided_choices(change, choices)]
         if change.way.not_published_yet:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
+    if line.record.sample is not None:
+        problems.append("it has read only a sample of the input: propose again without --sample")
     problems += line.lost_manual_edits()
     other_code = line.other_code()
     if other_code is not None:

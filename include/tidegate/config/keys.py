@@ -318,6 +318,7 @@ KEYS: Mapping[str, Key] = {
         Key("retain_per_day", 0, "a whole number from 0 to 1000", _whole_number(0, 1000)),
         Key("retain_days", 30, "a whole number from 1 to 3660", _whole_number(1, 3660)),
         Key("savepoint_interval", "never", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
+        Key("proposal_ttl", "14 day", _SPAN.format("1 s") + ', or "never"', _duration(1, never=True)),
         Key("savepoints_retained", 3, "a whole number from 1 to 1000", _whole_number(1, 1000)),
         Key("prefer_checkpoint_for_recovery", False, "true or false", _truth),
         Key("max_parallelism", 128, "a whole number from 1 to 32768", _whole_number(1, 32768)),
@@ -389,6 +390,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     ),
     "retain_days": "For how many days `retain_per_day` retains checkpoints, counting only days that have any.",
     "savepoint_interval": "How often the last checkpoint automatically becomes a savepoint; `never` makes none.",
+    "proposal_ttl": "How long a proposal that nobody works on stays; `never` keeps it until somebody discards it.",
     "savepoints_retained": "How many of the periodic savepoints stay; older ones are disposed of.",
     "prefer_checkpoint_for_recovery": (
         "If the last checkpoint is damaged, whether recovery proposes an ordinary checkpoint rather than a newer "

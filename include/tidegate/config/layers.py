@@ -289,6 +289,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         retain_per_day=values["retain_per_day"],
         retain_days=values["retain_days"],
         savepoint_interval=values["savepoint_interval"],
+        proposal_ttl=values["proposal_ttl"],
         savepoints_retained=values["savepoints_retained"],
         prefer_checkpoint_for_recovery=values["prefer_checkpoint_for_recovery"],
         max_parallelism=values["max_parallelism"],

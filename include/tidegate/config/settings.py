@@ -15,7 +15,7 @@ from tidegate.records.place import Place
 
 __all__ = ["JobOptions", "RestartSettings", "Settings", "ShownSetting", "SparkOptions", "is_harmless_entry", "masked"]
 
-NEVER = ("interval", "idle_timeout", "savepoint_interval")
+NEVER = ("interval", "idle_timeout", "savepoint_interval", "proposal_ttl")
 """Durations that may be None, written as "never"."""
 
 
@@ -97,6 +97,8 @@ class Settings:
     """For how many days they stay."""
     savepoint_interval: float | None
     """How often a checkpoint automatically becomes a savepoint (lifecycle/savepoint.py). None: never."""
+    proposal_ttl: float | None
+    """How long a proposal stays that nobody works on (proposal/expiry.py). None: without limit."""
     savepoints_retained: int
     """How many of these savepoints stay."""
     prefer_checkpoint_for_recovery: bool

@@ -56,8 +56,12 @@ def since(kept: tuple[str, str, ProposalReport], report: ProposalReport) -> Sinc
         proposal=name,
         created=created,
         same_code=before.code.after == report.code.after,
-        same_checkpoints=(before.begins_after, before.replayed) == (report.begins_after, report.replayed),
+        same_checkpoints=_input(before) == _input(report),
         merge=merge if merge[0] != merge[1] else [],
         tables=tables,
         gates=[gate for gate in sorted({*verdicts[0], *verdicts[1]}) if verdicts[0].get(gate) != verdicts[1].get(gate)],
     )
+
+
+def _input(report: ProposalReport) -> tuple[object, ...]:
+    return report.begins_after, report.replayed, report.sample

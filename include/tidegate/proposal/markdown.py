@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tidegate.history.row import MEASURES
 from tidegate.proposal.report import GateChange, GateFindings, ProposalReport, SinceLast
 from tidegate.proposal.tables import ColumnChange, TableDifference
-from tidegate.records.records import Json
+from tidegate.records.records import Json, KeySample
 
 __all__ = ["to_markdown"]
 
@@ -29,6 +29,9 @@ def _lines(report: ProposalReport) -> Iterator[str]:
     yield ""
     yield _headline(report)
     yield ""
+    if report.sample is not None:
+        yield _sample(report.sample)
+        yield ""
     for text in report.broken_limits:
         yield f"- ❌ {_text(text)}"
     if report.broken_limits:
@@ -72,6 +75,15 @@ def _headline(report: ProposalReport) -> str:
     return f"**Differs**: {', '.join(_how_many(name, table) for name, table in differing.items())}."
 
 
+def _sample(sample: KeySample) -> str:
+    return (
+        f"**A sample**: {sample.share * 100:.6g} % of the values of {_name(sample.by)}, chosen by their hash, with all "
+        "of their rows. About these it is exact: code, schemas, and which of their rows differ. It does not tell "
+        "whether rows of other values differ, what gates say of all rows, or what a checkpoint costs. It cannot be "
+        "accepted."
+    )
+
+
 def _how_many(name: str, table: TableDifference) -> str:
     if table.differing <= table.rows_before:
         return f"{table.differing:,} of {table.rows_before:,} rows of `{name}`"
@@ -104,6 +116,8 @@ def _merge(report: ProposalReport) -> Iterator[str]:
     yield ""
     if report.stopped and report.merge.action != "refused":
         yield "The state fits this code. Checkpoints with input like this are aborted, as the replay was."
+    elif report.sample is not None and report.merge.action == "continues":
+        yield "The pipeline continues with this code. Whether something has to be computed again, a sample cannot tell."
     else:
         yield _OUTCOMES[report.merge.action]
     if report.merge.reasons:

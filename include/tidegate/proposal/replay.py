@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.execution.loop import SessionSource
     from tidegate.history.view import CheckpointView
     from tidegate.ledger.ledger import Ledger
-    from tidegate.records.records import Ack, Plan
+    from tidegate.records.records import Ack, KeySample, Plan
 
 __all__ = ["Made", "ReplayRange", "choose_range", "impossible", "lost_manual_edits", "opened", "run", "whole_history"]
 
@@ -115,12 +115,24 @@ def impossible(live: Coordinator, chosen: ReplayRange, *, keep: bool = False) ->
 
 
 @contextmanager
-def opened(live: Coordinator, chosen: ReplayRange, *, by: str, note: str, keep: bool) -> Iterator[OpenBackfill]:
+def opened(
+    live: Coordinator, chosen: ReplayRange, *, by: str, note: str, keep: bool, sample: KeySample | None = None
+) -> Iterator[OpenBackfill]:
     """Open a line for these checkpoints, and discard it at the end, whatever happens, unless it is to be kept."""
     refuse_kind(live)
     name = free_name(live.ledger, KIND)
     drops = not keep  # what is swapped in later must not lose changes of states by hand unasked
-    line = begin(live, name, chosen.origin, by=by, note=note, cuts="recorded", drops_by_hand=drops, purpose="proposal")
+    line = begin(
+        live,
+        name,
+        chosen.origin,
+        by=by,
+        note=note,
+        cuts="recorded",
+        drops_by_hand=drops,
+        purpose="proposal",
+        sample=sample,
+    )
     try:
         line.backfill.until = choose_stop(line, str(chosen.ids[-1]))
         yield line

@@ -17,6 +17,7 @@ from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.proposal.replay import Made, ReplayRange, impossible, lost_manual_edits
 from tidegate.proposal.tables import TableDifference, compare_table
 from tidegate.protocol.moved_sources import source_changes
+from tidegate.records.records import KeySample
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
@@ -145,6 +146,8 @@ class ProposalReport(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[GateChange]
     figures: dict[str, list[float | None]]
     """By measure, the value before and after."""
+    sample: KeySample | None = None
+    """If only rows of some keys were replayed and compared. There are then no verdicts of gates, and no figures."""
     broken_limits: list[str] = []
     since: SinceLast | None = None
     """If a proposal was named to compare with."""
@@ -183,7 +186,7 @@ def make_report(
         tables = {name: compare_table(line, name, examples, hidden) for name in tables_of(line)}
     before = [entry for id in chosen.ids if (entry := live.real_entry(id)) is not None]
     views = [view_of(live.ledger, entry) for entry in before]
-    code = code_change(live)
+    code, is_sample = code_change(live), line.record.sample is not None
     return ProposalReport(
         pipeline=live.graph.name,
         begins_after=chosen.origin,
@@ -201,8 +204,9 @@ def make_report(
         tables=tables,
         unchanged_sinks=line.sinks_without_shadow(),
         manual_edits=lost_manual_edits(live.ledger, chosen),
-        gates=_gate_changes(before, [entry for entry, _ in made.checkpoints]),
-        figures=_figures(views, [view for _, view in made.checkpoints]),
+        gates=[] if is_sample else _gate_changes(before, [entry for entry, _ in made.checkpoints]),
+        figures={} if is_sample else _figures(views, [view for _, view in made.checkpoints]),
+        sample=line.record.sample,
     )
 
 

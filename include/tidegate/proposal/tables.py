@@ -190,7 +190,10 @@ class _Compared:
                 f"max({value}) AS greatest{number}",
             ]
         names = ", ".join(map(sql_name, columns))
-        rows = " UNION ALL ".join(f"SELECT {names} FROM {side}_{number}" for number in range(len(snapshots)))
+        where = self.sides.condition
+        rows = " UNION ALL ".join(
+            f"SELECT {names} FROM {side}_{number} WHERE {where}" for number in range(len(snapshots))
+        )
         row = self._ask(f"SELECT {', '.join(chosen)} FROM ({rows}) AS x")[0]
         return {
             name: Distribution(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tidegate.pipeline.graph.graph import Graph, OperatorNode, StageNode
+from tidegate.pipeline.graph.graph import Graph, StageNode
 from tidegate.pipeline.graph.nodes import GateNode, Node
-from tidegate.pipeline.selection import selected
+from tidegate.pipeline.graph.passed_columns import keys_of, matched_columns, name_before
 from tidegate.provenance.question import AskedRow
 from tidegate.records.records import Json
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Guess", "guesses", "links"]
 
-_NAME = re.compile(r"^\s*`?(\w+)`?(?:\s+as\s+`?(\w+)`?)?\s*$", re.IGNORECASE)
 _WINDOW = ("window_start", "window_end")
 _TYPES: Mapping[type, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -103,21 +101,12 @@ def guesses(graph: Graph, sink: str, question: AskedRow) -> list[Guess]:
 def links(graph: Graph) -> Iterator[tuple[Place, Place]]:
     """Yield columns of two sources by which operators match their records."""
     for stage in graph.operators:
-        for left, right in _pairs(stage):
+        for left, right in matched_columns(stage):
             for first in _traced(graph, stage.inputs[0], left, only_keys=False):
                 for second in _traced(graph, stage.inputs[1], right, only_keys=False):
                     if first[0] != second[0]:
                         yield first, second
                         yield second, first
-
-
-def _pairs(stage: OperatorNode) -> list[tuple[str, str]]:
-    if len(stage.inputs) < 2:
-        return []
-    keys: Any = getattr(stage.operator, "keys", None)
-    if keys is not None and hasattr(keys, "left") and hasattr(keys, "right"):
-        return list(zip(keys.left, keys.right, strict=True))
-    return [(name, name) for name in _keys(stage)]
 
 
 def _values(
@@ -163,40 +152,20 @@ def _step(stage: Node, column: str, *, only_keys: bool) -> Iterator[tuple[str, s
     if isinstance(stage, GateNode):
         yield stage.input, column
     elif isinstance(stage, StageNode):
-        name = _selected_name(stage, column)
+        name = name_before(stage, column)
         if name is not None:
             for stream in stage.inputs:
                 yield stream, name
     elif column in stage.spec.output.results:
         return
-    elif column in _keys(stage):
-        renamed = dict(_pairs(stage))
+    elif column in keys_of(stage):
+        renamed = dict(matched_columns(stage))
         yield stage.inputs[0], column
         for stream in stage.inputs[1:]:
             yield stream, renamed.get(column, column)
     elif not only_keys:
         for stream in stage.inputs:
             yield stream, column
-
-
-def _keys(stage: OperatorNode) -> Sequence[str]:
-    operator: Any = stage.operator
-    names = getattr(operator, "by", None) or getattr(operator, "on", None) or ()
-    return [name for name in names if isinstance(name, str)] if isinstance(names, (list, tuple)) else []
-
-
-def _selected_name(stage: StageNode, column: str) -> str | None:
-    """Return the name that a column has before a stage, or None if the stage computes it."""
-    function: Any = stage.function
-    if getattr(function, "func", None) is not selected:
-        return column
-    for text in function.keywords["columns"]:
-        if text == "*":
-            return column
-        named = _NAME.match(text)
-        if named is not None and (named[2] or named[1]) == column:
-            return str(named[1])
-    return None
 
 
 def _fits(value: Any, type: str | None) -> bool:

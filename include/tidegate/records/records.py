@@ -67,6 +67,7 @@ __all__ = [
     "JobNote",
     "JobStats",
     "Json",
+    "KeySample",
     "Kind",
     "Origin",
     "Overtaken",
@@ -252,6 +253,16 @@ LINE_RUN: Final = "line:"
 """Prefix of the run under which a backfill is swapped in."""
 
 
+class KeySample(Struct, frozen=True, kw_only=True):
+    """Rows of some values of a column: those whose hash is in a share of all hashes."""
+
+    share: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    by: str
+    """The column's name in the tables."""
+    sources: dict[str, str]
+    """Its name in each source that is sampled."""
+
+
 class BackfillRecord(Record, frozen=True, kw_only=True):
     """lines/<name>/line.json: a backfill. docs/protocol.md, section 14, calls it a line."""
 
@@ -271,6 +282,10 @@ class BackfillRecord(Record, frozen=True, kw_only=True):
     """By gate, the requests whose rows it releases in the checkpoints that quarantined them."""
     purpose: Literal["backfill", "proposal"] = "backfill"
     """proposal: it shows what other code would make of the same input. It is only swapped in by its name."""
+    sample: KeySample | None = None
+    """It reads only these rows, and is never swapped in."""
+    shadows: dict[str, str] = {}
+    """Of a proposal, the folder of each shadow: other code, which may lack some of its sinks, can remove them."""
     by: str
     note: str = ""
 

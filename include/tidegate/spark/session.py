@@ -51,6 +51,7 @@ __all__ = [
 
 
 _LOOPBACK_PATIENCE = 3  # retries within a second: a server on this machine that is gone does not come back
+_IDLE_ASIDE_S = 60.0
 _REMOTE_PATIENCE = 8  # retries within about half a minute: a connection may break while the server is fine
 
 
@@ -194,13 +195,23 @@ def server_home(project: Path) -> Path:
     return state_home / "tidegate" / f"{project.name}-{hashlib.sha256(bytes(project)).hexdigest()[:12]}" / "spark"
 
 
-def reused_session(settings: Settings) -> ReusedSession:
-    """Return the sessions for all jobs of a pipeline in one process: jobs without their own settings share one."""
+def reused_session(settings: Settings, *, aside: bool = False) -> ReusedSession:
+    """Return the sessions for all jobs of a pipeline in one process: jobs without their own settings share one.
+
+    aside: not on the embedded server that production uses, but on one beside it.
+    """
     of_jobs = {}
     for job in {entry.partition(".")[0] for entry in settings.jobs}:
         if settings.job(job).spark:
-            of_jobs[job] = spark_settings(settings, job)
-    return ReusedSession(spark_settings(settings), of_jobs)
+            of_jobs[job] = _aside(spark_settings(settings, job), aside=aside)
+    return ReusedSession(_aside(spark_settings(settings), aside=aside), of_jobs)
+
+
+def _aside(settings: SparkSettings, *, aside: bool) -> SparkSettings:
+    if not aside:
+        return settings
+    idle = min(settings.idle_timeout, _IDLE_ASIDE_S)
+    return replace(settings, home=settings.home.with_name("spark-aside"), spare=False, idle_timeout=idle)
 
 
 _ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")

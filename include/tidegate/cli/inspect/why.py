@@ -22,6 +22,7 @@ from tidegate.pipeline.private import private_columns
 from tidegate.provenance.explanation import Explanation, explain_row, prepare
 from tidegate.provenance.words import lines
 from tidegate.records import typed
+from tidegate.spark.server.priority import lowest_priority
 from tidegate.spark.session import reused_session
 
 __all__ = ["add_parser", "run"]
@@ -84,8 +85,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         candidates=args.candidates,
         hidden=private_columns(live.graph, target.settings.sample_hidden),
     )
-    sessions = reused_session(target.settings)
-    with tempfile.TemporaryDirectory(prefix="tidegate-why-", dir=args.scratch, ignore_cleanup_errors=True) as folder:
+    sessions = reused_session(target.settings, aside=True)
+    scratch = tempfile.TemporaryDirectory(prefix="tidegate-why-", dir=args.scratch, ignore_cleanup_errors=True)
+    with lowest_priority(), scratch as folder:
         try:
             answer = explain_row(asked, sessions(), Path(folder), lambda text: out.line(text, "dim"))
         finally:

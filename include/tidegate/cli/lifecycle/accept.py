@@ -41,6 +41,7 @@ def accept(
         out.line(f"Proposal {name} is over: it was accepted, or discarded.")
         return 0
     name = _name(target, name)
+    _refuse_sample(target, name)
     words = argparse.Namespace(
         name=name, origin=None, cuts=None, drop_by_hand=False, to=None, reason="", yes=yes,
         discard_commits=[], retract=[], keep=[],
@@ -77,6 +78,18 @@ def _name(target: Target, name: str | None) -> str:
             reason="NO_SUCH_PROPOSAL",
         )
     return name
+
+
+def _refuse_sample(target: Target, name: str) -> None:
+    record = target.ledger.line(name)
+    if record is not None and record.sample is not None:
+        raise Rejected(
+            f"proposal {name!r} has read only {record.sample.share:.4g} of the keys: its tables lack the others",
+            expected="a proposal of all rows",
+            help=f"make one: tidegate propose {target.text} --keep; to end this one: tidegate propose {target.text} "
+            f"--discard {name}",
+            reason="ONLY_A_SAMPLE",
+        )
 
 
 def _refuse_broken(name: str, tables: dict[str, TableDifference], limits: list[Limit]) -> None:

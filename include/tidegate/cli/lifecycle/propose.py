@@ -23,14 +23,19 @@ from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
+from tidegate.history.promises import age_text
 from tidegate.pipeline.private import private_columns
+from tidegate.proposal.expiry import discard_expired, idle_seconds
 from tidegate.proposal.kept import LAST, find_report, keep_report, since
 from tidegate.proposal.markdown import to_markdown
-from tidegate.proposal.policy import FORMS, broken_limits, parse_limit
+from tidegate.proposal.policy import FORMS, Limit, broken_limits, parse_limit
 from tidegate.proposal.replay import ReplayRange, choose_range, impossible, opened, whole_history
 from tidegate.proposal.replay import run as replay
 from tidegate.proposal.report import ProposalReport, make_report, refused_report
+from tidegate.proposal.sampling import choose_sample
 from tidegate.records import typed
+from tidegate.records.records import KeySample
+from tidegate.spark.server.priority import lowest_priority
 from tidegate.spark.session import reused_session
 
 __all__ = ["add_parser", "run"]
@@ -47,17 +52,20 @@ def add_parser(subparsers: Any) -> None:
         "hidden tables, and compare the result with what the pipeline has made: code, schemas, rows by key and "
         "column, gates, quarantine, late rows, state and cost, and what the pipeline does if the code is merged. The "
         "pipeline is not touched, and everything hidden is removed at the end. `accept`: after the merge, let a "
-        "proposal that was kept catch up, compare again, and swap it in, or end it if nothing differs.",
+        "proposal that was kept catch up, compare again, and swap it in, or end it if nothing differs. `list`: those "
+        "that are there, the longest unused first, and when each expires.",
         epilog="examples:\n  tidegate propose jobs.orders:pipeline\n"
         "  tidegate propose jobs.orders:pipeline --over 24 --into report.md --fail-on 'rows > 0.1 %' --fail-on gate\n"
         "  tidegate propose jobs.orders:pipeline --from 2026-03-01 --examples 20 --json\n"
-        "  tidegate propose accept jobs.orders:pipeline --yes",
+        "  tidegate propose jobs.orders:pipeline --from beginning --sample 0.1 by key\n"
+        "  tidegate propose accept jobs.orders:pipeline --yes\n"
+        "  tidegate propose list jobs.orders:pipeline",
     )
     parser.add_argument(
         "words",
-        metavar="[accept] MODULE:PIPELINE",
+        metavar="[accept | list] MODULE:PIPELINE",
         nargs="+",
-        help="the pipeline's changed code; with `accept`, the code that was merged",
+        help="the pipeline's changed code; with `accept`, the code that was merged; with `list`, any",
     )
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument(
@@ -70,6 +78,13 @@ def add_parser(subparsers: Any) -> None:
         help="or those after this checkpoint: a number, a savepoint's name, a time (UTC), or 'beginning'",
     )
     parser.add_argument("--to", metavar="WHEN", help="and up to this checkpoint (the last one)")
+    parser.add_argument(
+        "--sample",
+        nargs=3,
+        metavar=("SHARE", "by", "COLUMN"),
+        help="replay and compare only the rows of a share of the values of a column, such as 0.1 by country; `by key` "
+        "chooses the column. Refused where rows of other values have an effect on them",
+    )
     parser.add_argument("--into", type=Path, metavar="FILE", help="write the report to this file, as Markdown")
     parser.add_argument(
         "--examples",
@@ -99,10 +114,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     *act, text = args.words
-    if act not in ([], ["accept"]):
+    if act not in ([], ["accept"], ["list"]):
         raise Invalid(
             f"{' '.join(args.words)!r} is not what `tidegate propose` takes",
-            expected="MODULE:PIPELINE, or accept MODULE:PIPELINE",
+            expected="MODULE:PIPELINE, accept MODULE:PIPELINE, or list MODULE:PIPELINE",
             help="`tidegate propose --help` shows examples",
             reason="USAGE",
         )
@@ -110,7 +125,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     if args.discard is not None:
         return _discard(target, coordinator, args.discard, out)
+    if act == ["list"]:
+        return _list(target, coordinator, out)
     limits = [parse_limit(text) for text in args.fail_on]
+    for name in discard_expired(coordinator, target.settings.proposal_ttl):
+        out.line(f"Proposal {name} has expired, and is removed.", "dim")
     if act:
         refuse_submit(target.settings)
         return accept(target, coordinator, args.name, limits, out, yes=args.yes)
@@ -118,9 +137,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     refuse_submit(target.settings)
     over = args.over or (None if args.origin is not None else OVER)
     earlier = find_report(target.ledger, args.compare_with) if args.compare_with is not None else None
+    sample = _sample(args.sample, limits, coordinator)
     chosen = choose_range(target.ledger, over=over, origin=args.origin, end=args.to)
     _print_left_over(target, out)
-    report, kept = _report(args, target, coordinator, chosen, out)
+    with lowest_priority():
+        report, kept = _report(args, target, coordinator, chosen, sample, out)
     report = msgspec.structs.replace(
         report,
         broken_limits=broken_limits(report, limits),
@@ -140,7 +161,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _report(
-    args: argparse.Namespace, target: Target, coordinator: Coordinator, chosen: ReplayRange, out: Output
+    args: argparse.Namespace,
+    target: Target,
+    coordinator: Coordinator,
+    chosen: ReplayRange,
+    sample: KeySample | None,
+    out: Output,
 ) -> tuple[ProposalReport, str | None]:
     """Return the report, and the proposal's name if it is kept."""
     problems = impossible(coordinator, chosen, keep=args.keep)
@@ -151,10 +177,11 @@ def _report(
         chosen, problems = everything, []
     if problems:
         return refused_report(coordinator, chosen, problems, command=target.text), None
-    progress, sessions = progress_for(out), reused_session(target.settings)
+    progress, sessions = progress_for(out), reused_session(target.settings, aside=True)
     notice = None if out.terminal else out.err_fd
     schedule = Schedule(tolerable_failures=0)
-    with opened(coordinator, chosen, by=user_and_host(), note="tidegate propose", keep=args.keep) as line:
+    by, note = user_and_host(), "tidegate propose"
+    with opened(coordinator, chosen, by=by, note=note, keep=args.keep, sample=sample) as line:
         with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
             sessions.opened = interrupts.install
             schedule.stop = interrupts
@@ -168,7 +195,7 @@ def _report(
                 )
         if args.keep:
             out.line(f"Kept as {line.name}. To remove it: tidegate propose {target.text} --discard {line.name}", "dim")
-        if args.keep and made.stopped is None:
+        if args.keep and made.stopped is None and sample is None:
             out.line(f"After the merge:  tidegate propose accept {target.text} --name {line.name}", "dim")
         report = make_report(
             line,
@@ -181,6 +208,29 @@ def _report(
         return report, line.name if args.keep else None
 
 
+def _sample(words: list[str] | None, limits: list[Limit], coordinator: Coordinator) -> KeySample | None:
+    """Return the requested sample. Raise Invalid for limits about which a sample tells nothing."""
+    if words is None:
+        return None
+    share, by, column = words
+    if by != "by":
+        raise Invalid(
+            f"--sample {' '.join(words)} is not a sample",
+            expected="a share and a column, such as --sample 0.1 by country, or --sample 0.1 by key",
+            help="`tidegate propose --help` shows examples",
+            reason="BAD_SAMPLE",
+        )
+    untold = [limit.text for limit in limits if limit.what in ("gate", "cost") or (limit.most and limit.unit == "")]
+    if untold:
+        raise Invalid(
+            f"a sample does not tell whether a limit is kept: --fail-on {', '.join(map(repr, untold))}",
+            expected='with --sample, limits such as rows, "rows > 0.1 %" or schema',
+            help="leave out these limits, or --sample",
+            reason="BAD_LIMIT",
+        )
+    return choose_sample(coordinator, share, column)
+
+
 def _print_left_over(target: Target, out: Output) -> None:
     for line in target.ledger.proposals():
         out.line(
@@ -188,6 +238,46 @@ def _print_left_over(target: Target, out: Output) -> None:
             f"tidegate propose {target.text} --discard {line.name}",
             "dim",
         )
+
+
+def _list(target: Target, coordinator: Coordinator, out: Output) -> int:
+    """List the proposals, the longest unused first."""
+    ttl = target.settings.proposal_ttl
+    found: list[dict[str, Any]] = []
+    for line in target.ledger.proposals():
+        reported = target.ledger.proposal_reported(line.name)
+        idle = idle_seconds(coordinator, line.name)
+        found.append(
+            {
+                "name": line.name,
+                "by": line.by,
+                "created": line.created,
+                "begins_after": line.origin,
+                "merge": reported.report["merge"]["action"] if reported is not None else None,
+                "unused_seconds": round(idle),
+                "expires_in_seconds": round(max(ttl - idle, 0.0)) if ttl is not None else None,
+            }
+        )
+    found.sort(key=lambda each: (-each["unused_seconds"], each["name"]))
+    out.document({"pipeline": target.name, "proposals": found})
+    heads = ["proposal", "by", "begun", "begins after", "if merged", "unused for", "expires in"]
+    out.table(heads, [_listed(each) for each in found], right=["begins after", "unused for", "expires in"])
+    if not found:
+        out.line(f"{target.name} has no proposal.")
+    return 0
+
+
+def _listed(found: dict[str, Any]) -> list[Any]:
+    left = found["expires_in_seconds"]
+    return [
+        found["name"],
+        found["by"],
+        found["created"],
+        found["begins_after"] or "the beginning",
+        found["merge"] or "no report",
+        age_text(found["unused_seconds"]),
+        "never" if left is None else age_text(left),
+    ]
 
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:

@@ -18,6 +18,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.loop import Schedule, run_checkpoints
 from tidegate.execution.opening import refuse_by_interval
+from tidegate.proposal.expiry import discard_expired
 from tidegate.records.records import Published
 from tidegate.spark.session import reused_session
 from tidegate.state.table import STATE
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
     refuse_unknown_jobs(coordinator.graph, target.settings)
     schedule = _schedule(args, target.settings)
+    discard_expired(coordinator, target.settings.proposal_ttl)
     if schedule.by_event:
         refuse_by_interval(coordinator.graph)
     progress = progress_for(out)

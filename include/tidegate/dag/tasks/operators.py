@@ -449,6 +449,7 @@ class CompleteOperator(PipelineTask):
     def _finish(self, task: Task, id: int) -> Finished:
         from tidegate.checkpoint.approvals import awaits_person
         from tidegate.execution.finish import finish
+        from tidegate.proposal.expiry import discard_expired
 
         # First without a reason: all acks may be there, and an expired checkpoint must be reported as expired.
         outcome = task.coordinator.complete(id)
@@ -470,6 +471,7 @@ class CompleteOperator(PipelineTask):
         with self.sessions(task):
             step = task.steps(f"Checkpoint {id}")
             finished = finish(task.coordinator, id, failure, give_up=task.abandon_reason, wait=wait, step=step)
+        discard_expired(task.coordinator, task.settings.proposal_ttl)
         task.measure()
         if finished.suspension is not None:
             failed = ", ".join(map(str, finished.suspension.failed)) or str(id)

@@ -1,0 +1,53 @@
+"""The end of proposals that nobody works on any more.
+
+A proposal holds hidden tables, and the checkpoint that it has begun after. One that is forgotten, or whose process was
+killed, would hold them for ever. Its age counts from the last sign of work: its beginning, its newest checkpoint or its
+report, by the store's clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidegate.backfill.discard import discard_named
+from tidegate.errors import TidegateError
+from tidegate.ledger.ledger import folder_ledger
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+
+__all__ = ["discard_expired", "idle_seconds"]
+
+log = logging.getLogger(__name__)
+
+BY = "tidegate, because it expired"
+
+
+def idle_seconds(live: Coordinator, name: str) -> float:
+    """Return for how long nobody has worked on a proposal."""
+    ledger = live.ledger
+    own = folder_ledger(ledger.line_home(name), ledger.pipeline, live.place.options)
+    ages = [ledger.store.age(f"lines/{name}/{file}") for file in ("line.json", "report.json")]
+    newest = own.entry(own.view().last_id)
+    if newest is not None:
+        ages.append(own.age(newest.plan))
+    return min((age for age in ages if age is not None), default=0.0)
+
+
+def discard_expired(live: Coordinator, ttl: float | None) -> list[str]:
+    """Discard the proposals on which nobody has worked for so many seconds. Return their names.
+
+    An error is only logged: the next call tries again, and nobody waits for it.
+    """
+    names: list[str] = []
+    if ttl is None:
+        return names
+    try:
+        for line in live.ledger.proposals():
+            if idle_seconds(live, line.name) > ttl:
+                discard_named(live, line.name, BY)
+                names.append(line.name)
+    except TidegateError as error:
+        log.warning("Proposals that have expired could not be removed: %s", error.what)
+    return names
