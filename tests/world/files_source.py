@@ -164,8 +164,6 @@ class FilesSide(SourceSide):
     def columns_are_in_another_order(self) -> Happening:
         ids = self.some_ids()
         rows = [{"v": v, "n": n, "id": id} for id, n, v in map(row_of, ids)]
-        if self.format == "csv":
-            return self._odd_file(rows)
         name = self.new_name()
         self.write(name, rows)
         self.show(name, ids)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.connectors.files.folder import Folder
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, files_by_header, sets_enforce_schema
 from tidegate.connectors.files.formats.exact_values import as_declared, as_read, doubt
 from tidegate.connectors.files.formats.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.connectors.files.formats.json_records import parse_records, split_arrays
@@ -20,13 +21,18 @@ from tidegate.records.names import free_name, quoted
 from tidegate.spark.storage.exact_files import escaped, exact_reader, parquet_files
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "CORRUPT",
     "columns_of_rows",
+    "csv_records",
+    "csv_rows",
+    "empty_column",
     "empty_frame",
     "encoding_of",
+    "fail_at_overlooked",
     "no_rows_of",
     "nulled",
     "option_text",
@@ -41,7 +47,7 @@ CORRUPT: Final = "_corrupt_record"
 _LINE_OPTIONS: Final = ("encoding", "linesep", "compression")
 """Options that define what a line is, in lower case."""
 
-_FILE_OPTIONS: Final = ("encoding", "charset", "linesep", "compression", "multiline")
+_FILE_OPTIONS: Final = ("encoding", "charset", "linesep", "compression", "multiline", "header", "enforceschema")
 """Options that do not apply to parsing single records, in lower case."""
 
 
@@ -125,31 +131,93 @@ def _read(
         lines = read_lines(spark, source, paths, options)
         judge_keys = not (plain or is_clean)
         return _read_json_keeping_malformed(lines, source, columns, options, plain=plain, judge_keys=judge_keys)
+    if source.format == "csv":
+        return _read_csv(spark, source, folder, names, columns, options, context)
     corrupt = free_name(CORRUPT, [column.name for column in columns])
     read_columns = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read_columns)).option("columnNameOfCorruptRecord", corrupt)
-    if "enforceschema" not in {key.lower() for key in options}:
-        # By default, Spark assigns the columns of CSV files by position and ignores the header.
-        reader = reader.option("enforceSchema", "false")
-    frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
-    if keep:
-        return flag_malformed(frame, columns, corrupt, replaced=is_utf8(encoding_of(options)))
+    frame = reader.option("mode", "PERMISSIVE").format("json").load(escaped(paths))
     checked = fail_at_malformed(frame, columns, corrupt, context.source)
-    if source.format == "json" and is_clean:
+    if is_clean or (not options and are_plain(folder, names, columns, all_keys_known=all_keys)):
         return checked
-    if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys):
-        return checked
-    if source.format == "csv" and not is_utf8(encoding_of(options)):
-        return checked
-    lines = read_lines(spark, source, paths, options)
-    return checked.unionByName(_fail_at_overlooked(lines, source, columns, options, context))
+    return checked.unionByName(fail_at_overlooked(spark, source, paths, columns, options, context))
+
+
+def _read_csv(
+    spark: SparkSession,
+    source: FileOptions,
+    folder: Folder,
+    names: list[str],
+    columns: list[Column],
+    options: dict[str, str],
+    context: SourceContext,
+) -> DataFrame:
+    """Return the rows of CSV files. Those with the same header are read together."""
+    keep = source.on_corrupt == "keep"
+    selected = [quoted(column.name) for column in columns] + ([CORRUPT] if keep else [])
+    frame: DataFrame | None = None
+    for header, with_header in files_by_header(options, folder, names, columns).items():
+        paths = [folder.full(name) for name in with_header]
+        rows, read, corrupt = csv_rows(spark, paths, header, columns, options)
+        if keep:
+            rows = flag_malformed(rows, read, corrupt, replaced=is_utf8(encoding_of(options)))
+        else:
+            rows = fail_at_malformed(rows, read, corrupt, context.source)
+        missing = [empty_column(column) for column in columns if column not in header.columns]
+        rows = rows.select("*", *missing).select(*selected)
+        frame = rows if frame is None else frame.unionByName(rows)
+    assert frame is not None
+    if keep or not is_utf8(encoding_of(options)):
+        return frame
+    paths = [folder.full(name) for name in names]
+    return frame.unionByName(fail_at_overlooked(spark, source, paths, columns, options, context))
+
+
+def csv_rows(
+    spark: SparkSession, paths: list[str], header: CsvHeader, columns: list[Column], options: dict[str, str]
+) -> tuple[DataFrame, list[Column], str]:
+    """Return the rows of CSV files with this header as they are read, the columns of the schema that they have, and
+    the name of a further column, with the text of each malformed record.
+    """
+    used = [column.name for column in columns]
+    corrupt = free_name(CORRUPT, used)
+    read = [column for column in header.columns if column is not None]
+    fields = []
+    for position, column in enumerate(header.columns):
+        fields.append(column or Column(free_name(f"_field_{position}", used), "string"))
+    reader = exact_reader(spark, paths).options(**options).option("mode", "PERMISSIVE")
+    if not sets_enforce_schema(options):
+        # By default, Spark assigns the columns of CSV files by position and ignores the header. It knows only names of
+        # columns, so it cannot check a header with further ones.
+        reader = reader.option("enforceSchema", option_text(bool(header.further())))
+    schema = _schema_ddl([*as_read(fields), Column(corrupt, "string")])
+    reader = reader.schema(schema).option("columnNameOfCorruptRecord", corrupt)
+    return reader.format("csv").load(escaped(paths)), read, corrupt
+
+
+def csv_records(spark: SparkSession, paths: list[str], options: dict[str, str]) -> DataFrame:
+    """Return the text and the file of each record, in the columns `text` and `place`."""
+    from pyspark.sql import functions as F
+
+    # Spark shows the text of a record only if it is malformed. To a schema with one column, each is that has more
+    # fields. The text of a record with one field is made of this field: it differs at most in quotes.
+    schema = "field string, text string"
+    reader = exact_reader(spark, paths).options(**options).option("mode", "PERMISSIVE").option("enforceSchema", "true")
+    rows = reader.schema(schema).option("columnNameOfCorruptRecord", "text").format("csv").load(escaped(paths))
+    again = F.to_csv(F.struct("field"), {**parser_options(options), "quoteAll": "true"})
+    return rows.select(F.coalesce("text", again).alias("text"), F.input_file_name().alias("place"))
+
+
+def empty_column(column: Column) -> SparkColumn:
+    """Return a column of this type and name that is null."""
+    from pyspark.sql import functions as F
+
+    return F.lit(None).cast(column.type).alias(column.name)
 
 
 def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
     """Return a frame with these columns and no rows."""
-    from pyspark.sql import functions as F
-
-    return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
+    return spark.range(0).select(*map(empty_column, columns))
 
 
 def read_lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
@@ -219,8 +287,13 @@ def nulled(sql: str, column: Column, condition: str) -> str:
     return f"CASE WHEN {condition} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
 
 
-def _fail_at_overlooked(
-    lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], context: SourceContext
+def fail_at_overlooked(
+    spark: SparkSession,
+    source: FileOptions,
+    paths: list[str],
+    columns: list[Column],
+    options: dict[str, str],
+    context: SourceContext,
 ) -> DataFrame:
     """Return a frame without rows that fails if Spark's reader overlooks something.
 
@@ -228,6 +301,7 @@ def _fail_at_overlooked(
     """
     from pyspark.sql import functions as F
 
+    lines = read_lines(spark, source, paths, options)
     if source.format == "csv":
         is_bad, cause = no_utf8(), "bytes"
     else:

@@ -35,7 +35,7 @@ from tidegate.records.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_rescuing", "survey_files"]
+__all__ = ["read_rescuing", "rows_with_rescued", "survey_files"]
 
 
 def survey_files(spark: SparkSession, source: FileOptions, folder: Folder, names: list[str]) -> Survey:
@@ -56,13 +56,19 @@ def read_rescuing(
     spark: SparkSession, source: FileOptions, folder: Folder, names: list[str], context: SourceContext
 ) -> DataFrame:
     """Return the rows of these files, lazily, with what does not fit the schema in the rescue column."""
-    from pyspark.sql import functions as F
-
     columns = parse_ddl(source.schema)
     options = {key: option_text(value) for key, value in source.options.items()}
     lines = read_lines(spark, source, [folder.full(name) for name in names], options)
     checks = Names.beside(columns)
-    frame = _judged(lines, source, columns, options, checks)
+    return rows_with_rescued(_judged(lines, source, columns, options, checks), source, columns, checks, context)
+
+
+def rows_with_rescued(
+    frame: DataFrame, source: FileOptions, columns: list[Field], checks: Names, context: SourceContext
+) -> DataFrame:
+    """Return the rows, with their misfits in the rescue column. frame: has the results of all checks."""
+    from pyspark.sql import functions as F
+
     why, text = quoted(checks.why), quoted(checks.text)
     selected = rows_without_misfits(columns)
     rescued = f"{rescued_json(quoted(checks.misfits))} AS {quoted(source.schema_policy.rescue_column)}"

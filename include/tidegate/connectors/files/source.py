@@ -14,6 +14,7 @@ from tidegate import seams
 from tidegate.connectors.files.consumed import ConsumedFiles
 from tidegate.connectors.files.fingerprints import Fingerprint, fingerprint
 from tidegate.connectors.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
+from tidegate.connectors.files.formats.csv_headers import has_header
 from tidegate.connectors.files.formats.exact_values import is_read_as_text
 from tidegate.connectors.files.formats.json_lines import DECODED
 from tidegate.connectors.files.formats.utf8 import is_utf8
@@ -21,6 +22,7 @@ from tidegate.connectors.files.highest import highest_micros
 from tidegate.connectors.files.notifications import SqsQueue, queue_problems
 from tidegate.connectors.files.reading import columns_of_rows, no_rows_of, read_files
 from tidegate.connectors.files.rescuing import read_rescuing, survey_files
+from tidegate.connectors.files.rescuing_csv import read_rescuing_csv, survey_csv
 from tidegate.connectors.files.rescuing_parquet import read_rescuing_parquet, survey_parquet
 from tidegate.connectors.files.template import fill_in, fixed_folder, is_template, template_problems
 from tidegate.connectors.schema.ddl import DdlError, parse_ddl
@@ -79,14 +81,15 @@ class Files(Source):
     options: options of Spark's reader, such as {"header": "true"} for CSV.
     min_age: how many seconds ago a file must have been modified, for producers that write files in place. It only
         delays: it never makes a file be skipped or read twice.
-    missing_columns: what to do with a Parquet file that lacks a column of the schema: "refuse" it, or read "null".
-    on_new_column: what to do with JSON keys that the schema lacks, at any depth, and with such columns of Parquet.
-        "ignore" drops them; a key that differs from a missing column only in case makes the record malformed. "refuse"
-        treats the record as malformed, and refuses the Parquet file. "rescue" keeps the values as JSON in the rescue
-        column. "evolve" does so as well, and the next checkpoint reads them as columns. "hold" is "evolve" once a
-        person approves: the checkpoint that finds a new key is held, as by a gate.
-    on_type: what to do with JSON values that their column cannot hold. "refuse" treats the record as malformed.
-        "rescue" keeps them in the rescue column, and their column is null.
+    missing_columns: what to do with a file of Parquet, or of CSV with a header, that lacks a column of the schema:
+        "refuse" it, or read "null".
+    on_new_column: what to do with JSON keys that the schema lacks, at any depth, and with such columns of Parquet, and
+        of CSV with a header. "ignore" drops them; a JSON key that differs from a missing column only in case makes the
+        record malformed. "refuse" treats the record as malformed, and refuses a file of Parquet or CSV. "rescue" keeps
+        the values as JSON in the rescue column. "evolve" does so as well, and the next checkpoint reads them as
+        columns. "hold" is "evolve" once a person approves: the checkpoint that finds a new key is held, as by a gate.
+    on_type: what to do with values of JSON and CSV that their column cannot hold. "refuse" treats the record as
+        malformed. "rescue" keeps them in the rescue column, and their column is null.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
     required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
         interval that had files is not processed again without any, because they may have been archived.
@@ -341,6 +344,8 @@ class Files(Source):
         names = [file["name"] for file in splits["files"]]
         if self.format == "parquet":
             return survey_parquet(self, folder, names)
+        if self.format == "csv":
+            return survey_csv(spark, self, folder, names)
         return survey_files(spark, self, folder, names)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
@@ -350,6 +355,8 @@ class Files(Source):
         survey = context.survey or self.survey(spark, splits, context)
         if survey is not None and not survey.is_clean and self.format == "parquet":
             return read_rescuing_parquet(spark, self, folder, names)
+        if survey is not None and not survey.is_clean and self.format == "csv":
+            return read_rescuing_csv(spark, self, folder, names, context)
         if survey is not None and not survey.is_clean:
             return read_rescuing(spark, self, folder, names, context)
         return read_files(spark, self, folder, names, context, is_clean=survey is not None)
@@ -709,11 +716,15 @@ def _policy_problems(source: Files) -> list[str]:
         encoding = options.get("encoding") or options.get("charset") or ""
         if policy.rescues and not is_utf8(encoding):
             return [f"encoding {encoding!r} cannot be combined with a rescue column, which needs UTF-8"]
-    elif source.format == "csv" and policy.on_new_column != "ignore":
-        return ["on_new_column is for JSON and Parquet: the header of a CSV file must have the columns of the schema"]
-    elif source.format in FORMATS and policy.on_type != "refuse":
-        return [f"on_type is for JSON, not for {source.format}"]
+    elif source.format == "csv" and policy.on_new_column != "ignore" and not _reads_headers(source.options):
+        return ["on_new_column of CSV goes by the header of each file: set options={'header': 'true'}"]
+    elif source.format == "parquet" and policy.on_type != "refuse":
+        return ["on_type is for JSON and CSV, not for parquet"]
     return []
+
+
+def _reads_headers(options: object) -> bool:
+    return not isinstance(options, Mapping) or has_header({str(name): value for name, value in options.items()})
 
 
 def _pattern_problems(pattern: object) -> list[str]:

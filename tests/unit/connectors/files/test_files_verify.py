@@ -184,14 +184,15 @@ def test_parquet_types_that_spark_cannot_read_without_loss_are_refused(
         ('"id","amount"', True),
         ("\ufeffid,amount", True),
         ("", True),
-        ("amount,id", False),
+        ("amount,id", True),
         ("id", False),
-        ("id,amount,extra", False),
+        ("id,amount,extra", True),
+        ("id,amount,id", False),
         ("1,2.5", False),
         ("id;amount", False),
     ],
 )
-def test_the_header_of_a_csv_file_must_be_the_schema(
+def test_the_header_of_a_csv_file_must_have_the_columns_of_the_schema(
     context: SourceContext, landing: Path, header: str, fits: bool
 ) -> None:
     put(landing, ["a.csv"], f"{header}\n1,2.5\n" if header else "")
@@ -210,4 +211,8 @@ def test_separator_and_compression_of_csv_files_are_respected(context: SourceCon
     source = files("landing/*.csv.gz", schema="id long, amount double", options=options)
     source.verify(source.plan(None, context).splits, context)
     source = files("landing/*.csv.gz", schema="id long, total double", options=options)
-    assert "its header is id, amount" in mismatch(source, context)
+    assert "its header is id, amount, without total" in mismatch(source, context)
+    source = files("landing/*.csv.gz", schema="id long", options=options, on_new_column="refuse")
+    assert "its header is id, amount, and column 'amount' is not in the schema" in mismatch(source, context)
+    source = files("landing/*.csv.gz", schema="id long, total double", options=options, missing_columns="null")
+    source.verify(source.plan(None, context).splits, context)

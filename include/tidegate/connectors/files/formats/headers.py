@@ -5,13 +5,11 @@ Spark would only report the first problem, later and as a Java exception, and wo
 
 from __future__ import annotations
 
-import bz2
-import codecs
-import csv
-import gzip
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.connectors.files.folder import Folder
+from tidegate.connectors.files.formats.csv_headers import CsvHeader, csv_header, has_header
 from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.source import SourceContext
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["check_contents"]
 
 MAX_PROBLEMS: Final = 20
-HEADER_BYTES: Final = 256 << 10
 
 
 def check_contents(source: Files, folder: Folder, names: list[str], context: SourceContext) -> int | None:
@@ -35,12 +32,10 @@ def check_contents(source: Files, folder: Folder, names: list[str], context: Sou
     rows: int | None = None
     if source.format == "parquet":
         rows, problems = _parquet_contents(source, folder, names, columns)
-    elif source.format == "csv" and _option(source, "header").lower() == "true":
+    elif source.format == "csv" and has_header(source.options):
         problems = []
         for name in names:
-            problem = _header_problem(source, folder, name, columns)
-            if problem:
-                problems.append(f"{name!r}: {problem}")
+            problems += [f"{name!r}: {problem}" for problem in _header_problems(source, folder, name, columns)]
     else:
         return None
     if not problems:
@@ -48,15 +43,12 @@ def check_contents(source: Files, folder: Folder, names: list[str], context: Sou
     lines = problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
         lines.append(f"… and {len(problems) - MAX_PROBLEMS} more")
-    if source.format == "parquet":
-        hint = "columns that older files lack are read as null with missing_columns='null'"
-    else:
-        hint = "the columns of a CSV file must be in the order of the schema"
     raise Invalid(
         f"source {context.source!r}: files in {folder.url} do not fit the schema:"
         + "".join(f"\n  {line}" for line in lines),
         expected=f"columns {source.schema}",
-        help=f"correct the schema of Files(…), or the files; {hint}",
+        help="correct the schema of Files(…), or the files; columns that older files lack are read as null with "
+        "missing_columns='null'",
         reason="SCHEMA_MISMATCH",
     )
 
@@ -102,50 +94,19 @@ def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[
     return problems
 
 
-def _header_problem(source: Files, folder: Folder, name: str, columns: list[Column]) -> str:
-    """Return "" if the header has the schema's names in the same order, ignoring case, which is Spark's own rule."""
-    if _option(source, "enforceSchema").lower() == "true":
-        return ""
-    header = _header(source, folder, name)
-    if header is None or [name.strip().lower() for name in header] == [column.name.lower() for column in columns]:
-        return ""
-    return f"its header is {', '.join(header)}"
-
-
-def _header(source: Files, folder: Folder, name: str) -> list[str] | None:
-    """Return the fields of the first line that is not empty, or None if there is none or Python cannot decode it."""
-    encoding = _option(source, "encoding") or _option(source, "charset") or "utf-8"
-    try:
-        codecs.lookup(encoding)
-        with folder.open(name) as stream:
-            data: IO[bytes] = _decompressed(stream, name)
-            text = data.read(HEADER_BYTES).decode(encoding, errors="replace").removeprefix("\ufeff")
-    except (LookupError, OSError, EOFError):
-        return None
-    comment = _option(source, "comment")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if comment:
-        lines = [line for line in lines if not line.startswith(comment)]
-    if not lines:
-        return None
-    separator = (_option(source, "sep") or _option(source, "delimiter") or ",").replace("\\t", "\t")
-    if len(separator) != 1:
-        return lines[0].split(separator)
-    return next(csv.reader(lines, delimiter=separator, quotechar=_option(source, "quote") or '"'))
-
-
-def _decompressed(stream: Any, name: str) -> Any:
-    suffix = name.rpartition(".")[2]
-    if suffix == "gz":
-        return gzip.open(stream)
-    if suffix == "bz2":
-        return bz2.open(stream)
-    return stream
-
-
-def _option(source: Files, name: str) -> str:
-    """Return an option as text, or "". Spark ignores case in the names of options."""
-    for key, value in source.options.items():
-        if key.lower() == name.lower():
-            return str(value)
-    return ""
+def _header_problems(source: Files, folder: Folder, name: str, columns: list[Column]) -> list[str]:
+    """Return what is wrong with the header of a CSV file: fields are columns by their names, in any order."""
+    names = csv_header(source.options, folder, name)
+    if names is None:
+        return []
+    header = CsvHeader.of(names, columns)
+    shown = f"its header is {', '.join(names)}"
+    problems = [f"{shown}, with {field!r} {count} times" for field, count in Counter(names).items() if count > 1]
+    if source.missing_columns == "refuse":
+        evolved = source.evolved_columns
+        missing = [column.name for column in columns if column not in header.columns and column.name not in evolved]
+        if missing:
+            problems.append(f"{shown}, without {', '.join(missing)}")
+    if source.on_new_column == "refuse":
+        problems += [f"{shown}, and column {field!r} is not in the schema" for _, field in header.further()]
+    return problems

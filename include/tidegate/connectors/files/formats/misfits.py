@@ -26,7 +26,16 @@ from tidegate.spark.refusals.malformed_record import MISFIT
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Names", "is_plain_for", "rescued_json", "rows_without_misfits", "summarize", "with_misfits"]
+__all__ = [
+    "NO_MISFITS",
+    "Names",
+    "is_plain_for",
+    "rescued_json",
+    "rows_without_misfits",
+    "sql_literal",
+    "summarize",
+    "with_misfits",
+]
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Names:
 
 _MEMBERS: Final = "map<string,variant>"
 _MISFITS: Final = "array<struct<path:string,kind:string,value:variant>>"
-_NONE: Final = f"cast(array() AS {_MISFITS})"
+NO_MISFITS: Final = f"cast(array() AS {_MISFITS})"
 
 
 def with_misfits(
@@ -64,7 +73,7 @@ def with_misfits(
     found = _misfits_of(text, columns, parser, types=policy.rescues_types)
     is_odd = F.col(why).isNull() & ~is_plain_for(text, columns, policy, parser)
     is_fine = F.col(why).isNull() & F.col(text).isNotNull()
-    all_misfits = F.when(is_odd | (F.col(why) == ""), F.expr(found)).when(is_fine, F.expr(_NONE))
+    all_misfits = F.when(is_odd | (F.col(why) == ""), F.expr(found)).when(is_fine, F.expr(NO_MISFITS))
     frame = frame.withColumn(names.misfits, all_misfits)
     # Its members cannot be named, for example if an object in it has a key twice, so they cannot be kept.
     is_unnamed = f"{why} IS NULL AND {text} IS NOT NULL AND {misfits} IS NULL"
@@ -152,7 +161,9 @@ def summarize(frame: DataFrame, names: Names) -> Survey:
 
     any_misfit = f"named_struct('path', '', 'kind', if({why} IS NULL, 'any', 'malformed'), 'value', parse_json('null'))"
     is_odd = f"{why} IS NOT NULL OR size({misfits}) > 0"
-    with_any = f"CASE WHEN {is_odd} THEN concat(coalesce({misfits}, {_NONE}), array({any_misfit})) ELSE {_NONE} END"
+    with_any = (
+        f"CASE WHEN {is_odd} THEN concat(coalesce({misfits}, {NO_MISFITS}), array({any_misfit})) ELSE {NO_MISFITS} END"
+    )
     rows = (
         frame.select(F.explode(F.expr(with_any)).alias("e"), F.col(quoted(names.place)).alias("file"))
         .selectExpr("e.path AS path", "e.kind AS kind", f"{_type_name('e.value')} AS type", "file")
@@ -204,18 +215,18 @@ def _misfits_of_object(
 ) -> str:
     """Return SQL for the misfits of one object. columns: its fields, each with SQL for the value that was read."""
     names = [column.name for column, _ in columns]
-    listed = f"array({', '.join(_literal(name) for name in names)})"
-    in_lower_case = f"array({', '.join(_literal(name.lower()) for name in names)})"
+    listed = f"array({', '.join(sql_literal(name) for name in names)})"
+    in_lower_case = f"array({', '.join(sql_literal(name.lower()) for name in names)})"
     e = variables.at("e", depth)
     kind = f"if(array_contains({in_lower_case}, lower({e}.key)), 'case', 'new')"
-    path = f"concat({_literal(prefix)}, {e}.key)"
+    path = f"concat({sql_literal(prefix)}, {e}.key)"
     unknown = (
         f"transform(filter(map_entries({members}), {e} -> NOT array_contains({listed}, {e}.key)), "
         f"{e} -> named_struct('path', {path}, 'kind', {kind}, 'value', {e}.value))"
     )
-    parts = [f"coalesce({unknown}, {_NONE})"]
+    parts = [f"coalesce({unknown}, {NO_MISFITS})"]
     for column, read in columns:
-        value = f"try_element_at({members}, {_literal(column.name)})"
+        value = f"try_element_at({members}, {sql_literal(column.name)})"
         part = _misfits_of_value(value, column, read, f"{prefix}{column.name}", types, variables, depth)
         if part:
             parts.append(part)
@@ -226,7 +237,7 @@ def _misfits_of_value(
     value: str, column: Field, read: str, path: str, types: bool, variables: _Variables, depth: int
 ) -> str:
     outer, inner = inner_types(column.type)
-    whole = f"array(named_struct('path', {_literal(path)}, 'kind', '%s', 'value', {value}))"
+    whole = f"array(named_struct('path', {sql_literal(path)}, 'kind', '%s', 'value', {value}))"
     is_there = f"{value} IS NOT NULL AND NOT is_variant_null({value})"
     cases = []
     if types:
@@ -243,7 +254,7 @@ def _misfits_of_value(
         kinds = _kinds_in_elements(value, column, read, types, variables, depth)
         cases.append(f"WHEN array_contains({kinds}, 'type') THEN {whole % 'type'}")
         cases.append(f"WHEN size({kinds}) > 0 THEN {whole % 'new'}")
-    return f"CASE {' '.join(cases)} ELSE {_NONE} END" if cases else ""
+    return f"CASE {' '.join(cases)} ELSE {NO_MISFITS} END" if cases else ""
 
 
 def _kinds_in_elements(value: str, column: Field, read: str, types: bool, variables: _Variables, depth: int) -> str:
@@ -268,7 +279,8 @@ def _has_fields(kind: str) -> bool:
     return outer == "struct" or any(_has_fields(part.type) for part in inner)
 
 
-def _literal(text: str) -> str:
+def sql_literal(text: str) -> str:
+    """Return a text as SQL."""
     return f"'{_escaped(text)}'"
 
 

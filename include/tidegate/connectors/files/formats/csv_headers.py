@@ -1,0 +1,118 @@
+"""The headers of CSV files: which column of the schema each field of a record is.
+
+Fields are matched by name. Upper and lower case do not matter, which is Spark's own rule; but if a header has two names
+that differ in nothing else, the one that is spelled as in the schema is the column.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from tidegate.connectors.files.folder import Folder
+from tidegate.connectors.schema.ddl import Column
+
+__all__ = ["CsvHeader", "csv_header", "files_by_header", "has_header", "sets_enforce_schema"]
+
+HEADER_BYTES: Final = 1 << 20
+"""How much of a file may be its header."""
+
+
+@dataclass(frozen=True)
+class CsvHeader:
+    """The fields of a file's records, in order, each with its column of the schema, if it has one."""
+
+    names: tuple[str, ...]
+    columns: tuple[Column | None, ...]
+
+    @staticmethod
+    def of(names: Sequence[str], columns: Sequence[Column]) -> CsvHeader:
+        """Match the names of a header with the columns of the schema."""
+        matched: list[Column | None] = [None] * len(names)
+        for is_same in (str.__eq__, lambda one, other: one.lower() == other.lower()):
+            for column in columns:
+                if column in matched:
+                    continue
+                for position, name in enumerate(names):
+                    if matched[position] is None and is_same(name, column.name):
+                        matched[position] = column
+                        break
+        return CsvHeader(tuple(names), tuple(matched))
+
+    @staticmethod
+    def by_position(columns: Sequence[Column]) -> CsvHeader:
+        """Return the fields of a file without a header, or whose header does not count."""
+        return CsvHeader(tuple(column.name for column in columns), tuple(columns))
+
+    def further(self) -> list[tuple[int, str]]:
+        """Return the positions and names of fields that are no column of the schema."""
+        pairs = enumerate(zip(self.names, self.columns, strict=True))
+        return [(position, name) for position, (name, column) in pairs if column is None]
+
+
+def has_header(options: Mapping[str, Any]) -> bool:
+    """Return whether the names in a file's first line decide which column a field is."""
+    return _option(options, "header").lower() == "true" and _option(options, "enforceSchema").lower() != "true"
+
+
+def sets_enforce_schema(options: Mapping[str, Any]) -> bool:
+    """Return whether the user says whether the names in a header count."""
+    return bool(_option(options, "enforceSchema"))
+
+
+def files_by_header(
+    options: Mapping[str, Any], folder: Folder, names: Sequence[str], columns: Sequence[Column]
+) -> dict[CsvHeader, list[str]]:
+    """Return the names of files with the same fields, by these."""
+    files: dict[CsvHeader, list[str]] = {}
+    for name in names:
+        header = csv_header(options, folder, name) if has_header(options) else None
+        fields = CsvHeader.by_position(columns) if header is None else CsvHeader.of(header, columns)
+        files.setdefault(fields, []).append(name)
+    return files
+
+
+def csv_header(options: Mapping[str, Any], folder: Folder, name: str) -> list[str] | None:
+    """Return the fields of the first line that is not empty, or None if there is none or Python cannot decode it."""
+    encoding = _option(options, "encoding") or _option(options, "charset") or "utf-8"
+    try:
+        codecs.lookup(encoding)
+        with folder.open(name) as stream:
+            data: IO[bytes] = _decompressed(stream, name)
+            text = data.read(HEADER_BYTES).decode(encoding, errors="replace").removeprefix("\ufeff")
+    except (LookupError, OSError, EOFError):
+        return None
+    comment = _option(options, "comment")
+    lines = [line for line in text.splitlines() if line.strip()]
+    if comment:
+        lines = [line for line in lines if not line.startswith(comment)]
+    if not lines:
+        return None
+    separator = (_option(options, "sep") or _option(options, "delimiter") or ",").replace("\\t", "\t")
+    if len(separator) != 1:
+        fields = lines[0].split(separator)
+    else:
+        fields = next(csv.reader(lines, delimiter=separator, quotechar=_option(options, "quote") or '"'))
+    return [field.strip() for field in fields]
+
+
+def _decompressed(stream: Any, name: str) -> Any:
+    suffix = name.rpartition(".")[2]
+    if suffix == "gz":
+        return gzip.open(stream)
+    if suffix == "bz2":
+        return bz2.open(stream)
+    return stream
+
+
+def _option(options: Mapping[str, Any], name: str) -> str:
+    """Return an option as text, or "". Spark ignores case in the names of options."""
+    for key, value in options.items():
+        if key.lower() == name.lower():
+            return str(value)
+    return ""
