@@ -129,6 +129,8 @@ class Readings:
     conditionals: int = 0
     words: int = 0
     habits: Counter[str] = field(default_factory=Counter)
+    density: Counter[str] = field(default_factory=Counter)
+    """How many comprehensions and conditional expressions each file has."""
     function_lengths: list[tuple[int, str]] = field(default_factory=list)
     vague_functions: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     vague_variables: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -159,8 +161,10 @@ class Readings:
                         self._add_attribute(statement.target.id, path, statement.lineno)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self.comprehensions += 1
+                self.density[str(path)] += 1
             case ast.IfExp():
                 self.conditionals += 1
+                self.density[str(path)] += 1
             case ast.Expr(value=ast.Constant(value=str(docstring))):
                 self._add_prose(docstring)
 
@@ -330,6 +334,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("Longest functions:")
     for length, place in sorted(library.function_lengths, reverse=True)[:5]:
         print(f"  {length} {place.replace(f'{ROOT}/', '')}")
+    print("Most comprehensions and conditional expressions:")
+    for path, count in library.density.most_common(10):
+        print(f"  {count} {path.replace(f'{ROOT}/', '')}")
     print("Words that docs/glossary.md avoids:", ", ".join(f"{len(avoided[kind])} in {kind}" for kind in avoided))
     if args.all:
         print()

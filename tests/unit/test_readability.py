@@ -56,6 +56,10 @@ def test_a_function_name_says_what_it_does(name):
     assert not readability.is_vague_function(name)
 
 
+def test_each_file_has_its_density(readings, tmp_path):
+    assert readings.density == {str(tmp_path / "shelf.py"): 2}  # one comprehension, one conditional expression
+
+
 def test_vague_names_are_counted_with_their_places(readings, tmp_path):
     place = str(tmp_path / "shelf.py")
     assert dict(readings.vague_functions) == {"told_by": [f"{place}:10"]}
