@@ -43,8 +43,8 @@ lint: setup ## ruff, mypy and import-linter, oxfmt and oxlint for JavaScript; ch
 docs: setup ## make a site of docs/, in .cache/site; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-images: setup ## take the images of pages in README and docs again, from a new project under `tidegate up`; minutes
-	$(BIN)/python -m tests.ui.page_images
+images: setup ## take the images of pages in README and docs again, from a new project under `tidegate up`; minutes. EACH=folder: every page instead, in both widths and themes
+	$(BIN)/python -m tests.ui.page_images $(EACH)
 
 readability: setup ## print how easily the code reads, beside five projects of this kind; no limits. ALL=1: every vague name, with its place
 	@$(BIN)/python -m tools.readability $(if $(ALL),--all)

@@ -2,6 +2,9 @@
 
 It makes a new project, as the quickstart does, runs it under `tidegate up` until it has made some checkpoints, and
 opens its pages in Chromium, 1400 pixels wide, with Airflow around them.
+
+`make images EACH=FOLDER` takes every page instead, from top to bottom, as a desk and a phone show it, light and dark,
+to be looked at before a release.
 """
 
 from __future__ import annotations
@@ -24,9 +27,24 @@ PIPELINE = "visits"
 CHECKPOINTS = 8
 PATIENCE_S = 900
 FRAME = "document.querySelector('iframe')?.contentDocument"
+EVERY_PAGE = (
+    "overview",
+    "history",
+    f"checkpoint/{CHECKPOINTS - 1}",
+    "summary",
+    "graph",
+    f"graph?checkpoint={CHECKPOINTS - 1}",
+    "plots",
+    "compare",
+    "proposals",
+    "quarantine",
+    "configuration",
+    "audit",
+)
 
 
 def main() -> None:
+    each = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(prefix="tidegate-images-") as folder:
         foreign = {name for name in os.environ if name.startswith(("AIRFLOW", "TIDEGATE_"))}
         env = {name: value for name, value in os.environ.items() if name not in foreign}
@@ -37,7 +55,12 @@ def main() -> None:
             running = subprocess.Popen(up, cwd=project, env=env, stdout=log, stderr=subprocess.STDOUT)
         try:
             eventually("there are checkpoints", lambda: completed(project, env) >= CHECKPOINTS, PATIENCE_S)
-            take(project)
+            address, token = log_in(project)
+            if each is None:
+                take(address, token)
+            else:
+                each.mkdir(parents=True, exist_ok=True)
+                take_every_page(address, token, each)
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(120)
@@ -50,8 +73,8 @@ def completed(project: Path, env: dict[str, str]) -> int:
     return len(json.loads(done.stdout)["checkpoints"]) if done.returncode == 0 else 0
 
 
-def take(project: Path) -> None:
-    """Log in, and take the images."""
+def log_in(project: Path) -> tuple[str, str]:
+    """Return Airflow's address, and a token of its admin."""
     home = project / ".tidegate" / "airflow"
     words = (project / "up.log").read_text().split()
     address = next(word for word in words if word.startswith("http://"))
@@ -59,7 +82,11 @@ def take(project: Path) -> None:
     body = json.dumps({"username": "admin", "password": password}).encode()
     request = urllib.request.Request(f"{address}/auth/token", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        token = json.load(answer)["access_token"]
+        return address, json.load(answer)["access_token"]
+
+
+def take(address: str, token: str) -> None:
+    """Take the images of README and docs."""
     with Browser() as browser:
         page = browser.page(1400, 900)
         page.cookie(address, "_token", token)
@@ -75,6 +102,31 @@ def show(page: Page, place: str, text: str, path: Path) -> None:
     page.run(f"document.querySelector('iframe').contentWindow.location.hash = '#/{place}'")
     page.has(text, "main")
     eventually("nothing is loading", lambda: page.there("main:not([aria-busy])"))
+    page.screenshot(path)
+
+
+def take_every_page(address: str, token: str, folder: Path) -> None:
+    """Take an image of all of each page, in both widths and themes."""
+    for theme in ("light", "dark"):
+        for width in (1400, 420):
+            with Browser() as browser:
+                page = browser.page(width, 900)
+                page.cookie(address, "_token", token)
+                page.call("Page.addScriptToEvaluateOnNewDocument", source=f"localStorage.setItem('theme', '{theme}')")
+                take_page(page, f"{address}/tidegate/pipelines", folder / f"{theme}-{width}-pipelines.png", width)
+                for place in EVERY_PAGE:
+                    name = place.replace("/", "-").replace("?", "-")
+                    path = folder / f"{theme}-{width}-{name}.png"
+                    take_page(page, f"{address}/tidegate/dag/{PIPELINE}#/{place}", path, width)
+
+
+def take_page(page: Page, address: str, path: Path, width: int) -> None:
+    page.size(width, 900)
+    page.goto("about:blank")
+    page.goto(address)
+    page.has(PIPELINE, "main", timeout=120)
+    eventually("nothing is loading", lambda: page.there("main:not([aria-busy])"))
+    page.size(width, int(page.run("document.documentElement.scrollHeight")))
     page.screenshot(path)
 
 
