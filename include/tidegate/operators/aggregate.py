@@ -127,7 +127,9 @@ class Aggregate(Operator):
         )
 
     def _growth(self, by: Sequence[str], distinct: Sequence[str]) -> Growth:
-        counted_values = f"each value that {joined(distinct)} counts" if distinct else None
+        counted_values = None
+        if distinct:
+            counted_values = f"each value that {joined(distinct)} counts"
         if not self.expiry.is_never:
             return Growth(keeps=None, keeps_per_key=counted_values)
         return Growth(keeps=f"a row for each {joined(by)}" if by else counted_values)
@@ -175,7 +177,9 @@ class Aggregate(Operator):
         """Add the key that all rows have, if none is declared."""
         from pyspark.sql import functions as F
 
-        return rows if self.by else empty_if(rows, rows.withColumn(ALL, F.lit(0)))
+        if self.by:
+            return rows
+        return empty_if(rows, rows.withColumn(ALL, F.lit(0)))
 
     def current_output(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
@@ -229,7 +233,9 @@ class Aggregate(Operator):
             _refuse_collations(rows, functions, context)
         declared, has_lives = functions, self._has_lives(functions, state)
         if has_lives and (ttl := self.expiry.ttl(context)) is not None:
-            values = [self._values(part, members, context) for part, members in _distinct_parts(functions).items()]
+            values = []
+            for part, members in _distinct_parts(functions).items():
+                values.append(self._values(part, members, context))
             forget_values(state, values, self._keys, ttl, context)
         if is_empty and not state.is_analysed:
             state.drop_expired()  # no state adds or drops a column now: all of them do, or none
@@ -284,7 +290,8 @@ class Aggregate(Operator):
         for function in functions:
             partials += function.partials()
             if function.distinct_part:  # its partial value is computed from the state of its values
-                partials += [F.lit(None).cast("long").alias(name) for name in function.columns]
+                for name in function.columns:
+                    partials.append(F.lit(None).cast("long").alias(name))
         return empty_like(rows.groupBy(*map(quoted, self._keys)).agg(*partials, F.count("*")).selectExpr(*results))
 
     def _with_retractions(
@@ -353,7 +360,10 @@ class Aggregate(Operator):
         """Return the functions with distinct counts as the state stores them. Earlier versions stored null for 0, and
         states that they created stay that way."""
         state = context.state(self._keys)
-        stored_names = {field["name"] for field in state.base.columns["fields"]} if state.base is not None else set()
+        if state.base is not None:
+            stored_names = {field["name"] for field in state.base.columns["fields"]}
+        else:
+            stored_names = set()
         distinct = [function.name for function in functions if function.distinct_part]
         plain_before = context.memory.get("plain")
         if not isinstance(plain_before, list):
@@ -384,7 +394,9 @@ class Aggregate(Operator):
             return NO_NEW_DISTINCT
         other_functions = [function for function in functions if not function.distinct_part]
         partials = row_partials(other_functions, types.partials)
-        co_aggregates = CoAggregates(*partials, context.state(self._keys)) if partials is not None else None
+        co_aggregates = None
+        if partials is not None:
+            co_aggregates = CoAggregates(*partials, context.state(self._keys))
         has_lives = _has_life_column(functions)
         return new_values(rows, self._keys, parts, context, co_aggregates, has_lives=has_lives)
 
@@ -490,7 +502,9 @@ class Aggregate(Operator):
         from pyspark.sql import functions as F
 
         values, wheres = value_names(members), conditions(members)
-        arguments = [F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True)]
+        arguments = []
+        for name, text in zip(values, computed_if_any(members), strict=True):
+            arguments.append(F.expr(text).alias(name))
         keys, life = [*self._keys, *values], [LIFE] if has_lives else []
 
         def changes_per_value(frame: DataFrame, change: int) -> DataFrame:
@@ -533,7 +547,8 @@ class Aggregate(Operator):
         for function in members:
             count = function.distinct_column
             change = F.expr(f"sum(IF({count} > 0, 1L, 0L) - {was_counted[count]})")
-            growth += [change.alias(name) for name in function.columns]
+            for name in function.columns:
+                growth.append(change.alias(name))
         return after.groupBy(*map(quoted, self._keys)).agg(*growth)
 
 
@@ -577,4 +592,6 @@ def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
 
 def _retractions(context: OperatorContext) -> DataFrame | None:
     """Return the input's retractions, or None if its rows are final."""
-    return context.retractions[0] if context.retractions else None
+    if context.retractions:
+        return context.retractions[0]
+    return None

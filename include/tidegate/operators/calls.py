@@ -60,7 +60,9 @@ def parse_call(text: str) -> Call | str:
     if "" in arguments:
         return "has an empty argument"
     call = Call(text, match[1].lower(), arguments, distinct is not None)
-    return call if not suffix.strip() else _with_filter(call, suffix)
+    if not suffix.strip():
+        return call
+    return _with_filter(call, suffix)
 
 
 def _with_filter(call: Call, suffix: str) -> Call | str:

@@ -51,7 +51,9 @@ class Watermarks:
     @property
     def before_micros(self) -> int | None:
         """`before`, in microseconds since 1970."""
-        return None if self.before is None else micros_of(self.before)
+        if self.before is None:
+            return None
+        return micros_of(self.before)
 
     @property
     def now_micros(self) -> int | None:

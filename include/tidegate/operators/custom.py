@@ -213,9 +213,9 @@ class KeyedOperator(Operator):
                 continue
             if name == "state":
                 state_columns = columns
-            problems += [
-                f"{name} has {column!r}, a name that tidegate reserves" for column in columns if column[0] == "_"
-            ]
+            for column in columns:
+                if column[0] == "_":
+                    problems.append(f"{name} has {column!r}, a name that tidegate reserves")
         keys = {str(name).casefold() for name in self.by}
         if repeated := sorted(name for name in state_columns if name.casefold() in keys):
             problems.append(f"state has {', '.join(repeated)}, which by names: keys are stored anyway")

@@ -191,8 +191,14 @@ class RepeatMarker(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         over, watermarks = micros_in(self.over), context.watermarks
-        late = None if watermarks.before_micros is None else watermarks.before_micros - over
-        expire_before = None if watermarks.now_micros is None else watermarks.now_micros - 2 * over
+        if watermarks.before_micros is None:
+            late = None
+        else:
+            late = watermarks.before_micros - over
+        if watermarks.now_micros is None:
+            expire_before = None
+        else:
+            expire_before = watermarks.now_micros - 2 * over
         fields = {field.name: field for field in rows.schema.fields}
         columns, is_empty = _batch_columns(rows, self.by), is_known_empty(rows)
         time = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")

@@ -132,7 +132,8 @@ class WaitingStream:
         time = time_micros_sql(self.rows, self.time, f"operator {context.uid!r}")
         on_time = self._on_time(time)
         columns = [*map(quoted, self.by)]
-        columns += [f"{quoted(name)} AS {alias}" for name, alias in aliases.items()]
+        for name, alias in aliases.items():
+            columns.append(f"{quoted(name)} AS {alias}")
         columns.append(f"{time} AS _at")
         for name, text in self.computed.items():
             columns.append(f"CASE WHEN {on_time} THEN {text} END AS {quoted(name)}")

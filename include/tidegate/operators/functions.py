@@ -104,7 +104,10 @@ def _moments(result: str) -> AggregateLayout:
 def _smallest_values(distinct: bool) -> AggregateLayout:
     """The smallest values up to a maximum number, sorted, so that the order of arrival does not matter."""
     name = "collect_set" if distinct else "collect_list"
-    merged = "array_distinct(flatten(collect_list({p})))" if distinct else "flatten(collect_list({p}))"
+    if distinct:
+        merged = "array_distinct(flatten(collect_list({p})))"
+    else:
+        merged = "flatten(collect_list({p}))"
     return AggregateLayout(
         {"": f"slice(sort_array({name}({{x}})), 1, {{y}})"},
         {"": f"slice(sort_array({merged}), 1, {{y}})"},
@@ -257,7 +260,9 @@ class Function:
 
     def sparse(self) -> Function:
         """Return an exact `count(distinct …)` as earlier versions stored it, with null for 0."""
-        return replace(self, shape=_SPARSE) if self.call.distinct else self
+        if self.call.distinct:
+            return replace(self, shape=_SPARSE)
+        return self
 
     def over_updates(self) -> Function | str:
         """Return the function over an input with retractions, or why it cannot support them."""
@@ -496,7 +501,10 @@ def to_partials(
         return None
     texts, ops = partials
     columns = (f"{text} AS {quoted(name)}" for name, text in texts.items())
-    fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
+    fixed = {}
+    for function in functions:
+        if function.call.name == "count" and function.argument == "*":
+            fixed[function.name] = 1
     return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
 
 
@@ -522,7 +530,9 @@ def pre_aggregate(partials: RowPartials, keys: Sequence[str], weight: str | None
 
     rows, ops = partials.rows, partials.ops
     types = {field.name: field.dataType for field in rows.schema.fields}
-    columns = [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
+    columns = []
+    for name, op in ops.items():
+        columns.append(F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name))
     if weight is not None:
         columns.append(F.count("*").alias(weight))
     return RowPartials(empty_if(rows, rows.groupBy(*map(quoted, keys)).agg(*columns)), ops)

@@ -279,7 +279,10 @@ def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: Opera
     stored_types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     columns = []
     for field in like.schema.fields:
-        column = F.col(quoted(field.name)) if field.name in stored_types else F.lit(None)
+        if field.name in stored_types:
+            column = F.col(quoted(field.name))
+        else:
+            column = F.lit(None)
         if stored_types.get(field.name) != field.dataType.simpleString():  # the text ignores nullability inside
             column = column.cast(field.dataType)
         columns.append(column.alias(field.name))

@@ -138,7 +138,10 @@ class OverRows(Operator):
                 problems.append(problem)
         if not problems:
             aggregates = {function.name for function in self._aggregates}
-            used_as = {name.casefold(): f"result {name!r}" for name in self.functions if name not in aggregates}
+            used_as = {}
+            for name in self.functions:
+                if name not in aggregates:
+                    used_as[name.casefold()] = f"result {name!r}"
             problems += clashing_columns(self._aggregates, used_as)
         return problems + self.expiry.problems()
 
@@ -192,7 +195,10 @@ class OverRows(Operator):
         names = [PLACE, NUMBER, *map(of_one_row, self.functions), *map(of_one_row, self._ops)]
         refuse_reserved_columns(rows, context, names)
         self._refuse_name_clash(rows, context)
-        types = types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
+        if self._aggregates:
+            types = types_of(self._aggregates, rows, context)
+        else:
+            types = Types({}, {})
         aggregates = [function.typed(types.results[function.name]) for function in self._aggregates]
         texts = {of_one_row(lag.name): lag.argument for lag in self._lags} | self._partials(aggregates, types.partials)
         computed = computed_fields(rows, texts, context)
@@ -224,7 +230,9 @@ class OverRows(Operator):
             output_fields = [fields[name] for name in (*rows.columns, *self.functions)]
             return waiting.run_kernel(kernel, [last], output_fields, projection.function)
         streams = waiting.run_kernel(kernel, [last], kernel_fields)
-        results = {function.name: function.result(types.results[function.name]) for function in aggregates}
+        results = {}
+        for function in aggregates:
+            results[function.name] = function.result(types.results[function.name])
         columns = (results.get(name, quoted(name)) for name in self.functions)
         return streams | {"": select_sql(streams[""], [*map(quoted, rows.columns), *columns])}
 
@@ -234,7 +242,10 @@ class OverRows(Operator):
         """Return the lookup of the last rows of each key."""
         from pyspark.sql import types as T
 
-        one_row_fields = [field for field in waiting.computed_fields if field.name in kernel.one_row_columns]
+        one_row_fields = []
+        for field in waiting.computed_fields:
+            if field.name in kernel.one_row_columns:
+                one_row_fields.append(field)
         columns = [
             *waiting.keys,
             T.StructField(PLACE, T.IntegerType()),
@@ -262,7 +273,8 @@ class OverRows(Operator):
         """Raise Invalid if the input has a column with the name of a result, or of a partial value."""
         results = {name.casefold(): name for name in self.functions}
         for function in self._aggregates:
-            results |= {column.casefold(): function.name for column in function.columns}
+            for column in function.columns:
+                results[column.casefold()] = function.name
         for column in rows.columns:
             result = results.get(column.casefold())
             if result is not None:

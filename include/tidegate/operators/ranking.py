@@ -68,7 +68,9 @@ class OrderTerm:
 def rank_problems(rank: object) -> list[str]:
     """Return what is wrong with a declared way to rank rows."""
     expected = " or ".join(f'"{name}"' for name in RANKS)
-    return [] if rank in RANKS else [f"rank={rank!r}: expected {expected}"]
+    if rank in RANKS:
+        return []
+    return [f"rank={rank!r}: expected {expected}"]
 
 
 def ranked(

@@ -290,11 +290,15 @@ class OperatorSpec:
     @property
     def timed_inputs(self) -> Sequence[TimedInput]:
         """The leading inputs whose event time it reads."""
-        return self.event_time.inputs if self.event_time is not None else ()
+        if self.event_time is not None:
+            return self.event_time.inputs
+        return ()
 
     def timed_input(self, place: int) -> TimedInput | None:
         """Return how it reads an input's event time, or None if it does not."""
-        return self.timed_inputs[place] if place < len(self.timed_inputs) else None
+        if place < len(self.timed_inputs):
+            return self.timed_inputs[place]
+        return None
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         """Return its problems with the event-time columns that each input's sources declare."""

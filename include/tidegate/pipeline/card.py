@@ -124,21 +124,32 @@ def read_card(text: object) -> Card | None:
 
 
 def _parts(graph: Graph) -> list[Box]:
-    jobs = {part.name: job.name for job in graph.jobs for part in (*job.sources, *job.stages, *job.sinks)}
+    jobs = {}
+    for job in graph.jobs:
+        for part in (*job.sources, *job.stages, *job.sinks):
+            jobs[part.name] = job.name
     makers = {name: name for name in graph.sources}
-    makers |= {stream: stage.name for stream, stage in makers_of(graph.stages).items()}
-    sources = [
-        Box(name=name, role="source", kind=source.source.kind, job=jobs.get(name, ""), inputs=[])
-        for name, source in graph.sources.items()
-    ]
-    stages = [
-        Box(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, makers))
-        for stage in graph.stages
-    ]
-    sinks = [
-        Box(name=name, role="sink", kind=sink.sink.kind, job=jobs.get(name, ""), inputs=_boxes((sink.input,), makers))
-        for name, sink in graph.sinks.items()
-    ]
+    for stream, stage in makers_of(graph.stages).items():
+        makers[stream] = stage.name
+    sources = []
+    for name, source in graph.sources.items():
+        sources.append(Box(name=name, role="source", kind=source.source.kind, job=jobs.get(name, ""), inputs=[]))
+    stages = []
+    for stage in graph.stages:
+        stages.append(
+            Box(name=stage.name, **_role(stage), job=jobs.get(stage.name, ""), inputs=_boxes(stage.inputs, makers))
+        )
+    sinks = []
+    for name, sink in graph.sinks.items():
+        sinks.append(
+            Box(
+                name=name,
+                role="sink",
+                kind=sink.sink.kind,
+                job=jobs.get(name, ""),
+                inputs=_boxes((sink.input,), makers),
+            )
+        )
     return [*sources, *stages, *sinks]
 
 

@@ -228,9 +228,15 @@ def make_hook(
 ) -> Hook:
     """Return the hook, or raise Invalid if its declaration is wrong."""
     check_name("hook", name)
-    wrong = [key for key, function in callbacks.items() if function is not None and not callable(function)]
+    wrong = []
+    for key, function in callbacks.items():
+        if function is not None and not callable(function):
+            wrong.append(key)
     if wrong or not any(callbacks.values()):
-        problem = f"{' and '.join(wrong)} that cannot be called" if wrong else "nothing to be called"
+        if wrong:
+            problem = f"{' and '.join(wrong)} that cannot be called"
+        else:
+            problem = "nothing to be called"
         raise Invalid(
             f"hook {name!r} has {problem}",
             expected=f"functions as {', '.join(Callbacks.__annotations__)}",

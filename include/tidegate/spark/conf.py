@@ -224,7 +224,10 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
             expected="session keys only (spark.sql.…, spark.databricks.…)",
             help="Set it where the server is started, or leave out `remote` to use the embedded server.",
         )
-    fixed = {key: values[0] for key, (values, _) in FIXED.items() if is_session_key(key) or key.startswith("mapreduce")}
+    fixed = {}
+    for key, (values, _) in FIXED.items():
+        if is_session_key(key) or key.startswith("mapreduce"):
+            fixed[key] = values[0]
     return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | user_conf
 
 
@@ -238,7 +241,9 @@ def properties(conf: Mapping[str, str]) -> str:
 
 
 def _hadoop(key: str) -> str:
-    return key if key.startswith("spark.") else f"spark.hadoop.{key}"
+    if key.startswith("spark."):
+        return key
+    return f"spark.hadoop.{key}"
 
 
 def _joined(defaults: list[str], user_list: str) -> str:
@@ -256,7 +261,9 @@ def _cores(master: str) -> int:
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
-    return int(match[1]) if match is not None and match[1] else 1
+    if match is not None and match[1]:
+        return int(match[1])
+    return 1
 
 
 def _java_options(settings: SparkSettings) -> str:

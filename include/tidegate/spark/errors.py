@@ -257,9 +257,13 @@ def _grpc_code(error: BaseException) -> str:
     """Return the name of the gRPC status of a plain RpcError, or of pyspark's error for one without details."""
     if any(base.__module__.split(".")[0] == "grpc" for base in type(error).__mro__):
         code = getattr(error, "code", None)
-        return str(getattr(code(), "name", "")) if callable(code) else "UNAVAILABLE"
+        if callable(code):
+            return str(getattr(code(), "name", ""))
+        return "UNAVAILABLE"
     code = getattr(error, "getGrpcStatusCode", None)
-    return str(getattr(code(), "name", "")) if callable(code) else ""
+    if callable(code):
+        return str(getattr(code(), "name", ""))
+    return ""
 
 
 def _everything(error: BaseException) -> str:
@@ -316,9 +320,13 @@ def _deepest(text: str) -> str:
 
 def _quoted(text: str) -> str:
     causes = _CAUSE.findall(text)
-    return _short(f"{causes[-1][0]}: {causes[-1][1]}") if causes else _first(text)
+    if causes:
+        return _short(f"{causes[-1][0]}: {causes[-1][1]}")
+    return _first(text)
 
 
 def _short(text: str) -> str:
     text = re.sub(r"\s*SQLSTATE: \w{5};?", "", text).strip()
-    return text if len(text) <= _LIMIT else text[: _LIMIT - 1] + "…"
+    if len(text) <= _LIMIT:
+        return text
+    return text[: _LIMIT - 1] + "…"

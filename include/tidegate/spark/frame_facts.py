@@ -76,7 +76,9 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def empty_if(origin: DataFrame, derived: DataFrame) -> DataFrame:
     """Return `derived`, or an empty frame like it if `origin` is known to be empty. `derived` must not add rows."""
-    return empty_like(derived) if is_known_empty(origin) else derived
+    if is_known_empty(origin):
+        return empty_like(derived)
+    return derived
 
 
 def mark_empty_by_plan(frame: DataFrame) -> DataFrame:

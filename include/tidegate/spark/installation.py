@@ -41,7 +41,10 @@ def spark_identity() -> list[str]:
 def find_java() -> Path:
     """Return the Java that spark-submit will use. Raise Invalid if it is missing, or too old for Spark."""
     home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
+    if home:
+        java = Path(home, "bin", "java")
+    else:
+        java = Path(shutil.which("java") or "/java")
     if not java.is_file():
         raise Invalid(
             f"There is no Java ({'JAVA_HOME is ' + home if home else 'no `java` on the PATH'}).",

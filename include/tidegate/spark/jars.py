@@ -143,7 +143,9 @@ def _command(s3: bool) -> str:
     """Return the command that fetches the jars."""
     if _in_checkout() and not os.environ.get(JARS_FOLDER_VARIABLE):
         return "make setup S3=1" if s3 else "make setup"
-    return "tidegate spark jars --s3" if s3 else "tidegate spark jars"
+    if s3:
+        return "tidegate spark jars --s3"
+    return "tidegate spark jars"
 
 
 def _s3_folder(folder: Path) -> Path:

@@ -94,7 +94,9 @@ def _items(text: str) -> list[str]:
         if letter == "," and depth == 0:
             parts.append(text[begin:place].strip())
             begin = place + 1
-    return [*parts, text[begin:].strip()] if text.strip() else []
+    if text.strip():
+        return [*parts, text[begin:].strip()]
+    return []
 
 
 _printing: Final = threading.Lock()

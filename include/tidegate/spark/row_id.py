@@ -95,7 +95,9 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
         for field in kind.fields:
             fields += entry(field_of(column, field.name), field.dataType, depth)
         return f"struct({', '.join(fields)})" if fields else "0"
-    return f"to_json({column})" if isinstance(kind, T.VariantType) else column
+    if isinstance(kind, T.VariantType):
+        return f"to_json({column})"
+    return column
 
 
 def rows_hash(frame: DataFrame) -> str:

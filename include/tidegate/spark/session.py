@@ -191,7 +191,10 @@ def server_home(project: Path) -> Path:
     if os.access(folder if folder.is_dir() else project, os.W_OK | os.X_OK) or not project.is_dir():
         return folder / "spark"
     state = os.environ.get("XDG_STATE_HOME", "")
-    state_home = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    if os.path.isabs(state):
+        state_home = Path(state)
+    else:
+        state_home = Path.home() / ".local" / "state"
     return state_home / "tidegate" / f"{project.name}-{hashlib.sha256(bytes(project)).hexdigest()[:12]}" / "spark"
 
 

@@ -150,7 +150,10 @@ def _application(request: DriverRequest, folder: Path) -> Path:
 
 def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str, str]:
     """Return the settings of server and session together, because the application has only one session."""
-    conf = {key: value for key, value in server_conf(settings, scratch).items() if ".connect." not in key}
+    conf = {}
+    for key, value in server_conf(settings, scratch).items():
+        if ".connect." not in key:
+            conf[key] = value
     workers = {"spark.executorEnv.PYTHONPATH": python_path, "spark.executorEnv.TZ": "UTC"}
     # server_conf has merged the user's values of these lists.
     merged = ("spark.jars", "spark.sql.extensions")

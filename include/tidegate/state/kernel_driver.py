@@ -153,7 +153,10 @@ class StateLookup:
         if base is None or time not in {field["name"] for field in base.columns["fields"]}:
             return None  # the column is new, so no stored row has a time yet
         type_names = {field.name: field.dataType.typeName() for field in self.columns}
-        micros = quoted(time) if type_names[time] == "long" else f"unix_micros({quoted(time)})"
+        if type_names[time] == "long":
+            micros = quoted(time)
+        else:
+            micros = f"unix_micros({quoted(time)})"
         condition = f"{micros} < {expire_before}"
         if self.expired_since is not None:
             condition += f" AND {micros} >= {self.expired_since}"
@@ -293,7 +296,9 @@ class _KernelRun:
 
     def empty_result(self) -> KernelOutput:
         """Return no rows."""
-        side_outputs = {name: output.empty_frame(self.first) for name, output in self.side_outputs.items()}
+        side_outputs = {}
+        for name, output in self.side_outputs.items():
+            side_outputs[name] = output.empty_frame(self.first)
         return KernelOutput(self.main.empty_frame(self.first), {}, side_outputs)
 
     def why_not_on_files(self) -> str | None:
@@ -421,9 +426,13 @@ class _KernelRun:
         first.computing.note_spark(reason)
         inputs = self._inputs_through_spark(with_ids=with_ids)
         arriving, incoming = _union_columns([fields for _, fields in inputs])
-        changes = [_nullable([*lookup.columns, StructField(DELETED, BooleanType())]) for lookup in self.states]
+        changes = []
+        for lookup in self.states:
+            changes.append(_nullable([*lookup.columns, StructField(DELETED, BooleanType())]))
         count_types = (StringType(), IntegerType(), LongType())
-        counts = [StructField(name, data_type) for name, data_type in zip(COUNTS, count_types, strict=True)]
+        counts = []
+        for name, data_type in zip(COUNTS, count_types, strict=True):
+            counts.append(StructField(name, data_type))
         outputs = [self.main, self.main, *self.side_outputs.values()]
         leaving, outgoing = _union_columns([*changes, *(output.columns for output in outputs), counts])
         tagged_inputs = self._union_of_inputs(inputs, arriving, incoming)
@@ -476,7 +485,10 @@ class _KernelRun:
             reads_state = any(lookup.state.is_kept and not lookup.state.is_empty for lookup in self.states)
             batch = first.cached(self.grouped) if reads_state else self.grouped
         inputs: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
-        id_fields = [StructField(name, LongType()) for name in HALVES] if with_ids else []
+        if with_ids:
+            id_fields = [StructField(name, LongType()) for name in HALVES]
+        else:
+            id_fields = []
         for lookup in self.states:
             frames = [batch]
             if lookup.also_keys_of is not None:
@@ -500,7 +512,10 @@ class _KernelRun:
         for kind, (frame, fields) in enumerate(inputs):
             if frame is not None:
                 tagged.append(_tagged(frame, kind, [field.name for field in fields], names[kind]))
-        union = tagged[0] if tagged else no_rows(self.first.spark, StructType(list(columns)))
+        if tagged:
+            union = tagged[0]
+        else:
+            union = no_rows(self.first.spark, StructType(list(columns)))
         for frame in tagged[1:]:
             union = union.unionByName(frame, allowMissingColumns=True)
         present = set(union.columns)
@@ -519,7 +534,8 @@ def _union_columns(kinds: Sequence[Sequence[StructField]]) -> tuple[list[StructF
     columns, names = [StructField(KIND, IntegerType())], []
     for kind, fields in enumerate(kinds):
         names.append({field.name: f"k{kind}_{place}" for place, field in enumerate(fields)})
-        columns += [StructField(names[kind][field.name], field.dataType) for field in fields]
+        for added in fields:
+            columns.append(StructField(names[kind][added.name], added.dataType))
     return columns, names
 
 
@@ -689,7 +705,10 @@ class _Outcome:
             splits[line.kind].add(line.split)
             if line.rows:
                 files[line.kind][line.name] = line.reported_file
-        compacted = {number: files[number] for number in range(len(due)) if len(splits[number]) == self.count}
+        compacted = {}
+        for number in range(len(due)):
+            if len(splits[number]) == self.count:
+                compacted[number] = files[number]
         return files[ADDED], compacted
 
 
@@ -707,7 +726,10 @@ def _run(
     Spark may run no worker for a range without rows. Where such a range has rows to expire or files to compact, a
     second query runs one.
     """
-    lines = [] if is_empty else _collect_reports(plan, rows, fields, light=light)
+    if is_empty:
+        lines = []
+    else:
+        lines = _collect_reports(plan, rows, fields, light=light)
     missing = set(range(count)) - {line.split for line in lines}
     if missing and any(lookup.expire_before is not None or lookup.state.batches for lookup in plan.lookups):
         row_per_range = rows.sparkSession.range(0, count, 1, count)

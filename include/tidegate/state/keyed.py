@@ -294,7 +294,10 @@ class KeyedState:
         """Return a frame without rows, with the columns of files of this schema, except the hidden ones."""
         from pyspark.sql.types import StructType
 
-        fields = [field for field in versions.spark_schema(schema)["fields"] if field["name"] not in hidden]
+        fields = []
+        for field in versions.spark_schema(schema)["fields"]:
+            if field["name"] not in hidden:
+                fields.append(field)
         return no_rows(self.spark, StructType.fromJson({"type": "struct", "fields": fields}))
 
     @property
@@ -465,7 +468,9 @@ class KeyedState:
         files = self._stage_files(folder, schema, written)
         for number, batch_files in compacted.items():
             self._replace(batches[number].files, [file for file in files if file.name in batch_files])
-        self._added += [file for file in files if file.name in added]
+        for file in files:
+            if file.name in added:
+                self._added.append(file)
         self._columns = schema
 
     def read_worker_files(self, folder: str, written: Mapping[str, WrittenFile], schema: Json) -> DataFrame | None:
@@ -507,7 +512,8 @@ class KeyedState:
         """Return the files in the folder. They are durable once the state is finished."""
         staged = sync_and_list(self.to.location, folder, schema, sync=self.syncing, written=written)
         files = [state_file(file) for file in staged]
-        self._staged |= {file.path for file in staged}
+        for file in staged:
+            self._staged.add(file.path)
         seams.fault("S4.state.after")
         return files
 

@@ -114,12 +114,16 @@ def ended(end: int | None, limit: int | None) -> bool:
 
 def ended_sql(end: str, limit: int | None) -> str:
     """Return `ended` as SQL on a timestamp column."""
-    return "false" if limit is None else f"{end} <= timestamp_micros({limit})"
+    if limit is None:
+        return "false"
+    return f"{end} <= timestamp_micros({limit})"
 
 
 def open_sql(end: str, limit: int | None) -> str:
     """Return the opposite of `ended_sql` as SQL on a timestamp column that has no nulls."""
-    return "true" if limit is None else f"{end} > timestamp_micros({limit})"
+    if limit is None:
+        return "true"
+    return f"{end} > timestamp_micros({limit})"
 
 
 def closing_sql(end: str, limits: WindowLimits) -> str:
@@ -136,7 +140,9 @@ def ended_mask(ends: pa.Array | pa.ChunkedArray, limit: int | None) -> Any:
     """Return `ended` as a mask of a column that has no nulls."""
     import numpy as np
 
-    return np.zeros(len(ends), bool) if limit is None else integers(ends) <= limit
+    if limit is None:
+        return np.zeros(len(ends), bool)
+    return integers(ends) <= limit
 
 
 def late_mask(starts: pa.Array, size: int, limit: int | None) -> tuple[Any, Any]:
@@ -176,7 +182,10 @@ def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:
     """Return the starts of windows of this size that close now, as in `closing_sql`. None: no window closes."""
     if limits.closed is None or limits.closed == limits.closed_before:
         return None
-    after = None if limits.closed_before is None else limits.closed_before - size
+    if limits.closed_before is None:
+        after = None
+    else:
+        after = limits.closed_before - size
     return StartRange(after, limits.closed - size)
 
 

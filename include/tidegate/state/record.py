@@ -114,17 +114,23 @@ class Ttl:
     @property
     def touched(self) -> int | None:
         """The time that rows written now carry, in microseconds since 1970."""
-        return None if self.written is None else micros_of(self.written)
+        if self.written is None:
+            return None
+        return micros_of(self.written)
 
     @property
     def limit_after(self) -> int | None:
         """The limit after this checkpoint: rows that were written then or before have expired."""
-        return None if self.written is None else micros_of(self.written - self.lasts)
+        if self.written is None:
+            return None
+        return micros_of(self.written - self.lasts)
 
     @property
     def limit(self) -> int | None:
         """Rows that were written then or before have expired. A row without a time has not."""
-        return None if self.now is None else micros_of(self.now - self.lasts)
+        if self.now is None:
+            return None
+        return micros_of(self.now - self.lasts)
 
 
 @dataclass(frozen=True)

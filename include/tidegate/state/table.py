@@ -51,7 +51,9 @@ STATE = "state."
 
 def state_sink_name(operator: str, part: str) -> str:
     """Return the name of a state in plans and manifests."""
-    return f"{STATE}{operator}.{part}" if part else f"{STATE}{operator}"
+    if part:
+        return f"{STATE}{operator}.{part}"
+    return f"{STATE}{operator}"
 
 
 def expired_name(operator: str) -> str:
@@ -114,7 +116,9 @@ class StateSink(ExactlyOnceSink):
         if head.last_entry is not None and head.last_entry >= publication.id:
             return None
         location, stamp = self.location(context), stamp_of(publication, context)
-        tables = [typed.convert(committable, StateTable) for committable in publication.committables]
+        tables = []
+        for committable in publication.committables:
+            tables.append(typed.convert(committable, StateTable))
         if head.version is None:
             files = tables[-1].files
             self._refuse_missing(location, [file.file for file in files], publication.id)
@@ -154,7 +158,8 @@ class StateSink(ExactlyOnceSink):
     def missing_files(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         files: list[StagedFile] = []
         for committable in committables:
-            files += [file.file for file in typed.convert(committable, StateTable).files]
+            for file in typed.convert(committable, StateTable).files:
+                files.append(file.file)
         return missing_files(self.location(context), files)
 
     def restore_plan(
@@ -242,7 +247,10 @@ def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snap
     changes = differences(columns, snapshot.schema)
     fields = {field["name"]: field for field in columns["fields"]}
     new = [fields[difference.column] for difference in changes if difference.kind == "new"]
-    conflicts = [difference.text for difference in changes if difference.kind in ("case", "type")]
+    conflicts = []
+    for difference in changes:
+        if difference.kind in ("case", "type"):
+            conflicts.append(difference.text)
     if conflicts:
         raise Invalid(
             "\n    ".join([f"{snapshot.location.url} has other columns than the state:", *conflicts]),
@@ -253,7 +261,9 @@ def _with_columns(snapshot: Snapshot, columns: Json, stamp: CommitStamp) -> Snap
     if not new:
         return snapshot
     committed = add_columns(snapshot, new, dataclasses.replace(stamp, publishes=False))
-    return open_table(snapshot.location, committed.version) if committed else None
+    if committed:
+        return open_table(snapshot.location, committed.version)
+    return None
 
 
 def view_sql(
@@ -275,4 +285,6 @@ def view_sql(
     )
     if expired is not None and any(field["name"] == TOUCHED for field in table.columns["fields"]):
         sql += f" AND ({named(TOUCHED)} IS NULL OR {named(TOUCHED)} > {expired})"
-    return f"SELECT * FROM ({sql}) AS rows WHERE {where}" if where else sql
+    if where:
+        return f"SELECT * FROM ({sql}) AS rows WHERE {where}"
+    return sql

@@ -56,7 +56,9 @@ def merged(versions: DataFrame, keys: Sequence[str], limit: int | None, *, forge
 
     by_age = Window.partitionBy(*map(quoted, keys)).orderBy(F.col(CHECKPOINT).desc())
     rows = versions.withColumn("_age", F.row_number().over(by_age)).where("_age = 1").drop("_age")
-    return rows.where(_lives(_hiding_columns(rows), limit)) if forgets else rows
+    if forgets:
+        return rows.where(_lives(_hiding_columns(rows), limit))
+    return rows
 
 
 def _lives(hides: Sequence[str], limit: int | None, row: str = "") -> str:
@@ -69,7 +71,9 @@ def _lives(hides: Sequence[str], limit: int | None, row: str = "") -> str:
 
 def _hiding_columns(rows: DataFrame) -> list[str]:
     """Return the columns by which a row may hide older ones of its key instead of being read itself."""
-    return [DELETED, TOUCHED] if TOUCHED in rows.columns else [DELETED]
+    if TOUCHED in rows.columns:
+        return [DELETED, TOUCHED]
+    return [DELETED]
 
 
 def spark_schema(columns: Json) -> Json:

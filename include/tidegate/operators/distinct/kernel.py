@@ -98,7 +98,9 @@ class NewValues(Kernel):
                 bit += 1
             changed = np.logical_or.reduce(list(is_new.values()))
             changed_values = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
-            change: dict[str, Any] = {name: changed_values[name] for name in changed_values.column_names}
+            change: dict[str, Any] = {}
+            for name in changed_values.column_names:
+                change[name] = changed_values[name]
             if lives is not None:
                 change[LIFE] = pa.array(lives[changed])
             for name, numbers in now.items():

@@ -122,4 +122,6 @@ def _aliases(by: Sequence[str]) -> dict[str, str]:
 
 def _life_of(rows: DataFrame) -> str:
     """Return SQL for the life of a stored row."""
-    return f"coalesce({LIFE}, 0L)" if LIFE in rows.columns else "0L"
+    if LIFE in rows.columns:
+        return f"coalesce({LIFE}, 0L)"
+    return "0L"

@@ -173,8 +173,10 @@ def _group_by_types(
 
     def with_values() -> DataFrame:
         columns = [*map(quoted, by)]
-        columns += [f"{text} AS {quoted(name)}" for name, text in co_aggregates.items()]
-        columns += [f"{text} AS c{number}" for number, text in enumerate(texts)]
+        for name, text in co_aggregates.items():
+            columns.append(f"{text} AS {quoted(name)}")
+        for number, text in enumerate(texts):
+            columns.append(f"{text} AS c{number}")
         return select_sql(rows, columns)
 
     fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), co_aggregates, texts)), with_values)
@@ -219,7 +221,10 @@ def _run_kernel(
     structs: list[str] = []
     first_count = 0
     for members, names in zip(parts.values(), count_columns, strict=True):
-        co_columns = _co_aggregate_columns(co_aggregates, is_first=not structs) if co_aggregates is not None else []
+        if co_aggregates is not None:
+            co_columns = _co_aggregate_columns(co_aggregates, is_first=not structs)
+        else:
+            co_columns = []
         structs.append(_value_struct(values, members, first_count, co_columns))
         first_count += len(names)
     has_value = " AND ".join(f"{name} IS NOT NULL" for name in values)
@@ -277,7 +282,8 @@ def _name_counts(parts: Parts, count_columns: Sequence[Sequence[str]]) -> list[s
     number = 0
     for part, names in zip(parts, count_columns, strict=True):
         for name in names:
-            texts += [f"{new_column(number)} AS {quoted(result)}" for result in results[part, name]]
+            for result in results[part, name]:
+                texts.append(f"{new_column(number)} AS {quoted(result)}")
             number += 1
     return texts
 
@@ -286,7 +292,10 @@ def _co_aggregate_columns(co_aggregates: CoAggregates, *, is_first: bool) -> lis
     """Return the SQL of the columns with co-aggregates, which are null except in the first row of an input row."""
     columns = []
     for field in co_aggregates.fields:
-        text = co_aggregates.texts[field.name] if is_first else f"CAST(NULL AS {sql_type(field.dataType)})"
+        if is_first:
+            text = co_aggregates.texts[field.name]
+        else:
+            text = f"CAST(NULL AS {sql_type(field.dataType)})"
         columns.append(f"{text} AS {quoted(field.name)}")
     return [*columns, f"{is_first} AS {CARRIES_AGGREGATES}"]
 
@@ -299,6 +308,8 @@ def _value_struct(
     bits = []
     for number, where in enumerate(conditions(members).values(), first_count):
         bits.append(f"IF({where}, {1 << number}L, 0L)")
-    columns = [f"{text} AS {name}" for name, text in zip(values, computed_if_any(members), strict=True)]
+    columns = []
+    for name, text in zip(values, computed_if_any(members), strict=True):
+        columns.append(f"{text} AS {name}")
     columns.append(f"{' | '.join(bits)} AS {COUNT_BITS}")
     return f"struct({', '.join([*columns, *co_columns])})"

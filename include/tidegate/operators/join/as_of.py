@@ -79,5 +79,7 @@ class AsOfJoin(Operator):
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.rename_right(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
-        states = [context.state([*self.on, "_row"], state.name, grouped_by=self.on) for state in self.spec().states]
+        states = []
+        for state in self.spec().states:
+            states.append(context.state([*self.on, "_row"], state.name, grouped_by=self.on))
         return joined_as_of(inputs, self.on, self.prefix, states, times, context, is_empty=is_empty, how=self.how)

@@ -57,7 +57,10 @@ class AsOfInWorkers(Kernel):
         """Return the rows of a side, with its columns of the batch."""
         import pyarrow.compute as pc
 
-        is_on_side = arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT])
+        if place:
+            is_on_side = arrived[FROM_RIGHT]
+        else:
+            is_on_side = pc.invert(arrived[FROM_RIGHT])
         return arrived.select([GROUP, *self.on, "_row", *self.sides[place].values.values(), "_at"]).filter(is_on_side)
 
     def _versions(self, arrived: pa.Table, stored: pa.Table) -> tuple[pa.Table, Any]:

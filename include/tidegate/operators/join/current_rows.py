@@ -37,7 +37,10 @@ class CurrentRowsJoin(Kernel):
         for rows, side_codes in zip(sides, codes, strict=True):
             rows.codes = side_codes
         changes = [rows.changes() for rows in sides]
-        emitted = self._new_and_old_results(*sides) if self.retracts else self._new_rows(*sides)
+        if self.retracts:
+            emitted = self._new_and_old_results(*sides)
+        else:
+            emitted = self._new_rows(*sides)
         return KernelResult(changes, emitted)
 
     def needs_match(self, arrived: pa.Table, state_number: int) -> Any:

@@ -135,7 +135,9 @@ def joined_now(
             before = [field["name"] for field in state.base.columns["fields"]]
             refuse_missing(before, [*(field.name for field in both.stored(place)), "_n"], context)
     frames = [(place, frame, "1L AS _n") for place, frame in enumerate(inputs)]
-    frames += [(place, frame, "-1L AS _n") for place, frame in enumerate(retractions) if frame is not None]
+    for place, frame in enumerate(retractions):
+        if frame is not None:
+            frames.append((place, frame, "-1L AS _n"))
     if not retracts:  # rows with null keys match nothing, now or later
         no_nulls = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in on)
         frames = [(place, frame.where(no_nulls), change) for place, frame, change in frames]
@@ -285,7 +287,8 @@ class _BothSides:
 
         columns = [*self._keys, kernel_field, *half_fields(), T.StructField(FROM_RIGHT, T.BooleanType())]
         for side, names in zip(self.fields, self.aliases, strict=True):
-            columns += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
+            for name, alias in names.items():
+                columns.append(T.StructField(alias, side[name].dataType))
         return columns
 
     def result_columns(self) -> list[StructField]:
@@ -294,7 +297,8 @@ class _BothSides:
 
         columns = self._keys
         for place, names in enumerate(self.results):
-            columns += [T.StructField(new, self.fields[place][name].dataType) for name, new in names.items()]
+            for name, new in names.items():
+                columns.append(T.StructField(new, self.fields[place][name].dataType))
         return columns
 
     def batch(self, frames: Sequence[tuple[int, DataFrame, str]]) -> DataFrame:

@@ -132,7 +132,9 @@ class IntervalJoin(Operator):
 
     def _expiry(self, place: int, lasts: int) -> Expiry | RowExpiry:
         """Return how a side's rows expire. If it matters whether they have matched, the kernel removes them instead."""
-        return NEVER if self._tracks_matches(place) else RowExpiry("_at", lasts)
+        if self._tracks_matches(place):
+            return NEVER
+        return RowExpiry("_at", lasts)
 
     def describe(self) -> Json:
         return {
@@ -166,7 +168,9 @@ class IntervalJoin(Operator):
             (self._is_outer(0) or self.how == "anti", self._is_outer(1)),
             nulls_wait=self.how not in ("inner", "semi"),
         )
-        states = [context.state([*self.on, "_row"], state.name, grouped_by=self.on) for state in self.spec().states]
+        states = []
+        for state in self.spec().states:
+            states.append(context.state([*self.on, "_row"], state.name, grouped_by=self.on))
         return join_within(inputs, self.on, self.prefix, states, within, context, is_empty=is_empty, how=self.how)
 
     def _expire_before(self, bounds: tuple[int, int], context: OperatorContext) -> tuple[int, int] | tuple[None, None]:
@@ -249,7 +253,10 @@ class LatestJoin(Operator):
             return key_renamed(right, self.keys.names_in_result(columns[0], columns[1], self.prefix))
         if self.prefix is not None and not keys_contain(self.keys.right, right):
             return None
-        names = {name: [name] for column in right for name in column}
+        names = {}
+        for column in right:
+            for name in column:
+                names[name] = [name]
         for left_name, right_name in zip(self.keys.left, self.keys.right, strict=True):
             names[right_name] = [left_name]
         return key_renamed(right, names)
@@ -293,7 +300,9 @@ class LatestJoin(Operator):
             if stored is not None:
                 side = recalled(state, stored, side, context)
             sides.append(side)
-        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
+        columns = []
+        for frame in inputs:
+            columns.append([name for name in frame.columns if name not in self.on])
         return self._pairs(sides[0], sides[1], columns, "_n")
 
     def _pairs(self, left: DataFrame, right: DataFrame, columns: Sequence[Sequence[str]], count: str) -> DataFrame:
@@ -353,7 +362,9 @@ class TableJoin(Operator):
         check_sides([inputs[0], table], self.on, self.prefix, context, self.how)
         left_rows = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
         table_rows, table_keys = _with_key_aliases(table, self.on)
-        columns = [[name for name in frame.columns if name not in self.on] for frame in (inputs[0], table)]
+        columns = []
+        for frame in (inputs[0], table):
+            columns.append([name for name in frame.columns if name not in self.on])
         is_match = null_safe_equality(self.on, table_keys, nulls=False)
         if self.how in LEFT_ONLY:
             return {"": left_columns(left_rows.join(table_rows, is_match, f"left_{self.how}"), self.on, columns[0])}

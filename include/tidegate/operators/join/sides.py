@@ -90,7 +90,9 @@ class JoinKeys:
     def project_right(self, right: DataFrame, how: str) -> DataFrame:
         """Return the renamed right rows with the columns that the join needs: for semi and anti joins, just the
         keys."""
-        return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
+        if how in LEFT_ONLY:
+            return right.select(*map(quoted, self.left))
+        return right
 
 
 def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str]) -> DataFrame:
@@ -113,7 +115,10 @@ def changed_rows(
     if retractions is not None:
         names = [quoted(name) for name in rows.columns if name != "_n"]
         rows = rows.unionByName(side_rows(retractions, frame, on).select(*names, (-F.col("_n")).alias("_n")))
-        values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
+        values = []
+        for name in rows.columns:
+            if name not in (*on, "_row", "_n"):
+                values.append(F.first(quoted(name)).alias(name))
         rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
     return context.persist(rows)
 

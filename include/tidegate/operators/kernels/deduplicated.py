@@ -178,7 +178,10 @@ def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: b
     segment = np.cumsum(starts) - 1
     sizes = np.bincount(segment, minlength=0)
     firsts = np.flatnonzero(starts)
-    tied = np.flatnonzero(sizes[segment] > 1) if len(sizes) else np.zeros(0, int)
+    if len(sizes):
+        tied = np.flatnonzero(sizes[segment] > 1)
+    else:
+        tied = np.zeros(0, int)
     if len(tied):
         ids = rows["_row"].take(pa.array(places[order[tied]])).combine_chunks()
         by_id = pc.sort_indices(

@@ -47,7 +47,10 @@ class Frames:
         missing = self._differences(np.cumsum(is_valid)) == 0
         if pa.types.is_floating(column.type):
             values = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy()
-            sums = self._sums_one_by_one(values) if self.moving else self._running_sums(values)
+            if self.moving:
+                sums = self._sums_one_by_one(values)
+            else:
+                sums = self._running_sums(values)
             return pa.array(sums, mask=missing).cast(column.type)
         numbers = _whole_numbers(column, is_valid)
         return _as_type(self._differences(_cumulative_sum(numbers)), missing, column.type)

@@ -68,7 +68,9 @@ def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:
 def reduced_rows(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table:
     """Merge the rows of each key into one. The result is sorted by key."""
     merged = reduced(rows.to_batches(), keys, ops)
-    return rows if merged is None else merged.select(rows.column_names)
+    if merged is None:
+        return rows
+    return merged.select(rows.column_names)
 
 
 def merge_partials(
@@ -84,7 +86,10 @@ def merge_partials(
     positions = positions_in(codes_before, codes)
     indices = pa.array(positions, mask=positions < 0)
     for name, op in ops.items():
-        column = before[name].combine_chunks() if before.num_rows else pa.array([], before.schema.field(name).type)
+        if before.num_rows:
+            column = before[name].combine_chunks()
+        else:
+            column = pa.array([], before.schema.field(name).type)
         stored = column.take(indices)
         values = combined(stored, now[name].combine_chunks().cast(stored.type), op)
         now = now.set_column(now.schema.get_field_index(name), name, values)

@@ -33,7 +33,10 @@ class NetChanges(Kernel):
 
         pending = stored[0].select(self._names)
         rows, first = _summed(pa.concat_tables([pending, arrived.select(self._names)], promote_options="permissive"))
-        is_pending = np.zeros(len(first), bool) if self.emits else rows["_n"].to_numpy() != 0
+        if self.emits:
+            is_pending = np.zeros(len(first), bool)
+        else:
+            is_pending = rows["_n"].to_numpy() != 0
         is_changed = pa.array(is_pending | (first < pending.num_rows))
         changes = rows.append_column(DELETED, pa.array(~is_pending)).filter(is_changed)
         return KernelResult([changes], self._signed_copies(rows) if self.emits else ())

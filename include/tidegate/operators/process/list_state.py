@@ -113,7 +113,9 @@ def entry_changes(
     kinds: the kinds of these records.
     """
     appended_kind, cleared_kind = kinds
-    fields = [f"{column}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
+    fields = []
+    for field in declared.fields:
+        fields.append(f"{column}.{quoted(field.name)} AS {quoted(field.name)}")
     appended = results.where(f"_kind = {appended_kind}").selectExpr(
         *keys, f"{column}.{PLACE} AS {PLACE}", *fields, "_deleted"
     )

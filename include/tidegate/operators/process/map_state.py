@@ -97,6 +97,8 @@ def named_entries(declared: MapState, columns: Sequence[str], rows: DataFrame, b
     from pyspark.sql import functions as F
 
     keys = list(map(quoted, by))
-    frames = [rows.select(*keys, F.col(quoted(column)).alias(declared.by)) for column in columns]
+    frames = []
+    for column in columns:
+        frames.append(rows.select(*keys, F.col(quoted(column)).alias(declared.by)))
     entries = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
     return entries.distinct()

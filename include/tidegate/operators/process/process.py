@@ -112,7 +112,9 @@ NO_FIELDS: Final[Mapping[str, Expiry]] = MappingProxyType({})
 
 def _expiry_of(declared: MapState | ListState) -> Expiry:
     """Return when entries expire. A declaration of another type never expires; `problems` reports it."""
-    return declared.expiry if isinstance(declared, MapState | ListState) else NEVER
+    if isinstance(declared, MapState | ListState):
+        return declared.expiry
+    return NEVER
 
 
 class Process(Operator):
@@ -161,7 +163,10 @@ class Process(Operator):
         self.fields = dict(fields)
 
     def spec(self) -> OperatorSpec:
-        calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
+        if self.in_order:
+            calls = []
+        else:
+            calls = ["which rows of a key it gets in one call: those of a checkpoint"]
         return OperatorSpec(
             # Timers need the watermark, even if rows have no time.
             event_time=EventTime(inputs=self._timed_inputs(), in_order=self.in_order),
@@ -194,12 +199,17 @@ class Process(Operator):
 
     @property
     def _late_outputs(self) -> Sequence[str]:
-        return LATE_OUTPUTS[: self.inputs] if self.in_order else ()
+        if self.in_order:
+            return LATE_OUTPUTS[: self.inputs]
+        return ()
 
     def _timed_inputs(self) -> list[TimedInput]:
         if not self.in_order or self._time_problems():
             return []
-        whose = ["its"] if self.inputs == 1 else ["the first stream's", "the second stream's"]
+        if self.inputs == 1:
+            whose = ["its"]
+        else:
+            whose = ["the first stream's", "the second stream's"]
         sides = zip(self.times, LATE_OUTPUTS, whose, strict=False)
         return [TimedInput(column, late_output=late, whose=side) for column, late, side in sides]
 
@@ -265,7 +275,10 @@ class Process(Operator):
         return meaning
 
     def _time_problems(self) -> list[str]:
-        expected = "one column, or one for each stream" if self.inputs > 1 else "one column"
+        if self.inputs > 1:
+            expected = "one column, or one for each stream"
+        else:
+            expected = "one column"
         if self.inputs == 1 and self.times != (self.event_time, self.event_time):
             return [f"event_time={self.times!r}: give {expected}"]
         if len(self.times) != 2 or not all(time is None or (isinstance(time, str) and time) for time in self.times):
@@ -286,7 +299,8 @@ class Process(Operator):
             if name not in self._state_names():
                 fields = ", ".join(self._state_names())
                 problems.append(f"state_ttl names {name!r}: expected one of the state's fields, {fields}")
-            problems += [f"{name}: {problem}" for problem in expiry.problems()]
+            for problem in expiry.problems():
+                problems.append(f"{name}: {problem}")
         if self.inputs > 1:
             problems += self._problems_of_two_streams()
         for name in self.sides:
@@ -332,11 +346,17 @@ class Process(Operator):
         from pyspark.sql import functions as F
 
         table = _in_one_order(inputs[-1]).toArrow() if self.looks_up else None
-        rows = inputs[0] if self.inputs == 1 else self._union_inputs(inputs[0], inputs[1], context)
+        if self.inputs == 1:
+            rows = inputs[0]
+        else:
+            rows = self._union_inputs(inputs[0], inputs[1], context)
         self._refuse_invalid_input(rows, context)
         late_outputs = {}
         if self.in_order:
-            time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
+            if self.inputs == 1:
+                time = need_time(self.event_time, 0, context)
+            else:
+                time = MOMENT
             ready, late = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
             if self.inputs == 1:
                 late_outputs[LATE_OUTPUT] = late
@@ -371,7 +391,8 @@ class Process(Operator):
             need_keys(frame, self.by, "by", context)
             refuse_reserved_columns(frame, context)
             columns = [F.lit(place).alias(STREAM), self._moment(place, frame, context).alias(MOMENT)]
-            columns += [F.col(quoted(name)).alias(alias) for name, alias in self._union_names(place, frame).items()]
+            for name, alias in self._union_names(place, frame).items():
+                columns.append(F.col(quoted(name)).alias(alias))
             frames.append(frame.select(*columns))
         differences = []
         for name in self.by:
@@ -430,7 +451,8 @@ class Process(Operator):
         for number, (name, declared) in enumerate(self.maps.items()):
             entry = f"_map{number}"
             columns = [*keys, f"{entry}.{ENTRY} AS {quoted(declared.by)}"]
-            columns += [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
+            for field in declared.fields:
+                columns.append(f"{entry}.{quoted(field.name)} AS {quoted(field.name)}")
             changes = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*columns, "_deleted")
             self._map(name, context).write_changes(changes, deletes=True)
         for number, (name, declared_list) in enumerate(self.lists.items()):
@@ -488,7 +510,10 @@ class Process(Operator):
     def _refuse_moved(self, states: KeyedState, context: OperatorContext) -> None:
         """Raise Invalid if a field that should now expire separately was stored with its key, as its values would be
         lost."""
-        stored = {field["name"] for field in states.base.columns["fields"]} if states.base is not None else set()
+        if states.base is not None:
+            stored = {field["name"] for field in states.base.columns["fields"]}
+        else:
+            stored = set()
         if moved := [name for name in self.fields if name in stored]:
             raise Invalid(
                 f"operator {context.uid!r}: state_ttl names {', '.join(map(repr, moved))}, which was kept with its key "
@@ -529,7 +554,10 @@ class Process(Operator):
 
     def _entry_columns(self, declared: MapState, rows: DataFrame) -> list[str]:
         """Return the columns of the rows, of one stream or both, that name a map's entries."""
-        names = [declared.by] if self.inputs == 1 else [f"{prefix}{declared.by}" for prefix in PREFIXES]
+        if self.inputs == 1:
+            names = [declared.by]
+        else:
+            names = [f"{prefix}{declared.by}" for prefix in PREFIXES]
         return [name for name in names if name in rows.columns]
 
     def _with_entries(self, with_state: DataFrame, rows: DataFrame, context: OperatorContext) -> DataFrame:
@@ -615,7 +643,10 @@ class Process(Operator):
             columns.append(Field(f"_ends{number}", _struct(ENDS)))
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
-        by_time = [name for name in rows.columns if name in (self.times[0] or context.event_times[0], MOMENT)]
+        by_time = []
+        for name in rows.columns:
+            if name in (self.times[0] or context.event_times[0], MOMENT):
+                by_time.append(name)
         call = kernel(
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,
@@ -710,7 +741,9 @@ def _in_one_order(table: DataFrame) -> DataFrame:
 
 def _emitted_rows(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
     """Return the rows that the function has emitted into one of its streams."""
-    fields = [f"{column}.{quoted(field.name)} AS {quoted(field.name)}" for field in parse_ddl(ddl)]
+    fields = []
+    for field in parse_ddl(ddl):
+        fields.append(f"{column}.{quoted(field.name)} AS {quoted(field.name)}")
     return results.where(f"_kind = {kind}").selectExpr(*fields)
 
 

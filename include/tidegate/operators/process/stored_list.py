@@ -64,9 +64,14 @@ class EntryFiles:
     def _entries_in_run(self, run: SortedFile, matcher: Matcher, names: Sequence[str]) -> Iterator[_StoredEntry]:
         import pyarrow as pa
 
-        columns = [name for name in (PLACE, CHECKPOINT, DELETED, TOUCHED, *names) if name in self.layout.schema.names]
+        columns = []
+        for name in (PLACE, CHECKPOINT, DELETED, TOUCHED, *names):
+            if name in self.layout.schema.names:
+                columns.append(name)
         with opened(run) as file:
-            paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
+            paths = []
+            for index in range(file.metadata.num_columns):
+                paths.append(file.metadata.schema.column(index).path)
             first_key = paths.index(self.key_columns[0])
             for group in range(file.num_row_groups):
                 if not matcher.may_be_in(file.metadata.row_group(group), first_key):

@@ -294,9 +294,13 @@ class ProcessKernel:
         rows, state_rows = rows.rename_columns(self.rows), state_rows.rename_columns(self.stored_columns)
         before = state_rows.to_pylist()[0]
         key = {name: before[name] for name in self.keys}
-        values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
+        values = {}
+        for name in self.values:
+            values[name] = _python(before[name], state_rows.schema.field(name).type)
         maps = {name: declared.entries(name, state_rows) for name, declared in self.maps.items()}
-        lists = {name: declared.of(name, state_rows, before[self.group]) for name, declared in self.lists.items()}
+        lists = {}
+        for name, list_fields in self.lists.items():
+            lists[name] = list_fields.of(name, state_rows, before[self.group])
         state = KeyState(copy.deepcopy(values), {**maps, **lists})
         pending = [Timer(timer["kind"], timer["name"], _utc(timer["at"])) for timer in before["_timers"] or ()]
         timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)
@@ -341,7 +345,9 @@ class ProcessKernel:
         no_rows, calls = rows.slice(0, 0), 0
         clock_timers = []
         if not self.waits:
-            clock_timers = [timer for timer in timers.pending() if timer.kind == "clock" and timer.at <= timers.now]
+            for timer in timers.pending():
+                if timer.kind == "clock" and timer.at <= timers.now:
+                    clock_timers.append(timer)
         for time in sorted({timer.at for timer in clock_timers}):  # timers that these calls set wait for a checkpoint
             still_set = []
             for timer in clock_timers:
@@ -376,7 +382,8 @@ class ProcessKernel:
         while due := timers._due("event", last):
             timers._fire(due)
             timers.fired = [timer for timer in due if timer.name not in fired and len(fired) < MAX_CALLS]
-            fired |= {timer.name for timer in timers.fired}
+            for timer in timers.fired:
+                fired.add(timer.name)
             if timers.fired:
                 yield from self._call(key, no_rows, state, timers)
 
@@ -393,7 +400,9 @@ class ProcessKernel:
         """Call the function, and return its rows as dicts, each with the stream that it is for."""
         tables = [rows]
         if self.streams:
-            tables = [_rows_of_stream(rows, number, columns) for number, columns in enumerate(self.streams)]
+            tables = []
+            for number, columns in enumerate(self.streams):
+                tables.append(_rows_of_stream(rows, number, columns))
         lookup_tables = [] if self.table is None else [self.table]
         for name in self.maps:
             getattr(state, name)._choose_entries(tables)
@@ -449,7 +458,9 @@ def _is_empty(values: Mapping[str, Any]) -> bool:
 
 def _copy_value(value: Any) -> Any:
     """Return a copy of the value, because the function may later change an object that it has yielded."""
-    return copy.deepcopy(value) if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict):
+        return copy.deepcopy(value)
+    return value
 
 
 def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:
@@ -466,7 +477,9 @@ def _moments(rows: pa.Table) -> Iterator[tuple[datetime | None, pa.Table]]:
 
 
 def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
+    return time.astimezone(UTC)
 
 
 def _python(value: Any, kind: Any) -> Any:

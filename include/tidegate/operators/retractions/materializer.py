@@ -87,7 +87,10 @@ class Materializer(Operator):
                 f"they are unique among current rows of {self.stream!r}; if not, all current rows are kept as state, "
                 "and one row of each key is written"
             )
-        stream_key = "unknown" if self.told_apart_by is None else key_text(self.told_apart_by)
+        if self.told_apart_by is None:
+            stream_key = "unknown"
+        else:
+            stream_key = key_text(self.told_apart_by)
         return (
             f"sink {self.sink!r} has the keys {keys}, but the key of {self.stream!r} is {stream_key}: so all current "
             "rows are kept as state, and one row of each key is written; with keys that contain those of the stream, "

@@ -134,7 +134,9 @@ class Windowing:
         if rows is None:
             return None
         rows = recalled(self.state, rows, like, self.context)
-        return rows if condition is None else rows.where(condition)
+        if condition is None:
+            return rows
+        return rows.where(condition)
 
     def open_windows_under(self, keys: DataFrame) -> DataFrame | None:
         """Return the stored windows with these keys. keys: windows, with all columns."""
@@ -212,7 +214,9 @@ class Windowing:
         from pyspark.sql.types import StructField
 
         batch_fields = {field.name: field for field in batch.schema.fields}
-        late_fields = [StructField(name, batch_fields[alias].dataType) for name, alias in self.late_columns.items()]
+        late_fields = []
+        for name, alias in self.late_columns.items():
+            late_fields.append(StructField(name, batch_fields[alias].dataType))
         projection = self.project_in_workers(window_fields)
         retracts = self.on_update or bool(self.allowed)
         output = run_kernel(

@@ -176,7 +176,9 @@ class CountWindow(Operator):
         texts = {of_one_row(name): text for name, text in partials_sql.items()}
         refuse_reserved_columns(rows, context, texts)
         computed = computed_fields(rows, texts, context)
-        partials = [T.StructField(name, field.dataType) for name, field in zip(ops, computed, strict=True)]
+        partials = []
+        for name, field in zip(ops, computed, strict=True):
+            partials.append(T.StructField(name, field.dataType))
         reason = why_columns_are_not_merged(partials, ops)
         if reason is not None:
             return None, reason

@@ -69,7 +69,9 @@ class FixedWindows:
         windowing.context.computing.note_spark(reason)
         if windowing.side:
             rows = windowing.context.persist(rows)
-        streams = {name: windowing.results(windows) for name, windows in self._run_through_spark(rows).items()}
+        streams = {}
+        for name, windows in self._run_through_spark(rows).items():
+            streams[name] = windowing.results(windows)
         if windowing.side:
             streams["late"] = self._late_rows(rows)
         return streams
@@ -116,7 +118,9 @@ class FixedWindows:
         Rows are aggregated to panes before they are repeated for overlapping windows, unless late rows are needed.
         """
         windowing = self.windowing
-        late_columns = [f"{quoted(name)} AS {alias}" for name, alias in windowing.late_columns.items()]
+        late_columns = []
+        for name, alias in windowing.late_columns.items():
+            late_columns.append(f"{quoted(name)} AS {alias}")
         micros = windowing.micros_sql(rows)
         if self.pane == self.size:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"

@@ -44,7 +44,8 @@ class SessionWindows:
         partials, reason = None, "it has no key"
         if windowing.key_columns:
             columns = [f"{windowing.micros_sql(rows)} AS _at"]
-            columns += [f"{quoted(name)} AS {alias}" for name, alias in windowing.late_columns.items()]
+            for name, alias in windowing.late_columns.items():
+                columns.append(f"{quoted(name)} AS {alias}")
             partials = to_partials(windowing.parsed, rows, windowing.key_columns, windowing.types.partials, columns)
             if partials is None:
                 reason = NOT_MERGED
@@ -56,7 +57,9 @@ class SessionWindows:
         windowing.context.computing.note_spark(reason)
         if windowing.side:
             rows = windowing.context.persist(rows)
-        streams = {name: windowing.results(sessions) for name, sessions in self._run_through_spark(rows).items()}
+        streams = {}
+        for name, sessions in self._run_through_spark(rows).items():
+            streams[name] = windowing.results(sessions)
         if windowing.side:
             streams["late"] = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate")
         return streams

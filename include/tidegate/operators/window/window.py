@@ -227,7 +227,10 @@ class Window(Operator):
         return problems + result_problems(self.by, self.functions)
 
     def _duration_problems(self) -> list[str]:
-        sizes = [duration for duration in (self.tumbling, self.hopping, self.session) if duration is not None]
+        sizes = []
+        for duration in (self.tumbling, self.hopping, self.session):
+            if duration is not None:
+                sizes.append(duration)
         if len(sizes) != 1:
             kinds = 'tumbling="1 hour", hopping=("1 hour", "10 min") or session="30 min"'
             return [f"it has {len(sizes)} kinds of window: expected one of {kinds}"]
@@ -284,7 +287,10 @@ class Window(Operator):
             now = before if context.timers_paused else max(before, now)
             watermark_before = at_micros(before)
         context.remember[CLOCK] = now
-        watermark = END_OF_TIME if context.watermarks.event_time_ends else at_micros(now)
+        if context.watermarks.event_time_ends:
+            watermark = END_OF_TIME
+        else:
+            watermark = at_micros(now)
         time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
         return rows.select("*", time), replace(context, watermarks=Watermarks(watermark_before, watermark))
 

@@ -69,7 +69,9 @@ class ColumnLineage:
         if stream in self.sources:
             known = self.columns.get(stream)
             name = column if known is None else known.get(column.casefold())
-            return {SourceColumn(stream, name, "identity")} if name is not None else None
+            if name is not None:
+                return {SourceColumn(stream, name, "identity")}
+            return None
         stage = self.makers.get(stream)
         if isinstance(stage, GateNode):
             return self._origins(stage.input, column)
@@ -83,7 +85,9 @@ class ColumnLineage:
         if stage.function is union:
             return self._all([(input, column) for input in stage.inputs], "identity")
         expression = _expression_of(stage, column)
-        return self._of_expression(stage.inputs[0], expression, "transformation") if expression else None
+        if expression:
+            return self._of_expression(stage.inputs[0], expression, "transformation")
+        return None
 
     def _of_operator(self, stage: OperatorNode, column: str) -> set[SourceColumn] | None:
         kind, operator = stage.operator.kind, stage.operator
@@ -100,7 +104,9 @@ class ColumnLineage:
         if kind == "join" and len(stage.inputs) == 2 and not getattr(operator, "prefix", None):
             sides = [input for input in stage.inputs if self._has(input, column) is True]
             unknown = any(self._has(input, column) is None for input in stage.inputs)
-            return None if unknown or not sides else self._all([(side, column) for side in sides], "identity")
+            if unknown or not sides:
+                return None
+            return self._all([(side, column) for side in sides], "identity")
         return None
 
     def _of_expression(self, stream: str, expression: str, how: How) -> set[SourceColumn] | None:
@@ -131,7 +137,9 @@ class ColumnLineage:
         """Return whether a stream has a column, or None if that is unknown."""
         if stream in self.sources:
             known = self.columns.get(stream)
-            return None if known is None else column.casefold() in known
+            if known is None:
+                return None
+            return column.casefold() in known
         stage = self.makers.get(stream)
         if isinstance(stage, GateNode):
             return self._has(stage.input, column)
@@ -195,7 +203,9 @@ def _named(text: str) -> tuple[str, str | None]:
 
 
 def _unquoted(match: re.Match[str]) -> str:
-    return match[1].replace("``", "`") if match[1] is not None else str(match[2])
+    if match[1] is not None:
+        return match[1].replace("``", "`")
+    return str(match[2])
 
 
 def _names_in(expression: str) -> Iterator[str]:

@@ -33,7 +33,9 @@ Origins = dict[str, float]
 
 def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
     """Return where event time comes from, for each stream and each operator's input. `ordered`: inputs first."""
-    by_stream: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
+    by_stream: dict[str, Origins] = {}
+    for name, s in sources.items():
+        by_stream[name] = {name: 0.0} if s.event_time else {}
     for stage in ordered:
         into: Origins = {}
         for name in row_inputs(stage):
@@ -79,7 +81,10 @@ def idle_after_s(sourcing: SourceNode, default: object) -> float | None:
 def max_ahead_s(sourcing: SourceNode) -> float | None:
     """Return by how many seconds a source may be ahead of other sources, or None without a valid limit."""
     try:
-        seconds = seconds_in(sourcing.max_ahead) if sourcing.max_ahead is not None else -1.0
+        if sourcing.max_ahead is not None:
+            seconds = seconds_in(sourcing.max_ahead)
+        else:
+            seconds = -1.0
     except ValueError:
         return None
     return seconds if seconds >= 0 else None
@@ -107,7 +112,10 @@ def sources_too_far_ahead(
 
 def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) -> list[str]:
     """List everything that is wrong with the declarations."""
-    problems = [problem for s in sources for problem in _source_problems(s)]
+    problems = []
+    for s in sources:
+        for problem in _source_problems(s):
+            problems.append(problem)
     by_name = {s.name: s for s in sources}
     by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
     old_times = _old_times(by_name, by_stream, ordered)
@@ -119,13 +127,20 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
         columns = []
         for name in stage.inputs:
             columns.append(sorted({str(by_name[source].event_time) for source in by_stream.get(name, {})}))
-        problems += [f"{subject}: {problem}" for problem in spec.event_time_problems(columns)]
-        problems += [f"{subject}: {problem}" for problem in _lost_times(stage, spec, columns, ordered)]
+        for problem in spec.event_time_problems(columns):
+            problems.append(f"{subject}: {problem}")
+        for problem in _lost_times(stage, spec, columns, ordered):
+            problems.append(f"{subject}: {problem}")
         for name, input, declared in zip(stage.inputs, spec.timed_inputs, columns, strict=False):
-            column = input.column if input.column is not None or len(declared) != 1 else declared[0]
+            if input.column is not None or len(declared) != 1:
+                column = input.column
+            else:
+                column = declared[0]
             if isinstance(column, str) and stage.keeps_state:
                 makers = column_makers.get(name, ())
-                problems += [f"{subject}: {maker.untimely[column]}" for maker in makers if column in maker.untimely]
+                for maker in makers:
+                    if column in maker.untimely:
+                        problems.append(f"{subject}: {maker.untimely[column]}")
                 if column in old_times.get(name, ()):
                     problems.append(f"{subject}: {_of_any_age(column)}")
     return problems
@@ -177,9 +192,15 @@ def _column_makers(ordered: Sequence[Node]) -> dict[str, list[OutputSpec]]:
     by_stream: dict[str, list[OutputSpec]] = {}
     for stage in ordered:
         spec = spec_of(stage)
-        makers = [upstream for name in stage.inputs for upstream in by_stream.get(name, ())]
+        makers = []
+        for name in stage.inputs:
+            for upstream in by_stream.get(name, ()):
+                makers.append(upstream)
         if spec is not None:
-            makers = [spec.output] if spec.output.columns is not None else [*makers, spec.output]
+            if spec.output.columns is not None:
+                makers = [spec.output]
+            else:
+                makers = [*makers, spec.output]
         by_stream |= dict.fromkeys(stage.produces, makers)
     return by_stream
 

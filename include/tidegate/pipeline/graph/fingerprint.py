@@ -63,7 +63,10 @@ def _logic(value: object, visited: set[int]) -> object:
         return function_fingerprint(value)
     visited.add(id(value))
     tree = _tree(value)
-    text = ast.unparse(tree) if tree is not None else _compiled(value.__code__).hex()
+    if tree is not None:
+        text = ast.unparse(tree)
+    else:
+        text = _compiled(value.__code__).hex()
     assigned = _global_names(tree) if tree is not None else set()
     names = sorted(set(_names(value.__code__)) - assigned)
     used = _enclosed(value) | {name: value.__globals__[name] for name in names if name in value.__globals__}
@@ -137,7 +140,10 @@ def _tree(function: types.FunctionType) -> ast.AST | None:
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
-    matches = [node for node in ast.walk(parsed) if isinstance(node, kind) and _may_be(node, function)]
+    matches = []
+    for node in ast.walk(parsed):
+        if isinstance(node, kind) and _may_be(node, function):
+            matches.append(node)
     if len(matches) == 1 or (matches and kind is ast.FunctionDef):
         tree: ast.AST = _StripInert().visit(matches[0])
         return tree
@@ -194,7 +200,12 @@ class _StripInert(ast.NodeTransformer):
 
 def _compiled(code: types.CodeType) -> bytes:
     """Return instructions, names and constants: for a function without source, such as one typed at a prompt."""
-    constants = [_compiled(c) if isinstance(c, types.CodeType) else _text(c).encode() for c in code.co_consts]
+    constants = []
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            constants.append(_compiled(c))
+        else:
+            constants.append(_text(c).encode())
     return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])
 
 

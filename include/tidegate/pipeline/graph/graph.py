@@ -57,7 +57,9 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
     operators = {stage.name: stage for stage in ordered if isinstance(stage, OperatorNode)}
     problems = []
     for gated in ordered:
-        uid = getattr(gated.gate, "against", None) if isinstance(gated, GateNode) else None
+        uid = None
+        if isinstance(gated, GateNode):
+            uid = getattr(gated.gate, "against", None)
         if not isinstance(uid, str) or not isinstance(gated, GateNode):
             continue
         subject = f"gate {gated.name!r} is against {uid!r}"
@@ -283,13 +285,18 @@ class Graph:
     @functools.cached_property
     def channels_by_job(self) -> Mapping[str, dict[str, str]]:
         """For each job, the streams that it reads from other jobs, with the jobs that emit them."""
-        makers = {stream: job.name for job in self.jobs for stream in job.gives}
+        makers = {}
+        for job in self.jobs:
+            for stream in job.gives:
+                makers[stream] = job.name
         return {job.name: {stream: makers[stream] for stream in job.takes} for job in self.jobs if job.takes}
 
     @property
     def overtakable(self) -> tuple[str, ...]:
         """The jobs that a checkpoint may overtake."""
-        return () if self.by_interval else overtakable(self.jobs, self.aligned)
+        if self.by_interval:
+            return ()
+        return overtakable(self.jobs, self.aligned)
 
     @functools.cached_property
     def greedy_jobs(self) -> tuple[str, ...]:
@@ -405,7 +412,9 @@ def build_graph(
     names: list[object] = [node.name for node in (*sources, *sinks, *stages)]
     for stage in stages:
         names += stage.outputs
-    names += [node.job for node in (*stages, *sinks) if node.job is not None]
+    for node in (*stages, *sinks):
+        if node.job is not None:
+            names.append(node.job)
     if all(isinstance(name, str) for name in names):  # otherwise names cannot be compared
         problems += _repeated_names(sources, stages, sinks)
         problems += _promise_problems(promised, sinks)
@@ -453,7 +462,10 @@ def _promise_problems(promised: Sequence[tuple[str, float]], sinks: Sequence[Sin
     for index, (name, _) in enumerate(promised):
         if name not in known:
             closest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {closest[0]!r}?" if closest else f"expected one of {', '.join(known) or 'none'}"
+            if closest:
+                hint = f"did you mean {closest[0]!r}?"
+            else:
+                hint = f"expected one of {', '.join(known) or 'none'}"
             problems.append(f"the promise for {name!r} is for no sink: {hint}")
         if name in (earlier for earlier, _ in promised[:index]):
             problems.append(f"sink {name!r} has two promises: leave one of them")
@@ -484,7 +496,8 @@ def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: 
     named += [("sink", node.name) for node in sinks]
     # Users may pass anything as a name, so it may not be hashable.
     jobs = {repr(node.job): node.job for node in (*stages, *sinks) if node.job is not None}
-    named += [("job", job) for job in jobs.values()]
+    for job in jobs.values():
+        named.append(("job", job))
     problems = []
     for kind, candidate in named:
         try:
@@ -495,7 +508,10 @@ def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: 
 
 
 def _repeated_names(sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
-    generated = {node.name: node for node in stages if not isinstance(node, StageNode) and node.generated}
+    generated = {}
+    for node in stages:
+        if not isinstance(node, StageNode) and node.generated:
+            generated[node.name] = node
     problems = []
     for name, count in Counter(node.name for node in (*sources, *stages)).items():
         if count > 1 and name in generated:
@@ -526,7 +542,8 @@ def _declaration_problems(sources: list[SourceNode], sinks: list[SinkNode], *, a
     for node in sources:
         if isinstance(node.source, Source):
             own_problems = [*node.source.problems(), *_pace_problems(node)]
-            problems += [f"source {node.name!r}: {problem}" for problem in own_problems]
+            for problem in own_problems:
+                problems.append(f"source {node.name!r}: {problem}")
         else:
             problems.append(f"source {node.name!r} is a {type(node.source).__name__}, not a Source such as Files(…)")
     for sinking in sinks:
@@ -534,7 +551,8 @@ def _declaration_problems(sources: list[SourceNode], sinks: list[SinkNode], *, a
         if not isinstance(sink, Sink):
             problems.append(f"sink {sinking.name!r} is a {type(sink).__name__}, not a Sink such as DeltaAppend(…)")
             continue
-        problems += [f"sink {sinking.name!r}: {problem}" for problem in sink.problems()]
+        for problem in sink.problems():
+            problems.append(f"sink {sinking.name!r}: {problem}")
         if isinstance(sink, AtLeastOnceSink) and not (sinking.at_least_once or at_least_once):
             problems.append(
                 f"sink {sinking.name!r} can repeat rows after a failure, but the pipeline promises exactly once: "
@@ -561,12 +579,11 @@ def _operator_problems(stages: list[Node]) -> list[str]:
         if not isinstance(stage, OperatorNode):
             continue
         subject = stage.title
-        problems += [f"{subject}: {problem}" for problem in stage.operator.problems()]
+        for problem in stage.operator.problems():
+            problems.append(f"{subject}: {problem}")
         if not stage.keeps_state:
-            problems += [
-                f"{subject}, in a pipeline that reads by data interval: {problem}"
-                for problem in stage.spec.interval_problems
-            ]
+            for problem in stage.spec.interval_problems:
+                problems.append(f"{subject}, in a pipeline that reads by data interval: {problem}")
     return problems
 
 
@@ -591,7 +608,8 @@ def _interval_problems(sources: list[SourceNode], sinks: list[SinkNode], *, at_l
     for node in sinks:
         if isinstance(node.sink, Sink):
             subject = f"sink {node.name!r}, in a pipeline that reads by data interval"
-            problems += [f"{subject}: {problem}" for problem in node.sink.interval_problems()]
+            for problem in node.sink.interval_problems():
+                problems.append(f"{subject}: {problem}")
     return problems
 
 

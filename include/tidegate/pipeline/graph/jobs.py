@@ -105,7 +105,8 @@ def option_problems(settings: Mapping[str, object], ordered: Sequence[Node], sin
     names = {key.split(".")[1] for key in settings if key.startswith("jobs.")}
     job_settings = settings.get("jobs")
     if isinstance(job_settings, Mapping):
-        names |= {str(name).partition(".")[0] for name in job_settings}
+        for name in job_settings:
+            names.add(str(name).partition(".")[0])
     jobs = _places(ordered, sinks).jobs
     return [
         f"job {name!r} has options, but nothing runs in it: the pipeline's jobs are {', '.join(jobs)}"
@@ -126,7 +127,10 @@ def cut(sources: Collection[SourceNode], ordered: Sequence[Node], sinks: Collect
     for source in sources:
         makers[source.name] = next(job for job in jobs if source.name in places.takes[job])
     inputs = {job: {name for name in places.takes[job] if makers[name] != job} for job in jobs}
-    channels = {name for names in inputs.values() for name in names}
+    channels = set()
+    for names in inputs.values():
+        for name in names:
+            channels.add(name)
     made = []
     for name in jobs:
         upstream = {makers[stream] for stream in inputs[name]}
@@ -196,4 +200,6 @@ def share_of(jobs: Sequence[Job], job: Job, memory: Mapping[str, T]) -> dict[str
 def _subject(name: str) -> str:
     """Return the source, operator or gate that a state or a memory entry is about."""
     first, _, rest = name.partition(".")
-    return rest.partition(".")[0] if first in ("gate", "state") else first
+    if first in ("gate", "state"):
+        return rest.partition(".")[0]
+    return first

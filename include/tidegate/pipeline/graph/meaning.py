@@ -56,7 +56,10 @@ def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]
     """Return the memory without removed operators and sources: a new one with such a name would start from it."""
     operators = {stage.name for stage in graph.operators}
     removed = {name.removesuffix(_MEANING) for name in memory if name.endswith(_MEANING)} - operators
-    dropped = {f"{uid}{suffix}" for uid in removed for suffix in ("", _MEANING, ".watermark", ".expired")}
+    dropped = set()
+    for uid in removed:
+        for suffix in ("", _MEANING, ".watermark", ".expired"):
+            dropped.add(f"{uid}{suffix}")
     for name, entry in memory.items():
         if _is_source(entry) and name not in graph.sources and name not in operators:
             dropped.add(name)
@@ -79,7 +82,10 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     chosen = meaning.get("event_time")
     if chosen is not None:
         by_stream = lag_by_source(graph.sources, graph.stages)
-        timed = stage.inputs[:-1] if stage.spec.inputs.lookup_table else stage.inputs
+        if stage.spec.inputs.lookup_table:
+            timed = stage.inputs[:-1]
+        else:
+            timed = stage.inputs
         columns = (column_of(by_stream[name], graph.sources) for name in timed)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
@@ -100,7 +106,10 @@ def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> 
     Operators that the graph adds in front of sinks do not count: they start without state instead.
     """
     declared = [stage for stage in graph.operators if not stage.spec.is_implied]
-    problems = [problem for stage in declared for problem in _differences(graph, stage, memory)]
+    problems = []
+    for stage in declared:
+        for problem in _differences(graph, stage, memory):
+            problems.append(problem)
     if problems:
         raise Invalid(
             "\n    ".join([f"operators were declared differently as of checkpoint {id}:", *problems]),
@@ -109,7 +118,10 @@ def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> 
             "afresh; if rows now come from another source, let a stage unite both for one checkpoint; " + RECOMPUTE,
             reason="STATE_CHANGED",
         )
-    problems = [problem for stage in declared for problem in _path_changes(graph, stage, memory)]
+    problems = []
+    for stage in declared:
+        for problem in _path_changes(graph, stage, memory):
+            problems.append(problem)
     if problems:
         raise Invalid(
             "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
@@ -146,7 +158,8 @@ def refuse_untold(
             problems.append(f"{subject} has none of the rows that {', '.join(missed)} emitted before")
         elif stage.name in began:
             late = _late_results(graph, stage, memory)
-            problems += [f"{subject}: its result {name} has none of the rows that were emitted before" for name in late]
+            for name in late:
+                problems.append(f"{subject}: its result {name} has none of the rows that were emitted before")
     if problems:
         raise Invalid(
             "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
@@ -213,7 +226,10 @@ def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) 
     for name in was:
         if name in now and name not in (ROWS, BACK) and now[name] != was[name]:
             is_code = name in stage.spec.meant_by_code
-            how = "has changed" if is_code else f"is {_text(now[name])}, and was {_text(was[name])}"
+            if is_code:
+                how = "has changed"
+            else:
+                how = f"is {_text(now[name])}, and was {_text(was[name])}"
             problems.append(f"{subject}: {name} {how}")
     for name in stage.spec.output.results_that_share_state:
         others = sorted(other for other in was if was[other] == now[name])

@@ -211,17 +211,19 @@ def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once:
         if isinstance(stage.gate, Gate):
             faults = [*stage.gate.problems(), *hold_problems(stage.gate)]
             if by_interval:
-                faults += [
-                    f"in a pipeline that reads by data interval: {problem}"
-                    for problem in stage.gate.interval_problems()
-                ]
-            unsafe = [policy for policy in POLICIES if policy in stage.gate.policies and policy != "warn"]
+                for problem in stage.gate.interval_problems():
+                    faults.append(f"in a pipeline that reads by data interval: {problem}")
+            unsafe = []
+            for policy in POLICIES:
+                if policy in stage.gate.policies and policy != "warn":
+                    unsafe.append(policy)
             if at_least_once and unsafe and not faults:
                 faults.append(
                     f"it may {' or '.join(unsafe)}, but in mode at_least_once rows are in the tables before any "
                     'decision: let it "warn", or set mode = "exactly_once"'
                 )
-            problems += [f"gate {stage.name!r}: {problem}" for problem in faults]
+            for problem in faults:
+                problems.append(f"gate {stage.name!r}: {problem}")
         else:
             problems.append(f"gate {stage.name!r} is a {type(stage.gate).__name__}, not a Gate such as Expectations(…)")
     return problems

@@ -53,7 +53,8 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
                 "them anew without retracting the old ones: leave out state_ttl there, or let a sink take it"
             )
         if spec.inputs.retractions:
-            problems += [f"{subject}: {problem}" for problem in spec.retraction_problems]
+            for problem in spec.retraction_problems:
+                problems.append(f"{subject}: {problem}")
         else:
             problems.append(
                 f"{subject} takes {', '.join(replacing)}, which replaces rows that it emitted before: "
@@ -62,7 +63,8 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
             cause = _rank_apart_from_its_window(ordered, node.input)
-            problems += [f"sink {node.name!r}: {problem}{cause}" for problem in node.sink.update_problems(node.input)]
+            for problem in node.sink.update_problems(node.input):
+                problems.append(f"sink {node.name!r}: {problem}{cause}")
     return problems + forgotten_rows(ordered, sinks, updating, forgetting)
 
 
@@ -99,8 +101,12 @@ def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> d
     for stage in ordered:
         spec = spec_of(stage)
         if spec is None:
-            upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
-            forgetting |= {stream: set(upstream) for stream in stage.produces}
+            upstream = set()
+            for name in stage.inputs:
+                for uid in forgetting.get(name, ()):
+                    upstream.add(uid)
+            for stream in stage.produces:
+                forgetting[stream] = set(upstream)
         elif stage.name in updating and spec.expires:
             forgetting[stage.name] = {stage.name}
     return forgetting

@@ -159,7 +159,10 @@ class JoinedColumns(Columns):
     def renamed(self, column: Any, path: Any) -> Any:
         from sqlglot import exp
 
-        call = column.parent.name.lower() if isinstance(column.parent, exp.Anonymous) else ""
+        if isinstance(column.parent, exp.Anonymous):
+            call = column.parent.name.lower()
+        else:
+            call = ""
         if call == "arrays_zip":
             raise self.query.refuse(column, "a name that the join changes", "do it in a SELECT around this one")
         if call != "struct":

@@ -70,7 +70,10 @@ def compile_sql(
     pipeline: Pipeline, text: str, name: str, state_ttl: str | float | None = None, ttl_time: str = "processing"
 ) -> Stream:
     """Declare the stages and operators of a SELECT, and return its stream, which is called `name`."""
-    expiry: dict[str, Any] = {} if state_ttl is None else {"state_ttl": state_ttl, "ttl_time": ttl_time}
+    if state_ttl is None:
+        expiry: dict[str, Any] = {}
+    else:
+        expiry = {"state_ttl": state_ttl, "ttl_time": ttl_time}
     compiler = _Compiler(pipeline, parse_query(text), name, expiry)
     stream = compiler.select()
     refuse_rewritten(compiler.query)
@@ -283,7 +286,10 @@ class _Compiler:
             )
         keys = [key for key in groups.keys if key not in _WINDOW_COLUMNS]
         if window.kind == "SESSION" and sorted(window.partition_by) != sorted(groups.keys[key] for key in keys):
-            help = f"write PARTITION BY {', '.join(keys)}" if keys else "leave out PARTITION BY"
+            if keys:
+                help = f"write PARTITION BY {', '.join(keys)}"
+            else:
+                help = "leave out PARTITION BY"
             raise self.query.refuse(tree, "the sessions' PARTITION BY and the GROUP BY differ", help)
         if len(window.seconds) != (2 if window.kind == "HOP" else 1):
             raise self.query.refuse(
@@ -314,7 +320,9 @@ class _Compiler:
         if group:
             parts += group.expressions
         if having:
-            parts += [function for function in having.find_all(exp.Func) if is_aggregate(function)]
+            for function in having.find_all(exp.Func):
+                if is_aggregate(function):
+                    parts.append(function)
         for part in parts:
             for column in part.find_all(exp.Column):
                 if column.name not in _WINDOW_COLUMNS or read.columns.base(column) not in _WINDOW_COLUMNS:
@@ -383,7 +391,10 @@ class _Compiler:
             if not has_aggregate(expression):
                 with contextlib.suppress(Invalid):  # raised again when the expression is compiled
                     selected_names.setdefault(read.columns.meaning(expression.unalias()), name_of(expression))
-        aliases = {expression.alias for expression in tree.expressions if isinstance(expression, exp.Alias)}
+        aliases = set()
+        for expression in tree.expressions:
+            if isinstance(expression, exp.Alias):
+                aliases.add(expression.alias)
         keys: dict[str, str] = {}
         computed: dict[str, str] = {}
         for written in group.expressions:
@@ -394,7 +405,10 @@ class _Compiler:
                 kind = key.key.upper().replace("GROUPINGSETS", "GROUPING SETS")
                 help = "SELECT each grouping by itself, and combine them: UNION ALL"
                 raise self.query.refuse(written, f"{kind} has no operator", help)
-            meaning = "" if isinstance(key, exp.Literal) or has_aggregate(key) else read.columns.meaning(key)
+            if isinstance(key, exp.Literal) or has_aggregate(key):
+                meaning = ""
+            else:
+                meaning = read.columns.meaning(key)
             column = read.columns.name(key)
             is_qualified = len(getattr(key, "parts", "")) > 1
             default = column if is_qualified or column not in aliases else ""
@@ -412,7 +426,12 @@ class _Compiler:
         """Add a stage for HAVING and the selected expressions, unless the operator emits these columns already."""
         if groups.are_output_columns(operator_columns):
             return stream
-        columns = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in groups.columns]
+        columns = []
+        for text, name in groups.columns:
+            if text == quoted(name):
+                columns.append(text)
+            else:
+                columns.append(f"{text} AS {quoted(name)}")
         return self._stage(tree, stream, groups.having, columns)
 
     # -- the first rows of each key ------------------------------------------------------------------------
@@ -425,8 +444,14 @@ class _Compiler:
         refuse_other_parts(self.query, from_of(tree).this)
         refuse_other_parts(self.query, inner)
         refuse_functions(self.query, inner)
-        other_columns = [expression for expression in inner.expressions if expression is not first_rows.numbered]
-        unfit = [part for part in ("joins", "group", "having", "distinct", "with_", "with") if inner.args.get(part)]
+        other_columns = []
+        for expression in inner.expressions:
+            if expression is not first_rows.numbered:
+                other_columns.append(expression)
+        unfit = []
+        for part in ("joins", "group", "having", "distinct", "with_", "with"):
+            if inner.args.get(part):
+                unfit.append(part)
         read = self._read(inner) if not unfit else None
         if read is None or len(other_columns) != 1 or not read.columns.is_all(other_columns[0]):
             raise self.query.refuse(inner, "a rank beside columns", "choose columns outside")
@@ -440,7 +465,9 @@ class _Compiler:
         for term in order.expressions:
             if term.args.get("nulls_first"):
                 raise self.query.refuse(term, "nulls first", "write NULLS LAST: that is where they are here")
-        terms = [(self._column(term.this, columns), bool(term.args.get("desc"))) for term in order.expressions]
+        terms = []
+        for term in order.expressions:
+            terms.append((self._column(term.this, columns), bool(term.args.get("desc"))))
         outer_columns = StreamColumns(self.query, from_of(tree).this.alias)
         name, rest = first_rows.numbered.alias, first_rows.other_conditions
         where = outer_columns.text(rest) if rest is not None else None
@@ -453,7 +480,9 @@ class _Compiler:
                 order_by = [column for column, _ in terms]
                 newest = source.latest(by=keys, order_by=order_by, uid=uid, **self._expiry())
             return replace(result, stream=newest)
-        order_by = [f"{column} {'desc' if descending else 'asc'}" for column, descending in terms]
+        order_by = []
+        for column, descending in terms:
+            order_by.append(f"{column} {'desc' if descending else 'asc'}")
         rank = "dense_rank"
         if is_number:
             rank = "row_number"
@@ -520,7 +549,8 @@ class _Compiler:
         pairs = {left_column: joined_name(right_alias, name) for left_column, name in on}
         copies: dict[str, str] = {}
         if how == "inner":
-            sides.equal |= {other: left_column for left_column, other in pairs.items()}
+            for left_column, other in pairs.items():
+                sides.equal[other] = left_column
         elif how not in LEFT_ONLY:
             # Where a side has no row, its own key is null: so the joined key is a column of its own.
             number = len(sides.aliases)
@@ -529,7 +559,8 @@ class _Compiler:
             copies = {key: name for key, (_, name) in zip(keys, on, strict=True)}
             pairs = {key: key for key in keys}
         if join.args.get("using"):
-            sides.shared |= {name: left_column for left_column, (_, name) in zip(pairs, on, strict=True)}
+            for left_column, (_, name) in zip(pairs, on, strict=True):
+                sides.shared[name] = left_column
         if how not in LEFT_ONLY:
             sides.aliases.append(right_alias)
         right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(right_alias, copies))
@@ -611,7 +642,10 @@ class _Compiler:
             upper = [seconds for _, is_least, seconds, _ in bounds if not is_least]
             if lower and upper and max(lower) <= min(upper) and any(has_interval for *_, has_interval in bounds):
                 right_time = joined_name(right_alias, str(sides.event_times[right_alias]))
-                inclusive = {id(condition) for condition, *_ in bounds if isinstance(condition, exp.GTE | exp.LTE)}
+                inclusive = set()
+                for condition, *_ in bounds:
+                    if isinstance(condition, exp.GTE | exp.LTE):
+                        inclusive.add(id(condition))
                 remaining = [condition for condition in conditions if id(condition) not in inclusive]
                 return (max(lower), min(upper), (left_time, right_time)), remaining
         return None, conditions
@@ -697,7 +731,10 @@ def _inline_rank(tree: Any) -> None:
         return
     table = from_clause.this
     name = table.name.lower()
-    ranks = [cte for cte in tree.ctes if cte.alias.lower() == name and any(map(is_rank, cte.walk()))]
+    ranks = []
+    for cte in tree.ctes:
+        if cte.alias.lower() == name and any(map(is_rank, cte.walk())):
+            ranks.append(cte)
     readers = [reader for reader in tree.find_all(exp.Table) if reader.name.lower() == name]
     if len(ranks) == len(readers) == 1:
         alias = exp.TableAlias(this=exp.to_identifier(table.alias or table.name))
@@ -714,7 +751,10 @@ def _instead(condition: exp.Expression, how: str, right_alias: str) -> str:
     """
     from sqlglot import exp
 
-    sides = {column.parts[0].name for column in condition.find_all(exp.Column) if len(column.parts) > 1}
+    sides = set()
+    for column in condition.find_all(exp.Column):
+        if len(column.parts) > 1:
+            sides.add(column.parts[0].name)
     if len(sides) == 1:
         (side,) = sides
         text = condition.sql("spark")[:_MAX_QUOTED_LENGTH]
@@ -788,7 +828,9 @@ def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
         if column in copied:
             return quoted(copied[column])
         prefix = joined_name(alias, "")
-        return quoted(column.removeprefix(prefix)) if column.startswith(prefix) else ""
+        if column.startswith(prefix):
+            return quoted(column.removeprefix(prefix))
+        return ""
 
     return with_expressions(prefixed, expression_of)
 

@@ -63,7 +63,10 @@ class Grouping:
         problem = parse("it", text)
         if isinstance(problem, str):
             what = problem.removeprefix(f"it={text!r}").lstrip(": ")
-            help = "leave out DISTINCT" if what.endswith("leave out distinct") else "compute it in `process`"
+            if what.endswith("leave out distinct"):
+                help = "leave out DISTINCT"
+            else:
+                help = "compute it in `process`"
             raise self.query.refuse(node, what, help)
         if not add:
             for existing_name, function in self.functions.items():

@@ -117,7 +117,10 @@ def refuse_other_parts(query: Query, node: exp.Expression) -> None:
         if value and part not in compiled_parts:
             first = value[0] if isinstance(value, list) else value
             has_place = isinstance(first, exp.Expression) and any("start" in inner.meta for inner in first.walk())
-            name = "AS OF" if part == "version" else part.strip("_").replace("_", " ").upper()
+            if part == "version":
+                name = "AS OF"
+            else:
+                name = part.strip("_").replace("_", " ").upper()
             help = _HELP.get(part, "do it in a stage")
             raise query.refuse(first if has_place else node, f"{name} has no operator", help)
     for part in ("alias", "distinct"):
@@ -192,7 +195,10 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
     outer = tree.find_ancestor(exp.Select)
     found = ranked(outer) if outer is not None else None
     if found is None or found.inner is not tree or found.numbered.this is not window:
-        number = window.parent.alias.lower() if isinstance(window.parent, exp.Alias) else ""
+        if isinstance(window.parent, exp.Alias):
+            number = window.parent.alias.lower()
+        else:
+            number = ""
         where = outer.args.get("where") if outer is not None and number else None
         is_asked = where is not None and any(each.name.lower() == number for each in where.find_all(exp.Column))
         if is_asked and outer is not None and not outer.args.get("joins"):
@@ -245,7 +251,9 @@ def _function(node: Any) -> str:
         return str(node.name).lower()
     if isinstance(node, exp.Any):
         return "any"
-    return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+    if isinstance(node, exp.Func):
+        return node.sql_name().lower()
+    return ""
 
 
 def _nodes_outside_from(tree: exp.Select) -> Iterator[Any]:

@@ -107,7 +107,10 @@ def parse_query(text: str) -> Query:
         kind, stream, partition_by, event_time, first, first_unit, second, second_unit = match.groups()
         name = f"_window_{len(windows)}"
         sizes = [(first, first_unit), (second, second_unit)]
-        keys = tuple(key.strip(" `\n") for key in partition_by.split(",")) if partition_by else ()
+        if partition_by:
+            keys = tuple(key.strip(" `\n") for key in partition_by.split(","))
+        else:
+            keys = ()
         seconds = tuple(_seconds(number, unit, text) for number, unit in sizes if number is not None)
         windows[name] = WindowTable(kind.upper(), stream, keys, event_time, seconds)
         # The placeholder keeps the length and the lines of the window, so that places after it stay right.
@@ -118,7 +121,10 @@ def parse_query(text: str) -> Query:
 
     replaced = _WINDOW.sub(replace_window, text)
     try:
-        trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect=_dialect()) if tree is not None]
+        trees: list[Any] = []
+        for tree in sqlglot.parse(replaced, dialect=_dialect()):
+            if tree is not None:
+                trees.append(tree)
     except RecursionError as error:
         raise Invalid(
             "the SQL is nested too deep", expected="one SELECT", help="divide it: WITH", reason="BAD_SQL"

@@ -84,7 +84,12 @@ def without_values(condition: str, message: str) -> str:
     found = re.match(pattern + r"(?=\s*SQLSTATE:|\s*$|\n)", message, re.DOTALL)
     values = found.groups() if found is not None else ("",) * len(names)
     plain = _NO_VALUES | _NO_VALUES_OF.get(condition, frozenset())
-    shown = [value if name in plain and value else "…" for name, value in zip(names, values, strict=True)]
+    shown = []
+    for name, value in zip(names, values, strict=True):
+        if name in plain and value:
+            shown.append(value)
+        else:
+            shown.append("…")
     return " ".join("".join(part + value for part, value in zip(parts, [*shown, ""], strict=True)).split())
 
 
@@ -124,4 +129,6 @@ def _jars() -> Iterator[Path]:
 
         yield from Path(pyspark.__path__[0], "jars").glob("spark-common-utils_*.jar")
     with contextlib.suppress(TidegateError):
-        yield from (Path(jar) for jar in jar_paths() if Path(jar).name.startswith("delta-spark"))
+        for jar in jar_paths():
+            if Path(jar).name.startswith("delta-spark"):
+                yield Path(jar)

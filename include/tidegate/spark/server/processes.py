@@ -118,7 +118,9 @@ def _start(pid: int) -> str:
         return ""
     # The name in parentheses may contain anything, so count from its end: the state is field 3, the start field 22.
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else f"{fields[19]}/{machine()}"
+    if fields[0] in "ZX":
+        return ""
+    return f"{fields[19]}/{machine()}"
 
 
 @cache

@@ -132,7 +132,10 @@ def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
     if settings.on_cluster:
         return server_conf(settings, place.scratch)
     starts_workers = not settings.master.startswith("local-cluster")
-    daemon = {"spark.python.daemon.module": "tidegate.spark.workers.daemon"} if starts_workers else {}
+    if starts_workers:
+        daemon = {"spark.python.daemon.module": "tidegate.spark.workers.daemon"}
+    else:
+        daemon = {}
     return socket_settings(place.scratch, begins_there=starts_workers) | daemon | server_conf(settings, place.scratch)
 
 
@@ -171,7 +174,10 @@ def start_failed(folder: ServerFolder) -> TidegateError:
     lines = _log_of(folder)
     if (full := full_disk("\n".join(lines))) is not None:
         return full
-    complaints = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
+    complaints = []
+    for line in lines:
+        if _COMPLAINT.search(line) and not line.startswith(("\t", " ")):
+            complaints.append(line.strip())
     wrong_settings = [line for line in complaints if _WRONG_INPUT.search(line)]
     causes = wrong_settings or complaints or [_last_line(lines) or "its log is empty"]
     kind = Invalid if wrong_settings else Unavailable
@@ -266,7 +272,10 @@ class ServerInfo:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields for `--json`, without the token."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("token", "fresh")}
+        fields = {}
+        for name, value in vars(self).items():
+            if name not in ("token", "fresh"):
+                fields[name] = value
         return fields | {"log": str(self.log), "used_by": list(self.used_by)}
 
 

@@ -73,7 +73,9 @@ def main(arguments: list[str]) -> int:
                 reason = _STOPPED  # while the spare got ready
                 return 0
             state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
-            spare = _Spare(folder, launch, 1 - server.number) if len(launch.commands) > 1 else None
+            spare = None
+            if len(launch.commands) > 1:
+                spare = _Spare(folder, launch, 1 - server.number)
             reason = _watch(folder, server.process, state, launch, spare)
             # Clients of a hanging server wait until their connection breaks, so kill it at once.
             grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE

@@ -65,11 +65,10 @@ def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
 
 def _of_azure(options: Mapping[str, str]) -> dict[str, str]:
     """Return options of one account, so that Spark keeps its logins for other accounts."""
-    given = {
-        name.removeprefix("azure_").removeprefix("storage_"): value
-        for name, value in options.items()
-        if name.startswith("azure_")
-    }
+    given = {}
+    for name, value in options.items():
+        if name.startswith("azure_"):
+            given[name.removeprefix("azure_").removeprefix("storage_")] = value
     account = given.get("account_name")
     if account is None:
         return {}
@@ -93,7 +92,10 @@ def _of_azure(options: Mapping[str, str]) -> dict[str, str]:
 
 def _of_google(options: Mapping[str, str]) -> dict[str, str]:
     """Return the path of a key file. The connector does not accept a key itself, which must be in the usual place."""
-    given = {name.removeprefix("google_"): value for name, value in options.items() if name.startswith("google_")}
+    given = {}
+    for name, value in options.items():
+        if name.startswith("google_"):
+            given[name.removeprefix("google_")] = value
     path = _first(given, "service_account", "service_account_path", "application_credentials")
     if path is None:
         return {}

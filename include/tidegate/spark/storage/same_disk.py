@@ -43,7 +43,10 @@ _NOT_FOUND: Final = ("PATH_NOT_FOUND", "FILE_NOT_EXIST", "FileNotFoundException"
 
 def refuse_other_disks(spark: SparkSession, locations: Iterable[Location]) -> None:
     """Raise Invalid if Spark sees another disk than this process under one of these paths. Checked once per session."""
-    local = {location.url: location for location in locations if location.is_local and not unreadable(location.url)}
+    local = {}
+    for location in locations:
+        if location.is_local and not unreadable(location.url):
+            local[location.url] = location
     if unknown := [location for url, location in local.items() if url not in _findings(spark)]:
         _check_at_once(spark, unknown)
     for location in local.values():

@@ -168,7 +168,9 @@ def _write(
     report = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
     files: dict[str, FileAndMarks] = {}
     for name, count, size, marks_file in rows.mapInArrow(sparing_modules(work), report).collect():
-        marks = pq.read_table(pa.BufferReader(bytes(marks_file))) if marks_file else None
+        marks = None
+        if marks_file:
+            marks = pq.read_table(pa.BufferReader(bytes(marks_file)))
         files[name] = FileAndMarks(WrittenFile(count, size), marks)
     return files
 
@@ -195,7 +197,9 @@ class _Marks:
     def close(self) -> bytes:
         """Return the collected marks as a Parquet file; empty without mark columns."""
         self._file.close()
-        return bytes(self._buffer.getvalue()) if self._schema.names else b""
+        if self._schema.names:
+            return bytes(self._buffer.getvalue())
+        return b""
 
 
 def on_workers(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -239,7 +243,9 @@ def _lines(name: str, rows: int, size: int, marks: bytes) -> Iterator[pa.RecordB
     if rows:
         kinds = {"name": pa.string(), "rows": pa.int64(), "size": pa.int64(), "marks": pa.binary()}
         values = (name, rows, size, marks)
-        arrays = [pa.array([value], kind) for value, kind in zip(values, kinds.values(), strict=True)]
+        arrays = []
+        for value, kind in zip(values, kinds.values(), strict=True):
+            arrays.append(pa.array([value], kind))
         yield pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 

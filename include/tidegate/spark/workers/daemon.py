@@ -59,7 +59,9 @@ class OwnModules:
 
 
 def _stamp_of(name: str) -> Stamp | None:
-    return _stamp(sys.modules[name].__file__) if name in sys.modules else None
+    if name in sys.modules:
+        return _stamp(sys.modules[name].__file__)
+    return None
 
 
 def _stamp(file: str | None) -> Stamp | None:

@@ -64,14 +64,18 @@ def _modules(python_path: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
     """Yield all modules, each with its folder on the import path: first tidegate's, then the user's."""
     for below, folders, names in os.walk(_OURS):
         folders[:] = sorted(set(folders) - {"__pycache__"} - (set(_NOT_FOR_WORKERS) if Path(below) == _OURS else set()))
-        yield from ((_OURS.parent, Path(below, name)) for name in sorted(names) if name.endswith(".py"))
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield (_OURS.parent, Path(below, name))
     for root in dict.fromkeys(path.resolve() for path in python_path):
         for below, folders, names in os.walk(root):
             modules = [Path(below, name) for name in sorted(names) if name.endswith(".py")]
             if Path(below) != root and not modules:
                 folders.clear()  # data, logs and environments are not imported
             folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
-            yield from ((root, module) for module in modules if _OURS not in module.parents)
+            for module in modules:
+                if _OURS not in module.parents:
+                    yield (root, module)
 
 
 def _add(archive: zipfile.ZipFile, module: Path, name: str, folder: Path) -> None:

@@ -225,9 +225,15 @@ class Lookup:
         for name in (CHECKPOINT, DELETED):
             for value in only_value(metadata.column(indexes[name])):
                 constants[name] = value
-        unread = [name for name in layout.schema.names if name not in keys.column_names and name not in constants]
+        unread = []
+        for name in layout.schema.names:
+            if name not in keys.column_names and name not in constants:
+                unread.append(name)
         taken_keys = keys.take(positions)
-        others = read(file, layout, unread, group).take(positions) if unread else taken_keys
+        if unread:
+            others = read(file, layout, unread, group).take(positions)
+        else:
+            others = taken_keys
         columns = []
         for target in layout.schema:
             if target.name in constants:
@@ -262,13 +268,18 @@ class Lookup:
 
     @property
     def _expiry_column(self) -> str | None:
-        return self.time if self.expire_before is not None else None
+        if self.expire_before is not None:
+            return self.time
+        return None
 
     def _is_expiring(self, times: Any) -> Any:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        filled = pc.fill_null(times, pa.scalar(0, times.type)) if times.null_count else times
+        if times.null_count:
+            filled = pc.fill_null(times, pa.scalar(0, times.type))
+        else:
+            filled = times
         numbers = integers(filled)
         expires = numbers < self.expire_before
         if self.expired_since is not None:
@@ -336,7 +347,10 @@ class LookupKeys:
 
         matches = np.zeros(0, np.int64)
         if self.keys is not None:
-            matches = self.keys.rows_in(key_arrays)[0] if is_whole_key else self.keys.all_rows_in(key_arrays)
+            if is_whole_key:
+                matches = self.keys.rows_in(key_arrays)[0]
+            else:
+                matches = self.keys.all_rows_in(key_arrays)
             matches = np.sort(matches)
         if self.exact_copies is None:
             return matches
@@ -401,11 +415,15 @@ def run_kernel_on_range(plan: KernelPlan, batches: Iterable[pa.RecordBatch], spl
         return [ReportRow(name, TIED, split, 0)]
     except HotKey as hot:
         return [ReportRow(hot.key, HOT_KEY, split, 0, size=hot.size)]
-    read_flags = [is_read for lookup in plan.lookups for is_read in lookup.row_groups.values()]
+    read_flags = []
+    for lookup in plan.lookups:
+        for is_read in lookup.row_groups.values():
+            read_flags.append(is_read)
     if read_flags:
         lines.append(ReportRow("", ROW_GROUPS, split, sum(read_flags), size=len(read_flags)))
     for number, lookup in enumerate(plan.lookups):
-        lines += [compact(lookup.state, batch, split, name, number) for batch in range(len(lookup.state.batches))]
+        for batch in range(len(lookup.state.batches)):
+            lines.append(compact(lookup.state, batch, split, name, number))
     return lines
 
 
@@ -500,7 +518,9 @@ def _concat_keys(rows: pa.Table, more: Sequence[pa.Table], key_columns: Sequence
     import pyarrow as pa
 
     keys = [table.select(list(key_columns)) for table in (rows, *more)]
-    return pa.concat_tables(keys, promote_options="default") if more else keys[0]
+    if more:
+        return pa.concat_tables(keys, promote_options="default")
+    return keys[0]
 
 
 def _without_duplicates(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

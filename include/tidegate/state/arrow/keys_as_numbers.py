@@ -98,7 +98,9 @@ class Packing:
         lows = tuple(int(column.min()) for column in columns)
         highs = tuple(int(column.max()) for column in columns)
         sizes = (high - low + 1 for low, high in zip(lows, highs, strict=True))
-        return cls(lows, highs) if math.prod(sizes) < 1 << 63 else None
+        if math.prod(sizes) < 1 << 63:
+            return cls(lows, highs)
+        return None
 
     def pack(self, columns: Sequence[Any]) -> Any:
         """Return one number for each row, or -1 where one of its values is out of bounds."""
@@ -109,7 +111,9 @@ class Packing:
             inside &= (column >= low) & (column <= high)
             codes *= high - low + 1
             codes += column - low  # may overflow where the value is out of bounds
-        return codes if inside.all() else np.where(inside, codes, -1)
+        if inside.all():
+            return codes
+        return np.where(inside, codes, -1)
 
 
 def order(numbers: Any) -> Any:
@@ -150,7 +154,9 @@ def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
     if len(columns) == 1:
         return columns[0]
     packing = Packing.of(columns)
-    return packing.pack(columns) if packing is not None else None
+    if packing is not None:
+        return packing.pack(columns)
+    return None
 
 
 def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, are_newest_first: bool = False) -> Any:
@@ -207,7 +213,9 @@ def _ranks(rows: pa.Table, keys: Sequence[str]) -> Any:
             return None
         columns.append(ranks)
     packing = Packing.of(columns)
-    return packing.pack(columns) if packing is not None else None
+    if packing is not None:
+        return packing.pack(columns)
+    return None
 
 
 def _ranked(column: pa.ChunkedArray) -> Any:
@@ -277,7 +285,10 @@ def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = T
     if not len(codes):  # Arrow fails to combine an empty list of chunks of decimals
         return np.split(codes, np.cumsum(lengths)[:-1])
     for name in keys:
-        chunks = [chunk for table in tables for chunk in table[name].chunks]
+        chunks = []
+        for table in tables:
+            for chunk in table[name].chunks:
+                chunks.append(chunk)
         column_codes, column_size = _column_codes(comparable(pa.chunked_array(chunks, tables[0][name].type)))
         if size * column_size >= CODE_LIMIT:
             codes, size = _without_gaps(codes)

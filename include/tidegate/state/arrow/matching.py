@@ -156,7 +156,10 @@ class _Digit:
                 return indexes
             return np.where(column.is_null().to_numpy(False), len(self.values), indexes)
         low, high = self.bounds
-        filled = pc.fill_null(column, pa.scalar(0, column.type)) if column.null_count else column
+        if column.null_count:
+            filled = pc.fill_null(column, pa.scalar(0, column.type))
+        else:
+            filled = column
         numbers = integers(filled)
         outside = (numbers < low) | (numbers > high)
         if column.null_count:

@@ -28,7 +28,9 @@ def reduced(batches: Iterable[pa.RecordBatch], keys: Sequence[str], ops: Mapping
         if sum(table.num_rows for table in tables[1:]) > REDUCE_AT:
             tables = [_reduced(pa.concat_tables(tables), keys, ops)]
     rows = pa.concat_tables(tables) if tables else None
-    return _reduced(rows, keys, ops) if rows is not None and rows.num_rows else None
+    if rows is not None and rows.num_rows:
+        return _reduced(rows, keys, ops)
+    return None
 
 
 REDUCE_AT = 4_000_000

@@ -125,7 +125,9 @@ def merged(layout: StateLayout, runs: Sequence[SortedFile], groups: range) -> pa
     parts = []
     for run in runs:
         with opened(run) as file:
-            row_groups = [read(file, layout, layout.schema.names, group) for group in range(file.num_row_groups)]
+            row_groups = []
+            for group in range(file.num_row_groups):
+                row_groups.append(read(file, layout, layout.schema.names, group))
         parts.append(pa.concat_tables([layout.schema.empty_table(), *row_groups]))
     needs_filter = any(not run.within(groups) for run in runs)
     return newest(layout, parts, groups if needs_filter else None)
@@ -152,7 +154,10 @@ def newest(
         positions, starts = order_and_firsts(rows, layout.keys, newest_first=True, are_newest_first=are_newest_first)
         return rows.take(pa.array(positions[starts]))
     (codes,) = codes_of([rows.select(list(layout.keys))], layout.keys, small=False)
-    positions = order(codes) if are_newest_first else order_by(codes, -rows[CHECKPOINT].to_numpy())
+    if are_newest_first:
+        positions = order(codes)
+    else:
+        positions = order_by(codes, -rows[CHECKPOINT].to_numpy())
     starts = np.flatnonzero(np.diff(codes[positions], prepend=-1))
     return rows.take(pa.array(positions[starts]))
 

@@ -76,7 +76,9 @@ class Share:
         """Return a mask of the rows whose keys are in the share."""
         parts = _parts_of(_hashes(rows, self.key_group_columns, self.salt))
         mask = (parts >= self.numbers.start) & (parts < self.numbers.stop)
-        return mask if self.inner is None else mask & self.inner.mask(rows)
+        if self.inner is None:
+            return mask
+        return mask & self.inner.mask(rows)
 
 
 def _parts_of(hashes: Any) -> Any:
@@ -108,7 +110,10 @@ def _numbers(column: Any) -> Any:
 
     if is_whole(column.type):
         missing = np.asarray(pc.is_null(column)).astype(np.uint64)
-        filled = pc.fill_null(column, pa.scalar(0, column.type)) if column.null_count else column
+        if column.null_count:
+            filled = pc.fill_null(column, pa.scalar(0, column.type))
+        else:
+            filled = column
         return integers(filled).astype(np.uint64) + (missing << np.uint64(63))
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -311,7 +316,10 @@ class _SpilledFiles:
         """groups: split rows into ranges of these. None: split them by a hash of their keys."""
         self.spilled, self.groups, self.key_columns, self.salt = spilled, groups, key_columns, salt
         self.by_group = groups is not None
-        self._starts = [part.start for part in _ranges(groups)] if groups is not None else []
+        if groups is not None:
+            self._starts = [part.start for part in _ranges(groups)]
+        else:
+            self._starts = []
         self._open: dict[tuple[int, int], tuple[Path, Any, Any]] = {}
         self._sizes = [0] * PARTS
         """The bytes of each part."""

@@ -111,7 +111,9 @@ def why_not_merged(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) ->
 
 def type_name(kind: Any) -> str:
     """Return the name of a type for messages, without its inner types."""
-    return kind if isinstance(kind, str) else str(kind["type"])
+    if isinstance(kind, str):
+        return kind
+    return str(kind["type"])
 
 
 def _has_no_map(kind: Any) -> bool:
@@ -258,5 +260,7 @@ def report(lines: Sequence[ReportRow]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int64())
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
+    columns = []
+    for values, kind in zip(zip(*lines, strict=True), kinds, strict=True):
+        columns.append(pa.array(values, kind))
     yield pa.RecordBatch.from_arrays(columns, names=list(ReportRow._fields))
