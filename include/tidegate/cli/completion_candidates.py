@@ -108,7 +108,8 @@ class _Place:
             return
         action = self._positional()
         if isinstance(action, argparse._SubParsersAction):
-            yield from ((choice.dest, choice.help or "") for choice in action._choices_actions)
+            for choice in action._choices_actions:
+                yield (choice.dest, choice.help or "")
         elif action is not None:
             yield from self._values(action)
         if action is None or action.nargs in ("?", "*"):
@@ -131,7 +132,8 @@ class _Place:
 
     def _values(self, action: argparse.Action) -> Iterator[Word]:
         if action.choices is not None:
-            yield from ((str(choice), "") for choice in action.choices)
+            for choice in action.choices:
+                yield (str(choice), "")
             return
         kind = str(action.metavar or "")
         if action.type is checkpoint_id or CHECKPOINT_OPTIONS.intersection(action.option_strings):
@@ -232,7 +234,8 @@ def _topics(place: _Place) -> Iterator[Word]:
     from tidegate.cli.help import TOPICS
     from tidegate.cli.main import COMMANDS
 
-    yield from ((name, "a topic") for name in TOPICS)
+    for name in TOPICS:
+        yield (name, "a topic")
     yield from COMMANDS.items()
 
 
@@ -244,7 +247,8 @@ def _keys(place: _Place) -> Iterator[Word]:
 def _measures(place: _Place) -> Iterator[Word]:
     from tidegate.history.query import SORTS
 
-    yield from ((name, "") for name in SORTS)
+    for name in SORTS:
+        yield (name, "")
 
 
 _OFFERS: dict[str, Callable[[_Place], Iterator[Word]]] = {

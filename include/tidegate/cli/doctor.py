@@ -74,7 +74,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         settings = load_settings(args.settings)
         java = [] if settings.spark.remote else [_java()]
         return _show([*environment(), *java, *_storage(settings)], out)
-    target = open_target(args.pipeline, args.settings, started=False) if args.pipeline else None
+    target = None
+    if args.pipeline:
+        target = open_target(args.pipeline, args.settings, started=False)
     settings = target.settings if target else load_settings(args.settings)
     findings = [*_machine(settings), *_storage(settings)]
     if target is not None and args.pipeline and target.pipeline is None:
@@ -221,7 +223,8 @@ def _guarded(area: str, check: str, check_detail: Callable[[], str]) -> Finding:
 
 def _storage(settings: Settings) -> Iterator[Finding]:
     yield _guarded("storage", "root", lambda: _create_twice(settings))
-    yield from (_guarded("storage", "space", functools.partial(_space, folder)) for folder in local_folders(settings))
+    for folder in local_folders(settings):
+        yield _guarded("storage", "space", functools.partial(_space, folder))
     if is_url(settings.data):
         yield _guarded("storage", "data", lambda: _check_listing(settings))
     else:

@@ -132,7 +132,10 @@ def exit_code(error: TidegateError) -> int:
 
 def _run(arguments: list[str], out: Output) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
-    parser = build_parser([command]) if command in COMMANDS else _overview_parser()
+    if command in COMMANDS:
+        parser = build_parser([command])
+    else:
+        parser = _overview_parser()
     try:
         args = parser.parse_args(arguments)
     except SystemExit as exit:  # --help and --version have printed their text
@@ -225,14 +228,20 @@ _MODULES: Final = {
 def _finish(parser: argparse.ArgumentParser, run: Any) -> None:
     """Set the function that runs the command, and add the options that all commands share."""
     parser.set_defaults(run=run)
-    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    nested = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            nested.append(action)
     for action in nested:
         for subparser in action.choices.values():
             subparser.epilog = subparser.epilog or _examples_of(subparser.prog, parser.epilog or "")
             _finish(subparser, run)
     if nested:
         return
-    present = {option for action in parser._actions for option in action.option_strings}
+    present = set()
+    for action in parser._actions:
+        for option in action.option_strings:
+            present.add(option)
     shared = parser.add_argument_group("for every command")
     if "--json" not in present:
         shared.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")

@@ -70,7 +70,9 @@ class Output:
             return
         columns = [clean(column) for column in columns]
         right = [clean(column) for column in right]
-        texts = [[clean(value).replace("\n", " ") for value in row] for row in rows]
+        texts = []
+        for row in rows:
+            texts.append([clean(value).replace("\n", " ") for value in row])
         if self.terminal:
             self._rich_table(columns, texts, frozenset(right), title)
         else:
@@ -122,7 +124,12 @@ class Output:
         widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
         for row in [list(columns), *rows]:
             cells = zip(columns, row, widths, strict=True)
-            padded = [text.rjust(width) if column in right else text.ljust(width) for column, text, width in cells]
+            padded = []
+            for column, text, width in cells:
+                if column in right:
+                    padded.append(text.rjust(width))
+                else:
+                    padded.append(text.ljust(width))
             print("  ".join(padded).rstrip(), file=self.out)
         self.out.flush()
 

@@ -67,7 +67,9 @@ class Target:
     @property
     def argument(self) -> str:
         """The argument for other commands: the name, unless the code sets the ledger's place."""
-        return self.text if self.settings.origins["root"] == "code" else self.name
+        if self.settings.origins["root"] == "code":
+            return self.text
+        return self.name
 
     def command(self, verb: str, *words: object) -> str:
         """Return a command line about this pipeline, for users to copy."""
@@ -78,7 +80,10 @@ class Target:
         return self._command(verb, self.text if self.pipeline is not None else f"MODULE:{self.name}", *words)
 
     def _command(self, verb: str, argument: str, *words: object) -> str:
-        root_option = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
+        if self.settings.origins["root"] == "-D":
+            root_option = ["-D", f"root={self.settings.root}"]
+        else:
+            root_option = []
         return " ".join([program(), verb, *map(shlex.quote, [argument, *map(str, words), *root_option])])
 
 
@@ -87,7 +92,10 @@ def refuse_unknown_jobs(graph: Graph, settings: Settings) -> None:
 
     tidegate.toml may: it is for all pipelines of a project.
     """
-    jobs = {entry.partition(".")[0] for entry in settings.jobs if settings.origins[f"jobs.{entry}"] == "-D"}
+    jobs = set()
+    for entry in settings.jobs:
+        if settings.origins[f"jobs.{entry}"] == "-D":
+            jobs.add(entry.partition(".")[0])
     unknown = sorted(jobs - {job.name for job in graph.jobs})
     if unknown:
         raise Invalid(
@@ -189,7 +197,10 @@ def load_pipeline(text: str) -> Pipeline:
     if not isinstance(pipeline, Pipeline):
         declared = [name for name, value in vars(module).items() if isinstance(value, Pipeline)]
         kind = type(pipeline).__name__
-        problem = f"has a {kind}, not a Pipeline, as" if hasattr(module, attribute) else "has no"
+        if hasattr(module, attribute):
+            problem = f"has a {kind}, not a Pipeline, as"
+        else:
+            problem = "has no"
         raise Invalid(
             f"module {module_name!r} {problem} {attribute!r}",
             expected=" or ".join(f"{module_name}:{name}" for name in declared) or "a Pipeline at module level",
@@ -235,8 +246,14 @@ def _import_error(name: str, error: BaseException) -> Invalid:
     """Return the error for a module that fails when it is imported, with the line of the user's own code."""
     folder = f"{Path.cwd()}/"
     frames = traceback.extract_tb(error.__traceback__)
-    user_frames = [f for f in frames if f.filename.startswith(folder) and f.filename != __file__]
-    line = f" at {user_frames[-1].filename.removeprefix(folder)} line {user_frames[-1].lineno}" if user_frames else ""
+    user_frames = []
+    for f in frames:
+        if f.filename.startswith(folder) and f.filename != __file__:
+            user_frames.append(f)
+    if user_frames:
+        line = f" at {user_frames[-1].filename.removeprefix(folder)} line {user_frames[-1].lineno}"
+    else:
+        line = ""
     return Invalid(
         f"module {name!r} cannot be imported{line}: {type(error).__name__}: {error}",
         expected="a module that declares its pipeline and does nothing else when it is imported",

@@ -24,4 +24,6 @@ def moment(text: str) -> datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a time: write 2026-03-01, 2026-03-01T12:00, or how long ago, such as '2 h'"
         ) from None
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    if parsed.tzinfo is not None:
+        return parsed
+    return parsed.replace(tzinfo=UTC)

@@ -95,7 +95,9 @@ def _seconds(value: object) -> float:
     """Parse 30, 1.5, "30", "90 s" or "10 min" into seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    match = None
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip().lower())
     if not match:
         raise InvalidValue
     unit = _UNIT_NAMES.get(match[2], match[2]) or "s"
@@ -269,7 +271,9 @@ def parse_entry(key: Key, name: str, value: object) -> str:
         raise InvalidValue(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
     if key.name == "connections" and not all(name.partition(".")):
         raise InvalidValue(f"{name!r} is not an option of a connection: write connections.NAME.OPTION")
-    return _job_entry(name, value) if key.name == "jobs" else _entry(value)
+    if key.name == "jobs":
+        return _job_entry(name, value)
+    return _entry(value)
 
 
 MODES = ("exactly_once", "at_least_once")

@@ -70,7 +70,10 @@ def load_settings(
     values, origins = _effective(configured, problems)
     _check_together(values, origins, problems)
     if problems:
-        head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
+        if len(problems) == 1:
+            head = "1 setting is wrong"
+        else:
+            head = f"{len(problems)} settings are wrong"
         raise Invalid(
             "\n".join([f"{head}:", *(f"  - {problem}" for problem in problems)]),
             help="`tidegate config` shows every key with its value and origin",
@@ -182,7 +185,10 @@ def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tupl
     for item in configured:
         key, full = KEYS[item.key], f"{item.key}.{item.entry}" if item.entry else item.key
         try:
-            value = parse_entry(key, item.entry, item.value) if item.entry else key.parse(item.value)
+            if item.entry:
+                value = parse_entry(key, item.entry, item.value)
+            else:
+                value = key.parse(item.value)
         except InvalidValue as error:
             why = f" ({error})" if str(error) else ""
             problems.append(f"{full} = {_short(full, item.value)} ({item.origin}): expected {key.expected}{why}")
@@ -328,7 +334,9 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
 
 
 def _storage_options(storage: str | None, given: Mapping[str, str]) -> Mapping[str, str]:
-    return given if storage is None else StorageLogin(storage, given)
+    if storage is None:
+        return given
+    return StorageLogin(storage, given)
 
 
 def _absolute(path: str, project: Path) -> str:
@@ -339,7 +347,10 @@ def _absolute(path: str, project: Path) -> str:
 
 def _short(key: str, value: object) -> str:
     """Return a wrong value for a message: without possible secrets and control characters, and not too long."""
-    likely_keys = [key] if key in KEYS else difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)
+    if key in KEYS:
+        likely_keys = [key]
+    else:
+        likely_keys = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)
     is_plain = bool(likely_keys) and not KEYS[likely_keys[0]].table
     table = KEYS["jobs"] if key.startswith("jobs.") else KEYS["spark.conf"]
     if not is_plain and not is_harmless_entry(table, key.removeprefix(f"{table.name}.")):

@@ -33,7 +33,10 @@ class Retries:
 
     def pauses(self) -> Iterator[float]:
         """Yield the pause before each retry."""
-        pause = self.delay if self.max_delay is None else min(self.delay, self.max_delay)
+        if self.max_delay is None:
+            pause = self.delay
+        else:
+            pause = min(self.delay, self.max_delay)
         for _ in range(self.times):
             yield pause
             if self.max_delay is not None:

@@ -219,4 +219,6 @@ def _masked(name: str, value: Any) -> Any:
         return MASK
     if isinstance(value, Mapping):
         return {entry: _public(key, entry, text) for entry, text in value.items()}
-    return without_logins(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return without_logins(value)
+    return value

@@ -43,8 +43,13 @@ def asset(pipeline: Pipeline | str, sink: str) -> Asset:
 def shared_address_of(node: SourceNode | SinkNode, place: Place) -> str | None:
     """Return the address by which others know a source's input or a sink's target, or None. It never has a login."""
     with contextlib.suppress(TidegateError):  # a connection is not set up here: the task that needs it reports that
-        address = node.sink.shared_uri(place) if isinstance(node, SinkNode) else node.source.shared_uri(place)
-        return None if address is None or has_login(address) else address
+        if isinstance(node, SinkNode):
+            address = node.sink.shared_uri(place)
+        else:
+            address = node.source.shared_uri(place)
+        if address is None or has_login(address):
+            return None
+        return address
     return None
 
 
@@ -52,7 +57,9 @@ def shared_uri_of(node: SourceNode | SinkNode, place: Place) -> str | None:
     """Return the same address as Airflow normalizes it for an asset, or None if it cannot have such an asset."""
     address = shared_address_of(node, place)
     shared_asset = asset_by_uri(address) if address is not None else None
-    return shared_asset.uri if shared_asset is not None else None
+    if shared_asset is not None:
+        return shared_asset.uri
+    return None
 
 
 def asset_by_uri(uri: str) -> Asset | None:

@@ -90,7 +90,10 @@ def build_dag(
     graph = pipeline.graph(settings.place(), settings.mode)
     _check_asset_arguments(graph, asset_events, asset_partitions)
     notifiers = checked_notifiers(notify)
-    own_schedule = _schedule(pipeline, graph, settings, folder, file) if schedule is None else schedule
+    if schedule is None:
+        own_schedule = _schedule(pipeline, graph, settings, folder, file)
+    else:
+        own_schedule = schedule
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs), schedule=own_schedule)
     dag.fileloc = file
     outlets = outlets_of(graph.name, graph.sinks, settings.place())
@@ -121,7 +124,10 @@ def _check_asset_arguments(graph: Graph, asset_events: object, asset_partitions:
             reason="BAD_ARGUMENT",
         )
     if not isinstance(asset_partitions, bool) or (asset_partitions and not (graph.by_interval and HAS_PARTITION_KEYS)):
-        kind = "an interval pipeline" if graph.by_interval else "a continuous pipeline"
+        if graph.by_interval:
+            kind = "an interval pipeline"
+        else:
+            kind = "a continuous pipeline"
         raise Invalid(
             f"build_dag: asset_partitions is {asset_partitions!r}, for {kind} under Airflow "
             f"{'.'.join(map(str, VERSION))}",

@@ -49,7 +49,10 @@ class ForkingLocalExecutor(LocalExecutor):
             if not process.is_alive():
                 workload = self._tasks.pop(pid)
                 del self.workers[pid]
-                state = workload.failure_state if process.exitcode else workload.success_state
+                if process.exitcode:
+                    state = workload.failure_state
+                else:
+                    state = workload.success_state
                 self.change_state(workload.key, state, _why(process.exitcode or 0))
                 process.close()
 
@@ -92,7 +95,9 @@ class _NothingUnread:
 def _why(code: int) -> str | None:
     """Return an explanation of an exit code, for the task's events."""
     if code >= 0:
-        return f"its process ended with exit code {code}" if code else None
+        if code:
+            return f"its process ended with exit code {code}"
+        return None
     return f"its process was killed by {signal_name(-code)}"
 
 

@@ -144,7 +144,9 @@ def requested(task: Task, actions: frozenset[str] = NEED_MORE) -> Act | None:
     key = (dag_run.conf or {}).get(REQUEST)
     if key is None:
         return None
-    act = task.coordinator.ledger.act(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
+    act = None
+    if isinstance(key, str) and _KEY.fullmatch(key):
+        act = task.coordinator.ledger.act(key)
     if act is None or act.action not in actions or act.run != airflow_run(dag_run.dag_id, dag_run.run_id):
         raise Rejected(
             f"no request {str(key)[:100]!r} is recorded for this run",

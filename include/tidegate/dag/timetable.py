@@ -67,7 +67,9 @@ class Every(Timetable):
         now = pendulum.instance(seams.now())
         latest_end = self._tick_before(now.subtract(seconds=self.delay))  # of the latest interval whose run is due
         # A backfill calls this with its own dates, and expects every interval between them.
-        first = restriction.earliest if restriction.earliest and restriction.earliest > EPOCH_START else None
+        first = None
+        if restriction.earliest and restriction.earliest > EPOCH_START:
+            first = restriction.earliest
         if last_automated_data_interval is not None:
             start = last_automated_data_interval.end
         elif first is not None:
@@ -88,4 +90,6 @@ class Every(Timetable):
 
     def _tick_from(self, moment: pendulum.DateTime) -> pendulum.DateTime:
         tick = self._tick_before(moment)
-        return tick if tick == moment else tick.add(seconds=self.seconds)
+        if tick == moment:
+            return tick
+        return tick.add(seconds=self.seconds)

@@ -98,7 +98,10 @@ class LedgerTrigger(BaseTrigger):
             entries = await asyncio.to_thread(self._entries, options)
             answer = self._counting_answer(entries)
             if answer is not None:
-                event = await self._close_question(*answer) if self.question else {"closed": True}
+                if self.question:
+                    event = await self._close_question(*answer)
+                else:
+                    event = {"closed": True}
                 yield TriggerEvent(event)  # type: ignore[no-untyped-call]
                 return
             why = self._why_any(entries)

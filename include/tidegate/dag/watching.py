@@ -112,7 +112,9 @@ class SourceWatcher(BaseEventTrigger):
             return None
         if not report.problem:
             self._failing_since = None
-            return self._event(report.key, report.reason) if report.reason else None
+            if report.reason:
+                return self._event(report.key, report.reason)
+            return None
         self.log.warning("Pipeline %s: cannot look for input: %s", self.pipeline, report.problem)
         now = seams.monotonic()
         if self._failing_since is None:

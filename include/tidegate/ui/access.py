@@ -60,7 +60,9 @@ def readable(user: GetUserDep) -> set[str]:
     looks up the auth manager in its own app.)"""
     auth = get_auth_manager()
     visible = auth.get_authorized_dag_ids(user=user, method="GET") & tagged()
-    details = {dag_id: DagDetails(id=dag_id, **team) for dag_id, team in teams_of(visible).items()}
+    details = {}
+    for dag_id, team in teams_of(visible).items():
+        details[dag_id] = DagDetails(id=dag_id, **team)
     runs = DagAccessEntity.RUN
     return {
         dag_id

@@ -346,5 +346,8 @@ def _answer(
         raise Rejected(
             f"another user was first: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
         )
-    of_backfill = f" of backfill {body.backfill}" if body.backfill is not None else ""
+    if body.backfill is not None:
+        of_backfill = f" of backfill {body.backfill}"
+    else:
+        of_backfill = ""
     return ActionAnswer(message=f"Checkpoint {body.checkpoint}{of_backfill}: {text}.")

@@ -91,7 +91,10 @@ def _plugins() -> Iterator[SetUpNotice]:
     if importlib.metadata.entry_points(group="airflow.plugins", name="tidegate"):
         return
     folder = Path(conf.get("core", "plugins_folder", fallback=""))
-    files = sorted(folder.glob("*.py")) if str(folder) != "." and folder.is_dir() else []
+    if str(folder) != "." and folder.is_dir():
+        files = sorted(folder.glob("*.py"))
+    else:
+        files = []
     if not any("tidegate" in _read(file) for file in files):
         yield SetUpNotice(
             "plugins",

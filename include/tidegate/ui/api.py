@@ -133,7 +133,9 @@ def pipelines(readable: Readable, user: GetUserDep) -> PipelinesAnswer:
     until = seams.monotonic() + BUDGET_S
     visible, has_all = find_pipelines(readable, until)
     rows, is_current = list_pipelines(visible, until, lambda dag_id: may_read_rows(user, dag_id))
-    setup = [NoticeAnswer(problem=each.problem, help=each.help, is_blocking=each.is_blocking) for each in notices()]
+    setup = []
+    for each in notices():
+        setup.append(NoticeAnswer(problem=each.problem, help=each.help, is_blocking=each.is_blocking))
     return PipelinesAnswer(pipelines=rows, total=len(rows), complete=has_all and is_current, notices=setup)
 
 

@@ -54,7 +54,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def error_answer(request: Request, error: Any) -> JSONResponse:
     """Return the answer for one of tidegate's errors."""
     kinds = {Invalid: 400, Rejected: 409, Unavailable: 503, Corrupt: 503}
-    status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
+    if error.reason.startswith("NO_SUCH"):
+        status = 404
+    else:
+        status = kinds.get(type(error), 500)
     body = {"reason": error.reason, "message": error.what, "expected": error.expected, "help": error.help}
     return JSONResponse({"error": body}, status_code=status)
 
@@ -134,7 +137,9 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        client_etag = Headers(scope=scope).get("if-none-match") if scope["method"] == "GET" else None
+        client_etag = None
+        if scope["method"] == "GET":
+            client_etag = Headers(scope=scope).get("if-none-match")
         is_unchanged = False
 
         async def guarded(message: Message) -> None:

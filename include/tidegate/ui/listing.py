@@ -255,7 +255,9 @@ def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
             "in_progress": len(list(observed.view.still_open())),
             "promises": views.promise_answers(observed),
         }
-        without_rows = _listed(pipeline, hidden, **figures) if hidden != health else None
+        without_rows = None
+        if hidden != health:
+            without_rows = _listed(pipeline, hidden, **figures)
         decided = last.decided if last is not None else None
         return _Row(_listed(pipeline, health, **figures), without_rows, decided), _lasts(health.state, observed)
     except Exception as error:

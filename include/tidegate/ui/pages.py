@@ -109,7 +109,10 @@ def static(version: str, name: str) -> Response:
     files = _files()
     if name not in files.content:
         raise HTTPException(404, "no such file")
-    caching = "max-age=31536000, immutable" if version == files.version else "max-age=0, no-store"
+    if version == files.version:
+        caching = "max-age=31536000, immutable"
+    else:
+        caching = "max-age=0, no-store"
     headers = {"Cache-Control": f"private, {caching}"}
     return Response(files.content[name], media_type=TYPES[Path(name).suffix], headers=headers)
 
@@ -130,7 +133,10 @@ def _files() -> _Files:
 
 @functools.lru_cache(maxsize=1)
 def _read(changed: tuple[tuple[str, int], ...]) -> _Files:
-    content = {name: (STATIC / name).read_bytes() for name, _ in changed if Path(name).suffix in TYPES}
+    content = {}
+    for name, _ in changed:
+        if Path(name).suffix in TYPES:
+            content[name] = (STATIC / name).read_bytes()
     content |= {"measures.js": _MEASURES_JS}
     version = hashlib.sha256(b"".join(content.values())).hexdigest()[:16]
     return _Files((STATIC / "page.html").read_text(encoding="utf-8"), content, version)

@@ -148,7 +148,9 @@ def find_known_pipeline(dag_id: str) -> PipelineRef | None:
     """Return the pipeline of a DAG, or None if the DAG is not a pipeline's."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
-    return PipelineRef(dag_id, card) if card is not None else None
+    if card is not None:
+        return PipelineRef(dag_id, card)
+    return None
 
 
 def find_pipeline(dag_id: str) -> PipelineRef:
@@ -217,7 +219,9 @@ def _card(session: Session, dag_id: str) -> Card | None:
         .limit(1)
     )
     version = session.scalar(newest)
-    return _card_of(session, dag_id, version) if version is not None else None
+    if version is not None:
+        return _card_of(session, dag_id, version)
+    return None
 
 
 def _card_of(session: Session, dag_id: str, version: str) -> Card | None:
@@ -225,7 +229,10 @@ def _card_of(session: Session, dag_id: str, version: str) -> Card | None:
     if cached is not None and cached[0] == version:
         return cached[1]
     stored = SerializedDagModel.get(dag_id, session=session)
-    tasks = (stored.data or {}).get("dag", {}).get("tasks", []) if stored is not None else []
+    if stored is not None:
+        tasks = (stored.data or {}).get("dag", {}).get("tasks", [])
+    else:
+        tasks = []
     card = None
     for task in tasks:
         card = read_card(task.get("__var", task).get("doc_json"))

@@ -117,9 +117,10 @@ def _savepoint(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) ->
 
 def _dispose(pipeline: PipelineRef, ledger: Ledger, body: SavepointRequest) -> Effects:
     disposed = savepoint.find(ledger, body.name)
-    other_names = [
-        each.name for each in savepoint.savepoints(ledger) if each.entry == disposed.entry and each != disposed
-    ]
+    other_names = []
+    for each in savepoint.savepoints(ledger):
+        if each.entry == disposed.entry and each != disposed:
+            other_names.append(each.name)
     if other_names:
         return [f"Checkpoint {disposed.entry} keeps the name {', '.join(other_names)}, and stays."]
     settings = {key: value for key, value, _ in pipeline.card.settings}
@@ -209,9 +210,14 @@ def _suspend(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effe
     planned = list(view.still_open())
     effects = ["Runs plan no checkpoint until the pipeline is resumed. Input waits: nothing is lost."]
     for entry in planned:
-        end = "still waits for an answer" if awaits_person(entry) else "is finished first"
+        if awaits_person(entry):
+            end = "still waits for an answer"
+        else:
+            end = "is finished first"
         effects.append(f"Checkpoint {entry.id} {end}.")
-    return effects if planned else [*effects, "No checkpoint is open."]
+    if planned:
+        return effects
+    return [*effects, "No checkpoint is open."]
 
 
 def _resume(pipeline: PipelineRef, ledger: Ledger, body: ResumeRequest) -> Effects:
@@ -288,11 +294,15 @@ def _release(pipeline: PipelineRef, ledger: Ledger, body: ReleaseRequest) -> Eff
     refuse_unknown_gate(ledger, request)
     if body.discard:
         return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps a copy."]
-    judged = "if they keep its rules about single rows" if request.corrects else "not judged again"
+    if request.corrects:
+        judged = "if they keep its rules about single rows"
+    else:
+        judged = "not judged again"
     effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, {judged}."]
     for name, value in body.correct.items():
         effects.append(f"{name} is set to {'null' if value is None else repr(value)}.")
-    effects += [f"{name} = {sql}" for name, sql in body.correct_sql.items()]
+    for name, sql in body.correct_sql.items():
+        effects.append(f"{name} = {sql}")
     if outlooks.needs_look(request):
         effects += _effects_on_samples(pipeline, ledger, request)
     else:
@@ -334,7 +344,10 @@ def _backfill(pipeline: PipelineRef, ledger: Ledger, body: BackfillRequest) -> E
     if not body.begin_after.strip():
         line = _line(pipeline, ledger, body.name)
         return [f"Backfill {line.record.name} reads {_checkpoints(len(line.pending))} more, and compares its tables."]
-    replayed = [id for id in pipeline.past().checkpoints_after(origin, "completed") if last is None or id <= last]
+    replayed = []
+    for id in pipeline.past().checkpoints_after(origin, "completed"):
+        if last is None or id <= last:
+            replayed.append(id)
     start = f"after checkpoint {origin}" if origin else "at the beginning"
     return [
         f"It begins {start}, and computes the input of {_checkpoints(len(replayed))} again.",
@@ -385,7 +398,9 @@ def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillSt
 
 
 def _checkpoints(count: int) -> str:
-    return "1 checkpoint" if count == 1 else f"{count:,} checkpoints"
+    if count == 1:
+        return "1 checkpoint"
+    return f"{count:,} checkpoints"
 
 
 def _listed(ids: Iterable[int]) -> str:

@@ -224,12 +224,16 @@ def _data_docs(ledger: Ledger, view: CheckpointView) -> dict[str, str]:
     """Return the gates' pages in Data Docs, if they were built beside the ledger."""
     if is_url(ledger.home):
         return {}
-    pages = {gate: page_of(ledger.home, ledger.pipeline, view.id, gate) for gate in view.details.gates}
+    pages = {}
+    for gate in view.details.gates:
+        pages[gate] = page_of(ledger.home, ledger.pipeline, view.id, gate)
     return {gate: page for gate, page in pages.items() if page is not None}
 
 
 def _with_details(view: CheckpointView | None) -> CheckpointWithDetails | None:
-    return CheckpointWithDetails(**view.document()) if view is not None else None
+    if view is not None:
+        return CheckpointWithDetails(**view.document())
+    return None
 
 
 def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> CheckpointWithProgress:
@@ -283,9 +287,10 @@ def samples(pipeline: PipelineRef, id: int, gate: str) -> Findings:
     rules = [_rule(finding) for finding in findings[:200] if isinstance(finding, dict)]
     assert entry is not None, "it has verdicts"
     files = origins.planned_files(pipeline, ledger, entry, gate)
-    broken = {
-        rule.rule: (rule.column, rule.values[0]) for rule in rules if not rule.success and rule.column and rule.values
-    }
+    broken = {}
+    for rule in rules:
+        if not rule.success and rule.column and rule.values:
+            broken[rule.rule] = (rule.column, rule.values[0])
     first_places: Mapping[str, origins.Origin] = {}
     if broken:
         first_places = origins.origins(pipeline, files, broken, (ledger.home, id, gate, entry.plan.attempt))
@@ -331,7 +336,9 @@ def measured(pipeline: PipelineRef, gate: str, limit: int) -> MeasuredByGate:
 
 def _number(value: object) -> float | None:
     """Return a number of a gate's findings; NaN and infinity are texts there, and have no place in a plot."""
-    return float(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float):
+        return float(value)
+    return None
 
 
 def _fill_up(group: MeasuredGroup, count: int) -> None:
@@ -380,16 +387,23 @@ def _sentence_of(key: str) -> str:
     Empty for an unknown key: a card may be of another version.
     """
     names = [name for name in KEYS if key == name or key.startswith(f"{name}.")]
-    return KEYS[max(names, key=len)].description if names else ""
+    if names:
+        return KEYS[max(names, key=len)].description
+    return ""
 
 
 def graph(pipeline: PipelineRef, id: int | None = None) -> GraphAnswer:
     """Return the pipeline's graph, with the state and the figures of each part in a checkpoint: by default the
     newest."""
     history = pipeline.past()
-    shown = history.newest(*_DRAWN) if id is None else _view(pipeline, history, id)
+    if id is None:
+        shown = history.newest(*_DRAWN)
+    else:
+        shown = _view(pipeline, history, id)
     details = shown.details if shown is not None else CheckpointDetails()
-    parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
+    parts = []
+    for part in pipeline.card.parts:
+        parts.append(msgspec.to_builtins(part) | _figures(part.name, part.role, details))
     _add_event_times(parts)
     jobs: dict[str, PartState] = {}
     if shown is not None:
@@ -479,7 +493,11 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
         figures["rows"] = sum(size.rows for size in sizes)
         figures["state_delta"] = sum(size.delta for size in sizes)
         figures["state_files"] = sum(size.files for size in sizes)
-    sent = [job.sent[stream] for job in details.jobs.values() for stream in job.sent if stream.split(".")[0] == name]
+    sent = []
+    for job in details.jobs.values():
+        for stream in job.sent:
+            if stream.split(".")[0] == name:
+                sent.append(job.sent[stream])
     if role != "sink" and sent:
         figures["sent"] = sum_of(sent).rows
     gate = details.gates.get(name)
@@ -507,7 +525,9 @@ def compared(pipeline: PipelineRef, before: int, after: int) -> Compared:
     old_details, new_details = old_document["details"], new_document["details"]
     old_details["tables"] = _tables(pipeline, history, old)
     new_details["tables"] = _tables(pipeline, history, new)
-    parts = {part: _pairs(old_details[part], new_details[part]) for part in ("sources", "tables", "states", "gates")}
+    parts = {}
+    for part in ("sources", "tables", "states", "gates"):
+        parts[part] = _pairs(old_details[part], new_details[part])
     return Compared(
         before=old_document | {"details": None},
         after=new_document | {"details": None},
@@ -526,7 +546,9 @@ def _setting(value: Any) -> str:
     """Return a setting's value as tidegate.toml writes it."""
     if value is None:
         return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _changed(before: Json, after: Json) -> dict[str, Pair]:
@@ -547,7 +569,10 @@ def rollback_plan(pipeline: PipelineRef, to: int) -> RollbackPlan:
     tables = _tables(pipeline, history, target)
     last = history.newest(*COUNTED)
     _refuse_deleted_tables(pipeline, tables, to, last)
-    versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
+    if last is not None:
+        versions = {name: table.version for name, table in last.details.tables.items()}
+    else:
+        versions = {}
     targets = {}
     for name, table in sorted(tables.items()):
         targets[name] = TargetAnswer(
@@ -624,21 +649,33 @@ def _find_log_of(
     """Return the Airflow run and task whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
         return _run_id(observed.trouble.run), observed.trouble.step, []
-    entry = observed.view.get(health.checkpoint) if health.checkpoint is not None else None
+    entry = None
+    if health.checkpoint is not None:
+        entry = observed.view.get(health.checkpoint)
     is_old = health.state == "stale" and (entry is None or not entry.open)  # its log tells nothing of what came after
     if entry is None or entry.control is not None or is_old:
         return None, None, []
     gates: list[str] = []
     for acked in entry.acks.values():
-        gates += [name for name, verdict in acked.ack.gates.items() if verdict.outcome in _ALARMING]
+        for name, verdict in acked.ack.gates.items():
+            if verdict.outcome in _ALARMING:
+                gates.append(name)
     if health.state == "held":
         holding_gates = [holding.gate for holding in unanswered(entry)]
-        gate_task = _tasks(pipeline).gates.get(holding_gates[0]) if holding_gates else None
+        gate_task = None
+        if holding_gates:
+            gate_task = _tasks(pipeline).gates.get(holding_gates[0])
         return _run_id(entry.plan.run), gate_task, gates
     if health.state in ("suspended", "stopped", "cancelled") and not health.reason:
         return None, None, gates  # a user did that, so no log explains it
-    without_ack = [job for job in entry.plan.acks if job not in entry.acks] if health.reason else []
-    task = _tasks(pipeline).jobs.get(without_ack[0], "complete") if without_ack else "complete"
+    if health.reason:
+        without_ack = [job for job in entry.plan.acks if job not in entry.acks]
+    else:
+        without_ack = []
+    if without_ack:
+        task = _tasks(pipeline).jobs.get(without_ack[0], "complete")
+    else:
+        task = "complete"
     return _run_id(entry.plan.run), None if health.needs_nothing else task, gates
 
 
@@ -647,7 +684,10 @@ def _api_remedy(pipeline: str) -> condition.Command:
 
     def remedy_text(verb: str, *words: object) -> str:
         text = " ".join(map(str, words))
-        quarantining = ", with rows that a gate would hold quarantined" if "--quarantine-all" in text else ""
+        if "--quarantine-all" in text:
+            quarantining = ", with rows that a gate would hold quarantined"
+        else:
+            quarantining = ""
         buttons = {
             "resume": f"the button Resume{quarantining}",
             "explain": f"the page of checkpoint {text}",
@@ -694,7 +734,9 @@ def _run_id(run: str) -> str | None:
 def _dag_version(run: str) -> int | None:
     """Return the version of the DAG with which the run was created, if Airflow knows the run."""
     match = _RUN.fullmatch(run)
-    return dag_version(match[1], match[2]) if match is not None else None
+    if match is not None:
+        return dag_version(match[1], match[2])
+    return None
 
 
 def _tasks(pipeline: PipelineRef) -> Tasks:

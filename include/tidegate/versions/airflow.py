@@ -163,4 +163,6 @@ def answering() -> Any:
     """Return what a user must be allowed to change to answer a gate."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
-    return DagAccessEntity.HITL_DETAIL if HAS_QUESTIONS else DagAccessEntity.TASK_INSTANCE
+    if HAS_QUESTIONS:
+        return DagAccessEntity.HITL_DETAIL
+    return DagAccessEntity.TASK_INSTANCE

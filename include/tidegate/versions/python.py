@@ -37,5 +37,10 @@ def _parse_time(text: str) -> datetime:
     day, hour, minute, second, fraction, zone = match.groups()
     clock = f"{hour or '00'}:{minute or '00'}:{second or '00'}"
     micros = f".{fraction:0<6}" if fraction else ""
-    offset = "" if zone is None else "+00:00" if zone == "Z" else f"{zone[:3]}:{zone[3:].lstrip(':') or '00'}"
+    if zone is None:
+        offset = ""
+    elif zone == "Z":
+        offset = "+00:00"
+    else:
+        offset = f"{zone[:3]}:{zone[3:].lstrip(':') or '00'}"
     return datetime.fromisoformat(f"{day}T{clock}{micros}{offset}")

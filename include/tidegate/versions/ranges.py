@@ -33,7 +33,9 @@ class VersionRange:
     @property
     def command(self) -> str:
         """The command that installs a version of this range."""
-        return f"pip install 'tidegate[{self.extra}]'" if self.extra else f"pip install '{self.package}{self.text}'"
+        if self.extra:
+            return f"pip install 'tidegate[{self.extra}]'"
+        return f"pip install '{self.package}{self.text}'"
 
 
 PYTHON: Final = VersionRange("Python", (3, 10), (3, 14))
@@ -65,7 +67,9 @@ RANGES_BY_PACKAGE: Final = {each.package: each for each in RANGES}
 def release_of(version: str) -> tuple[int, ...]:
     """Return the numbers of a version: (4, 2, 0) for 4.2.0.dev1."""
     match = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, match[0].split("."))) if match else ()
+    if match:
+        return tuple(map(int, match[0].split(".")))
+    return ()
 
 
 def installed_version(package: str) -> str | None:

@@ -28,7 +28,9 @@ def minor() -> str:
 
 def repartition_by_id(rows: DataFrame, count: int, id: Column) -> DataFrame:
     """Return rows in `count` partitions, each row in the one with the number that `id`, an INT, has."""
-    return rows.repartitionById(count, id) if hasattr(rows, "repartitionById") else by_hash(rows, count, id)
+    if hasattr(rows, "repartitionById"):
+        return rows.repartitionById(count, id)
+    return by_hash(rows, count, id)
 
 
 def by_hash(rows: DataFrame, count: int, id: Column) -> DataFrame:

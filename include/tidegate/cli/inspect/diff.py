@@ -105,7 +105,9 @@ def _count(target: Target, table: PublishedTable | None) -> int | None:
     """Count the rows of a table. None if it has no versions, so that earlier rows cannot be counted."""
     if table is None:
         return 0
-    return count_rows(open_as_of(target, table)) if table.is_delta else None
+    if table.is_delta:
+        return count_rows(open_as_of(target, table))
+    return None
 
 
 def _settings(before: CheckpointView, after: CheckpointView) -> dict[str, Any]:
@@ -135,7 +137,10 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     keys = list(map(sql_name, existing[0].record.keys))
     in_all = set.intersection(*(set(state.columns) for state in existing))
     newest = existing[-1]
-    values = [name for name in newest.columns if name in in_all and name not in newest.record.keys]
+    values = []
+    for name in newest.columns:
+        if name in in_all and name not in newest.record.keys:
+            values.append(name)
     columns = ", ".join([*keys, *map(sql_name, values)])
     parts = []
     for side, state in sides.items():
@@ -154,7 +159,10 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
         ]
     same = " AND ".join(f"(old.{key} IS NOT DISTINCT FROM new.{key})" for key in keys)
     parts.append(f"changes AS (SELECT {', '.join(chosen)} FROM old FULL JOIN new ON {same})")
-    tables = {side: open_as_of(target, state.table) for side, state in sides.items() if state is not None}
+    tables = {}
+    for side, state in sides.items():
+        if state is not None:
+            tables[side] = open_as_of(target, state.table)
     rows = python_rows(query(tables, f"WITH {', '.join(parts)} {sql}"))
     return rows
 
@@ -190,7 +198,9 @@ def _keys(
 
 
 def _change(before: float, after: float) -> str:
-    return f"{(after - before) / before * 100:+,.0f} %" if before else ""
+    if before:
+        return f"{(after - before) / before * 100:+,.0f} %"
+    return ""
 
 
 def _counts(counts: dict[str, int]) -> str:

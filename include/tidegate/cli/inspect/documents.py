@@ -161,7 +161,9 @@ def size_text(size: float) -> str:
     """Return a size in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+            if unit == "B":
+                return f"{size:,.0f} {unit}"
+            return f"{size:,.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
 
@@ -171,14 +173,24 @@ def lag_text(lag: Lag | None) -> str:
     wait."""
     if lag is None or not lag.waits:
         return ""
-    files = f"{lag.files:,} file{'' if lag.files == 1 else 's'}" if lag.files else ""
+    if lag.files:
+        files = f"{lag.files:,} file{'' if lag.files == 1 else 's'}"
+    else:
+        files = ""
     rows = f"{lag.rows:,} rows" if lag.rows else ""
-    oldest = f"the oldest for {lag.seconds:,.0f} s" if lag.seconds is not None else ""
+    if lag.seconds is not None:
+        oldest = f"the oldest for {lag.seconds:,.0f} s"
+    else:
+        oldest = ""
     return ", ".join(filter(None, (files, rows, size_text(lag.bytes) if lag.bytes else "", oldest)))
 
 
 def measure_text(measure: Measure, value: float) -> str:
     """Return a measure's value with its unit."""
     if measure.unit == "s":
-        return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
-    return size_text(value) if measure.unit == "bytes" else f"{value:,.0f}"
+        if value < 100:
+            return f"{value:,.2f} s"
+        return f"{value:,.0f} s"
+    if measure.unit == "bytes":
+        return size_text(value)
+    return f"{value:,.0f}"

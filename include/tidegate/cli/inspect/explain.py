@@ -74,7 +74,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         _print(story, out)
         return 0
     health, promises = health_of(target)
-    entry = target.ledger.entry(health.checkpoint) if health.checkpoint is not None else None
+    entry = None
+    if health.checkpoint is not None:
+        entry = target.ledger.entry(health.checkpoint)
     about = explain(target, entry.id) if entry is not None else None
     document = {"pipeline": target.name, **health_document(health)}
     document["promises"] = [promise.document() for promise in promises]
@@ -119,7 +121,10 @@ class Story:
 def explain(target: Target, id: int) -> Story:
     """Return the whole story of a checkpoint of any age. Raise Rejected if it never existed."""
     view, entry = find_view(target, id)
-    events = [] if view.records_retained else ["Its records are retired: this is what the history has of it."]
+    if view.records_retained:
+        events = []
+    else:
+        events = ["Its records are retired: this is what the history has of it."]
     if view.details.control is not None:
         events += _act(view, view.details.control)
         return Story(target.name, id, view.shown_state, events)
@@ -128,7 +133,10 @@ def explain(target: Target, id: int) -> Story:
         events += _print_swap_undo(target, view) if view.outcome == "swap" else []
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
-    waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
+    if entry is not None:
+        waits = list(_waits_for(target.ledger, view, entry, base))
+    else:
+        waits = []
     events += _forked(target.ledger, view) if view.kind == "fork" else _planned(view)
     events += _settled_requests(target.ledger, entry) if entry is not None else []
     events += _diverted(target.ledger, entry) if entry is not None else []
@@ -190,7 +198,10 @@ def _act(view: CheckpointView, control: Control) -> Iterator[str]:
     deed = deeds[control.action]
     if control.action == "cancel" and control.final:
         deed = "cancelled the pipeline for good, and its open checkpoints"
-    quarantining = "; rows that a gate would hold again will be quarantined" if control.quarantine_all else ""
+    if control.quarantine_all:
+        quarantining = "; rows that a gate would hold again will be quarantined"
+    else:
+        quarantining = ""
     yield f"At {clock(view.planned)} UTC {control.by} {deed}{_because(control.reason)}{quarantining}."
 
 
@@ -201,13 +212,22 @@ def _because(reason: str) -> str:
 def _rollback_story(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
     """Yield the story of a rollback or a swap."""
     reason, line = _because(rollback.reason), rollback.line
-    since = f"checkpoint {rollback.target}" if rollback.target else "the beginning"
-    deed = f"rolled back to {since}" if line is None else f"swapped in backfill {line.name}, which began at {since}"
+    if rollback.target:
+        since = f"checkpoint {rollback.target}"
+    else:
+        since = "the beginning"
+    if line is None:
+        deed = f"rolled back to {since}"
+    else:
+        deed = f"swapped in backfill {line.name}, which began at {since}"
     yield f"At {clock(view.planned)} UTC {rollback.by} {deed}{reason}."
     if view.outcome == "aborted":
         yield f"It was aborted before it was decided ({view.details.reason}): nothing was changed."
     elif view.outcome in COUNTED:
-        read = "its input is read again" if line is None else "the backfill has read its input again"
+        if line is None:
+            read = "its input is read again"
+        else:
+            read = "the backfill has read its input again"
         yield f"Checkpoints completed after {since} no longer count; {read}."
         effects = {
             "discard": "later commits of other writers are lost",
@@ -279,7 +299,10 @@ def _planned(view: CheckpointView) -> Iterator[str]:
         elif not source.is_empty and name.startswith(QUARANTINE):
             yield f"It processes {source.summary} of gate {name.removeprefix(QUARANTINE)}."
         elif not source.is_empty:
-            more = " More was waiting, because of a bound of the source or its min_age." if source.has_more else ""
+            if source.has_more:
+                more = " More was waiting, because of a bound of the source or its min_age."
+            else:
+                more = ""
             text = source.summary or "a range"
             yield f"Source {name} reads {text}: every attempt reads exactly that.{more}"
 
@@ -290,7 +313,9 @@ def _on_base(view: CheckpointView) -> str:
     if view.base is not None:
         return f", on top of checkpoint {view.base}"
     # Rows from before this field existed do not say whether it was an interval's.
-    return ", as the pipeline's first" if view.details.by_interval is False else ""
+    if view.details.by_interval is False:
+        return ", as the pipeline's first"
+    return ""
 
 
 def _runner(run: str) -> str:
@@ -305,19 +330,24 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
     details = view.details
     for name, job in details.jobs.items():
         after = seconds_between(view.planned, job.acked)
-        when = f"{after:.1f} s after the plan" if after is not None else f"at {clock(job.acked)} UTC"
-        delay = f" (begun {job.delay:.1f} s after it)" if job.delay is not None else ""
+        if after is not None:
+            when = f"{after:.1f} s after the plan"
+        else:
+            when = f"at {clock(job.acked)} UTC"
+        if job.delay is not None:
+            delay = f" (begun {job.delay:.1f} s after it)"
+        else:
+            delay = ""
         staged = f"{rows_text(job.rows) or 'nothing'}{_slowest_step(job)}"
         yield f"Job {name} was acknowledged by attempt {job.attempt} {when}{delay}: it had staged {staged}."
         yield from _event_time(job)
     for name, gate in details.gates.items():
         yield from _judged(name, gate, examples.get(name, {}))
     for name, overtaken in details.overtaken_jobs.items():
-        position = (
-            f"had reached checkpoint {overtaken.last_checkpoint}"
-            if overtaken.last_checkpoint
-            else "had taken nothing yet"
-        )
+        if overtaken.last_checkpoint:
+            position = f"had reached checkpoint {overtaken.last_checkpoint}"
+        else:
+            position = "had taken nothing yet"
         ids = ", ".join(map(str, overtaken.in_flight))
         yield f"It did not wait for job {name}, which {position}: the rows of {ids} for it are in flight."
     for name, gate in details.gates.items():
@@ -357,7 +387,10 @@ def _settled_requests(ledger: Ledger, entry: Entry) -> Iterator[str]:
             request = typed.convert(recorded, Request)
             verb = "judge again" if request.action == "rejudge" else request.action
             broke = f" that broke {' or '.join(request.rules)}" if request.rules else ""
-            corrected = f", with {', '.join(request.corrections)}" if request.corrects else ""
+            if request.corrects:
+                corrected = f", with {', '.join(request.corrections)}"
+            else:
+                corrected = ""
             note = f" ({request.note})" if request.note else ""
             yield (
                 f"Gate {name.removeprefix(QUARANTINE)}: at {clock(request.created)} UTC {request.by} asked, by request "
@@ -367,8 +400,14 @@ def _settled_requests(ledger: Ledger, entry: Entry) -> Iterator[str]:
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
     """Explain a gate's verdict."""
-    quarantined = f", quarantined {gate.quarantined:,}" if gate.quarantined and gate.outcome != "abort" else ""
-    released = f", released {gate.released:,} from quarantine" if gate.released else ""
+    if gate.quarantined and gate.outcome != "abort":
+        quarantined = f", quarantined {gate.quarantined:,}"
+    else:
+        quarantined = ""
+    if gate.released:
+        released = f", released {gate.released:,} from quarantine"
+    else:
+        released = ""
     why = f" ({gate.why})" if gate.why else ""
     yield f"Gate {name} judged {gate.rows:,} rows{quarantined}{released}; its verdict is {gate.outcome}{why}."
     for reason, rows in gate.not_released.items():
@@ -403,11 +442,13 @@ def _measured(view: CheckpointView) -> Iterator[str]:
             yield f"How much of source {name}: {source.pace.why}."
     states = sorted(view.details.states.items(), key=lambda pair: -pair[1].bytes)
     if states:
-        sizes = [
-            f"{name.removeprefix(STATE)} {size.rows:,} rows, {size_text(size.bytes)}"
-            for name, size in states[:MAX_LISTED]
-        ]
-        more = f" and {len(states) - MAX_LISTED} more" if len(states) > MAX_LISTED else ""
+        sizes = []
+        for name, size in states[:MAX_LISTED]:
+            sizes.append(f"{name.removeprefix(STATE)} {size.rows:,} rows, {size_text(size.bytes)}")
+        if len(states) > MAX_LISTED:
+            more = f" and {len(states) - MAX_LISTED} more"
+        else:
+            more = ""
         new = size_text(sum(size.delta for _, size in states))
         yield f"The state of operators is {'; '.join(sizes)}{more}. The checkpoint wrote {new} of it."
     waits = []
@@ -444,15 +485,19 @@ def _losers(target: Target, entry: Entry) -> Iterator[str]:
 def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
     details = view.details
     if view.decided is None:
-        visible = (
-            "nothing of it is visible anywhere" if details.through is None else "its rows are visible as they come"
-        )
+        if details.through is None:
+            visible = "nothing of it is visible anywhere"
+        else:
+            visible = "its rows are visible as they come"
         yield f"It is not decided yet: {visible}."
     elif view.outcome == "completed":
         yield f"It was completed at {clock(view.decided)} UTC: from then on it counts, even after a crash."
     else:
         why = f", {REASONS[details.reason]}" if details.reason in REASONS else ""
-        counted = "It counts as a failure." if details.counts else "It does not count as a failure."
+        if details.counts:
+            counted = "It counts as a failure."
+        else:
+            counted = "It does not count as a failure."
         yield f"It was aborted at {clock(view.decided)} UTC: {details.reason}{why}. {counted}"
         if details.detail:
             yield f"Details: {details.detail}"
@@ -464,9 +509,15 @@ def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
     if view.details.by_interval:
         return "Nothing of it became visible; the next run of that interval processes it."
     retaken_by = _retaken_by(ledger, view)
-    taker = f"checkpoint {retaken_by} read" if retaken_by else "the next checkpoint reads"
+    if retaken_by:
+        taker = f"checkpoint {retaken_by} read"
+    else:
+        taker = "the next checkpoint reads"
     stays = "The rows that its jobs wrote to tables stay there, and are written again"
-    visible = "Nothing of it became visible" if view.details.through is None else stays
+    if view.details.through is None:
+        visible = "Nothing of it became visible"
+    else:
+        visible = stays
     return f"{visible}; {taker} the same input."
 
 
@@ -515,7 +566,10 @@ def _waits_for(ledger: Ledger, view: CheckpointView, entry: Entry, base: Entry |
         return
     if base is not None and base.open:
         yield f"It waits for checkpoint {base.id}, its base, to be decided."
-    missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
+    missing = []
+    for job in entry.plan.acks:
+        if job not in entry.acks and job not in entry.overtaken:
+            missing.append(job)
     if missing:
         yield f"It waits for the ack of job {', '.join(missing)}.{_time_left(ledger, entry.plan)}"
         if abandoned_reason(entry.plan):

@@ -43,5 +43,8 @@ def print_health(health: Health, out: Output) -> None:
 def print_promises(promises: Iterable[PromiseStatus], out: Output) -> None:
     """Print whether each promise is kept."""
     for promise in promises:
-        verdict = "kept" if promise.is_kept else f"broken, by {age_text(promise.late_by_s)}"
+        if promise.is_kept:
+            verdict = "kept"
+        else:
+            verdict = f"broken, by {age_text(promise.late_by_s)}"
         out.line(f"  Promise {verdict}: {promise.text}", "" if promise.is_kept else "bold red")

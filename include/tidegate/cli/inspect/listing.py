@@ -111,14 +111,19 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
 def _state(suspension: SuspensionState | None, last: Entry | None) -> str:
     if suspension is not None:
         return STATE_AFTER[suspension.action]
-    return state_name(last) if last is not None else "no checkpoint yet"
+    if last is not None:
+        return state_name(last)
+    return "no checkpoint yet"
 
 
 def _checkpoints(target: Target, args: argparse.Namespace, out: Output) -> int:
     """Print the checkpoints with retained records, newest first."""
     ledger = target.ledger
     ids = [id for id in ledger.ids() if args.before is None or id < args.before]
-    entries = [entry for id in reversed(ids[-args.limit :]) if (entry := ledger.entry(id)) is not None]
+    entries = []
+    for id in reversed(ids[-args.limit :]):
+        if (entry := ledger.entry(id)) is not None:
+            entries.append(entry)
     views = [view_of(ledger, entry, sizes=False) for entry in entries]
     more = len(ids) > args.limit
     if out.json:
@@ -156,7 +161,10 @@ def _print_documents(
 
 def _row(view: CheckpointView, with_interval: bool) -> list[object]:
     staged = view.details.staged_rows
-    outcome = rows_text(staged) if staged and view.state != "aborted" else view.cause
+    if staged and view.state != "aborted":
+        outcome = rows_text(staged)
+    else:
+        outcome = view.cause
     interval = [view.interval or ""] if with_interval else []
     return [
         view.id,
@@ -245,7 +253,10 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
     if not page.rows:
         out.line(f"No checkpoint of pipeline {target.name} matches, or the page is past the end.")
         return 0
-    columns = HEADS if chosen.sort in HEADS else {**HEADS, chosen.sort: chosen.sort}
+    if chosen.sort in HEADS:
+        columns = HEADS
+    else:
+        columns = {**HEADS, chosen.sort: chosen.sort}
     out.table(
         list(columns.values()),
         [[format_cell(row, name) for name in columns] for row in page.rows],

@@ -69,7 +69,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _print(metrics_by_name: dict[str, list[Metric]], failed: dict[str, TidegateError], out: Output) -> int:
-    pipelines = {name: [_plain(metric) for metric in listed] for name, listed in metrics_by_name.items()}
+    pipelines = {}
+    for name, listed in metrics_by_name.items():
+        pipelines[name] = [_plain(metric) for metric in listed]
     out.document({"pipelines": pipelines, "failed": {name: error_document(error) for name, error in failed.items()}})
     if not out.json:
         print(prometheus_text(metrics_by_name), end="", file=out.out)

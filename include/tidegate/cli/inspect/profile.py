@@ -69,7 +69,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     rows = []
     for indent, span in spans:
         cells = spark_cells(span.spark)
-        times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (span.start_s, span.seconds)]
+        times = []
+        for seconds in (span.start_s, span.seconds):
+            if seconds is None:
+                times.append("")
+            else:
+                times.append(f"{seconds:.2f} s")
         computed = span.computed.text if span.computed is not None else ""
         rows.append([f"{indent}{span.name}", *times, _bar(span, tree), *(cells[place] for place in places), computed])
     out.line(f"Checkpoint {id} of {target.name}: {view.described_state}", "bold")

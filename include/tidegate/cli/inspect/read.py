@@ -143,7 +143,9 @@ def print_sinks(title: str, tables: dict[str, dict[str, Any]], out: Output) -> N
 
 
 def _version(table: dict[str, Any]) -> str:
-    return "none" if table["version"] is None else str(table["version"])
+    if table["version"] is None:
+        return "none"
+    return str(table["version"])
 
 
 # -- rows ----------------------------------------------------------------------------------------------

@@ -52,7 +52,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             reason="USAGE",
         )
     target = open_target(args.pipeline, args.settings)
-    return _timelines(target, args, out) if args.before is None else _differences(target, args, out)
+    if args.before is None:
+        return _timelines(target, args, out)
+    return _differences(target, args, out)
 
 
 def _timelines(target: Target, args: argparse.Namespace, out: Output) -> int:
@@ -102,7 +104,9 @@ def _column_text(column: ChangedColumn) -> str:
 def _origin_text(column: ChangedColumn) -> str:
     if column.found_by is None:
         return ""
-    return f"checkpoint {column.found_by}, {column.file}" if column.file else f"checkpoint {column.found_by}"
+    if column.file:
+        return f"checkpoint {column.found_by}, {column.file}"
+    return f"checkpoint {column.found_by}"
 
 
 def _differences(target: Target, args: argparse.Namespace, out: Output) -> int:

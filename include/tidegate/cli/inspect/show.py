@@ -115,7 +115,10 @@ def _records(ledger: Ledger, entry: Entry) -> dict[str, Any]:
 
 def _print_facts(target: Target, view: CheckpointView, with_records: bool, out: Output) -> None:
     details = view.details
-    after = f", {view.seconds:.1f} s after the plan" if view.seconds is not None else ""
+    if view.seconds is not None:
+        after = f", {view.seconds:.1f} s after the plan"
+    else:
+        after = ""
     facts: dict[str, object] = {
         "reason": ": ".join(filter(None, (view.cause, act_text(view)))),
         "planned": f"{clock(view.planned)} UTC ({view.kind})",
@@ -137,7 +140,9 @@ def _print_facts(target: Target, view: CheckpointView, with_records: bool, out: 
 def _base(view: CheckpointView) -> object:
     if view.details.by_interval:
         return "none: the pipeline is an interval pipeline"
-    return "none: the first" if view.base is None else view.base
+    if view.base is None:
+        return "none: the first"
+    return view.base
 
 
 def _print_times(view: CheckpointView, out: Output) -> None:
@@ -189,7 +194,9 @@ def _short(position: object) -> str:
     if position is None:
         return ""
     text = json.dumps(position, default=str)
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+    if len(text) <= MAX_LENGTH:
+        return text
+    return f"{text[: MAX_LENGTH - 1]}…"
 
 
 def _print_jobs(view: CheckpointView, out: Output) -> None:
@@ -199,11 +206,14 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
     for name, job in details.jobs.items():
         longest, seconds = max(job.seconds.items(), key=lambda step: step[1], default=("", 0.0))
         after = seconds_between(view.planned, job.acked)
-        times = [_seconds(value) for value in (job.delay, after, job.aligned_s, job.sync_s, job.async_s)]
+        times = []
+        for value in (job.delay, after, job.aligned_s, job.sync_s, job.async_s):
+            times.append(_seconds(value))
         jobs.append([name, job.attempt, *times, f"{longest} {seconds:.1f} s"])
         for sink, rows in job.rows.items():
             sinks.append([sink, name, f"{rows:,}", job.files.get(sink, 0), size_text(job.bytes.get(sink, 0))])
-    jobs += [[name, "no ack yet", "", "", "", "", "", ""] for name in details.missing_acks]
+    for name in details.missing_acks:
+        jobs.append([name, "no ack yet", "", "", "", "", "", ""])
     for name, overtaken in details.overtaken_jobs.items():
         jobs.append([name, f"overtaken, at checkpoint {overtaken.last_checkpoint}", "", "", "", "", "", ""])
     columns = ["begun after", "acked after", "aligned", "sync", "async"]
@@ -216,7 +226,10 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
 
 def _print_steps(details: CheckpointDetails, out: Output) -> None:
     """Print each step's duration and Spark's work, if the records have them."""
-    steps = [(name, step) for name, job in details.jobs.items() for step in job.steps]
+    steps = []
+    for name, job in details.jobs.items():
+        for step in job.steps:
+            steps.append((name, step))
     if steps:
         places = known_columns([step.spark for _, step in steps])
         columns = ["took", *(COLUMNS[place] for place in places)]
@@ -250,10 +263,11 @@ def _seconds(value: float | None) -> str:
 
 def _print_states(details: CheckpointDetails, out: Output) -> None:
     """Print the operators' states, and how much of them this checkpoint wrote."""
-    rows = [
-        [name.removeprefix(STATE), f"{size.rows:,}", size_text(size.bytes), size_text(size.delta), size.files]
-        for name, size in details.states.items()
-    ]
+    rows = []
+    for name, size in details.states.items():
+        rows.append(
+            [name.removeprefix(STATE), f"{size.rows:,}", size_text(size.bytes), size_text(size.delta), size.files]
+        )
     if rows:
         columns = ["state", "rows", "in full", "changed", "files"]
         out.table(columns, rows, right=columns[1:])
@@ -287,7 +301,7 @@ def _print_event_time(details: CheckpointDetails, out: Output) -> None:
 
 def _print_tables(tables: Json, out: Output) -> None:
     if tables:
-        rows = [
-            [name, table["version"] if table["log_hash"] else "none", table["uri"]] for name, table in tables.items()
-        ]
+        rows = []
+        for name, table in tables.items():
+            rows.append([name, table["version"] if table["log_hash"] else "none", table["uri"]])
         out.table(["sink", "version", "table"], rows, right=["version"])

@@ -26,7 +26,9 @@ def spark_cells(work: SparkWork | None) -> list[str]:
 def _text(figure: float | None) -> str:
     if not figure:
         return "" if figure is None else "0"
-    return f"{figure:.2f} s" if isinstance(figure, float) else f"{figure:,}"
+    if isinstance(figure, float):
+        return f"{figure:.2f} s"
+    return f"{figure:,}"
 
 
 def known_columns(works: Sequence[SparkWork | None]) -> list[int]:

@@ -66,7 +66,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if rows:
         out.table(["of completed ones", "n", *COLUMNS.values()], rows, right=["n", *COLUMNS.values()])
     if reasons:
-        failures = [[reason["reason"], reason["count"], reason["last_checkpoint"]] for reason in reasons]
+        failures = []
+        for reason in reasons:
+            failures.append([reason["reason"], reason["count"], reason["last_checkpoint"]])
         out.table(["aborted because", "n", "last"], failures, right=["n", "last"])
         out.line(f"One of them:  {target.command('explain', reasons[0]['last_checkpoint'])}", "dim")
     return 0

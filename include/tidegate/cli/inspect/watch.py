@@ -247,7 +247,10 @@ def _bars(durations: list[float]) -> str:
 
 
 def _flight_lines(checkpoint: dict[str, Any], ages: bool) -> Iterator[Line]:
-    age = f", {checkpoint['age_s']:.0f} of {checkpoint['timeout_s']:g} s" if ages else ""
+    if ages:
+        age = f", {checkpoint['age_s']:.0f} of {checkpoint['timeout_s']:g} s"
+    else:
+        age = ""
     planned = f"planned {clock(checkpoint['planned'])} UTC"
     yield "", ""
     yield f"in flight: checkpoint {checkpoint['id']} ({checkpoint['kind']}){age}, {planned}", "bold"
@@ -255,7 +258,10 @@ def _flight_lines(checkpoint: dict[str, Any], ages: bool) -> Iterator[Line]:
         yield f"  source {name}: {summary or 'a range'}", ""
     for job, ack in checkpoint["jobs"].items():
         if ack is not None:
-            begun = f", begun after {ack['delay_s']:.1f} s" if ack["delay_s"] is not None else ""
+            if ack["delay_s"] is not None:
+                begun = f", begun after {ack['delay_s']:.1f} s"
+            else:
+                begun = ""
             staged = rows_text(ack["rows"]) or "nothing"
             yield f"  ✓ job {job}: acked after {ack['after_s'] or 0:.1f} s{begun}: {staged}", "green"
         elif job in checkpoint["overtaken"]:
@@ -297,4 +303,6 @@ _STYLES = {"aborted": "red", "open": "yellow", "held": "bold yellow", "rolled ba
 
 
 def _style(state: str) -> str:
-    return "dim" if state.startswith(REPLACED) else _STYLES.get(state, "")
+    if state.startswith(REPLACED):
+        return "dim"
+    return _STYLES.get(state, "")

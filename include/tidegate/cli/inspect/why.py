@@ -121,4 +121,6 @@ def _table(target: Target, sink: str, id: int) -> Snapshot | None:
     except Rejected:
         return None
     table = published.tables.get(sink)
-    return offline.open_as_of(table, target.settings.storage_options) if table is not None else None
+    if table is not None:
+        return offline.open_as_of(table, target.settings.storage_options)
+    return None

@@ -70,7 +70,10 @@ def _name(target: Target, name: str | None) -> str:
     if name is None and len(proposals) == 1:
         return proposals[0]
     if name is None or name not in proposals:
-        problem = "has several proposals" if name is None and proposals else f"has no proposal {name or ''}".rstrip()
+        if name is None and proposals:
+            problem = "has several proposals"
+        else:
+            problem = f"has no proposal {name or ''}".rstrip()
         raise Invalid(
             f"pipeline {target.name!r} {problem}",
             expected=" or ".join(proposals) or "a proposal that was kept",

@@ -128,7 +128,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _dry_run(args, target, coordinator, _origin(args, target), out)
     line = open_requested(args, target, coordinator)
     line.backfill.larger = args.larger
-    line.backfill.until = choose_stop(line, args.to) if args.to is not None else None
+    line.backfill.until = None
+    if args.to is not None:
+        line.backfill.until = choose_stop(line, args.to)
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
@@ -385,7 +387,10 @@ def _print_differences(
     target: Target, line: OpenBackfill, differences: Mapping[str, ComparedTable], out: Output
 ) -> None:
     until = line.backfill.until
-    read = "caught up" if until is None else f"read what checkpoint {until.id} had read"
+    if until is None:
+        read = "caught up"
+    else:
+        read = f"read what checkpoint {until.id} had read"
     out.line(f"Backfill {line.name} of {target.name} has {read}.", "bold")
     before, after = ("rows now", "rows after the swap") if until is None else ("rows then", "rows computed again")
     out.table(

@@ -88,7 +88,10 @@ def _report(
             reason="CHANGED_MEANWHILE",
         )
     if error is not None:
-        what = "the others are published, and it refuses later rows" if applied else "it still refuses the others"
+        if applied:
+            what = "the others are published, and it refuses later rows"
+        else:
+            what = "it still refuses the others"
         out.line(f"Checkpoint {id} diverts {_rows(found.rows)} from {sink}, but {what}:", "yellow")
         out.line(f"  {error.what}")
         again = target.command_on_code("divert", sink)

@@ -47,7 +47,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.last is not None:
         last = None if args.last == NOTHING else args.last
         _refuse_future(coordinator.ledger, last)
-        has = "no checkpoint" if last is None else f"exactly the checkpoints up to {last}"
+        if last is None:
+            has = "no checkpoint"
+        else:
+            has = f"exactly the checkpoints up to {last}"
         confirm(f"Does {target} have {has}?", out, yes=args.yes)
         sink.set_mark(last, context)
     last = sink.last(context)

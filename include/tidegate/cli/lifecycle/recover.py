@@ -74,7 +74,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     remember(coordinator.ledger, coordinator.place.options)
     notify_settled(coordinator)
     coordinator.retire()
-    published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
+    published = {}
+    for (id, name), table in report.published.items():
+        published[f"{name} {id}"] = table.version
     out.document(_document(target, findings) | {"published": published})
     for (id, name), table in report.published.items():
         out.line(f"Published: checkpoint {id} on {name}{f', as version {table.version}' if table.is_delta else ''}")
@@ -174,7 +176,10 @@ def _document(target: Target, findings: Recovery) -> dict[str, Any]:
 
 def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
     base = findings.continues_from
-    start = f"checkpoint {base}" if base is not None else "the beginning: none was completed"
+    if base is not None:
+        start = f"checkpoint {base}"
+    else:
+        start = "the beginning: none was completed"
     out.line(f"Pipeline {target.name} continues from {start}", "bold")
     for id, why in findings.aborted.items():
         out.line(f"- Checkpoint {id} is open and dead ({why}): it is aborted; its input is read again.")

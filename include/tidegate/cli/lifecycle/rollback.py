@@ -81,7 +81,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     print_preview(target, preview, out)
     if not preview.problems:  # otherwise roll_back below refuses it, and lists them
         count = len(preview.undone)
-        lost = f" {dropped_text(preview)} never processed." if preview.drops_in_flight else ""
+        if preview.drops_in_flight:
+            lost = f" {dropped_text(preview)} never processed."
+        else:
+            lost = ""
         question = f"Roll back to checkpoint {to}? {count} completed after it will no longer count.{lost}"
         confirm(question, out, yes=args.yes)
     why = args.reason or f"rolled back to checkpoint {to}"
@@ -168,7 +171,10 @@ def _table(change: TableChange) -> dict[str, Any]:
 def print_preview(target: Target, preview: RollbackPreview, out: Output) -> None:
     """Show what a rollback would do, and every reason why it is not possible."""
     to, decision = preview.target.id, preview.target.decision
-    at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
+    if decision is not None:
+        at = f", completed at {clock(decision.created)} UTC"
+    else:
+        at = ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
     out.line(f"  no longer count    checkpoint {_listed(preview.undone) or 'none'}")
     for id, name in preview.undone_swaps:
@@ -178,7 +184,10 @@ def print_preview(target: Target, preview: RollbackPreview, out: Output) -> None
     out.line(f"  read again         {', '.join(sorted(preview.target.plan.sources))}, from where checkpoint {to} ended")
     for part in preview.in_flight:
         verb, then = ("dropped", "never read") if preview.drops_in_flight else ("in flight", "read by the next one")
-        rows = "rows of unknown number" if part.rows is None else f"{part.rows:,} rows"
+        if part.rows is None:
+            rows = "rows of unknown number"
+        else:
+            rows = f"{part.rows:,} rows"
         out.line(f"  {verb:18} {rows} of {part.stream}, sent to job {part.job} in checkpoint {part.checkpoint}: {then}")
     out.table(
         ["table", "now at version", "returns to", "other commits since", "how"],
@@ -212,7 +221,10 @@ def print_preview(target: Target, preview: RollbackPreview, out: Output) -> None
 def dropped_text(preview: RollbackPreview) -> str:
     """Return how many rows of which checkpoints are dropped, as the subject of a sentence."""
     counted = sum(part.rows or 0 for part in preview.in_flight)
-    at_least = "At least " if any(part.rows is None for part in preview.in_flight) else ""
+    if any(part.rows is None for part in preview.in_flight):
+        at_least = "At least "
+    else:
+        at_least = ""
     ids = tuple(sorted({part.checkpoint for part in preview.in_flight}))
     return f"{at_least}{counted:,} rows that were sent in checkpoint {_listed(ids)} are"
 
@@ -224,7 +236,9 @@ def _now(change: TableChange) -> str:
         has_versions = change.way.target_version.is_delta
     else:
         has_versions = not change.way.rows_stay_reason
-    return str(change.way.version) if has_versions else f"checkpoint {change.way.version}"
+    if has_versions:
+        return str(change.way.version)
+    return f"checkpoint {change.way.version}"
 
 
 def _goal(change: TableChange) -> str:

@@ -47,9 +47,10 @@ def add_parser(subparsers: Any) -> None:
         ),
     ):
         example = f"example:\n  tidegate {name} orders --reason 'moved to another cluster'"
-        epilog = (
-            f"{example} --savepoint last\n  tidegate stop jobs.orders:pipeline --drain" if name == "stop" else example
-        )
+        if name == "stop":
+            epilog = f"{example} --savepoint last\n  tidegate stop jobs.orders:pipeline --drain"
+        else:
+            epilog = example
         parser = subparsers.add_parser(name, help=help, description=description, epilog=epilog)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
         parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
@@ -189,7 +190,9 @@ def _finish_open(coordinator: Coordinator, view: View) -> None:
 
 def _wait(target: Target, out: Output) -> None:
     """Wait until everything is decided and published. With the pipeline's code, do as much of it as possible here."""
-    coordinator = coordinator_of(target) if target.pipeline is not None else None
+    coordinator = None
+    if target.pipeline is not None:
+        coordinator = coordinator_of(target)
     printed = ""
     while True:
         view = target.ledger.view()
@@ -201,7 +204,10 @@ def _wait(target: Target, out: Output) -> None:
             open_ones = [entry.id for entry in view.still_open()]
         if not open_ones and (last is None or view.settled >= last.id):
             return
-        awaited = f"checkpoint {', '.join(map(str, open_ones))}" if open_ones else "the last checkpoint to be published"
+        if open_ones:
+            awaited = f"checkpoint {', '.join(map(str, open_ones))}"
+        else:
+            awaited = "the last checkpoint to be published"
         if awaited != printed:
             out.line(f"Waiting for {awaited}; its run finishes it. After Ctrl-C the pipeline stays stopped.")
             printed = awaited

@@ -103,7 +103,10 @@ def infer(names: list[str]) -> Inferred:
     options = _csv_options(names[0]) if format == "csv" else {}
     types: dict[str, Type] = {}
     numbers: dict[str, tuple[int, int]] = {}
-    records = _csv_records(names, options) if format == "csv" else _json_records(names)
+    if format == "csv":
+        records = _csv_records(names, options)
+    else:
+        records = _json_records(names)
     count, is_all = 0, True
     for record in records:
         if count == MAX_RECORDS:
@@ -146,7 +149,9 @@ def declaration(name: str, inferred: Inferred) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return quoted(name)
 
 
 def _columns(types: Mapping[str, str], numbers: Mapping[str, tuple[int, int]]) -> list[SampledColumn]:
@@ -182,7 +187,9 @@ def _columns(types: Mapping[str, str], numbers: Mapping[str, tuple[int, int]]) -
 def _pattern(names: list[str]) -> str:
     """Return a pattern for these files and later ones."""
     paths = [Path(name) for name in names]
-    suffixes = {"".join(path.suffixes[-2:] if format_of(path.stem) else path.suffixes[-1:]) for path in paths}
+    suffixes = set()
+    for path in paths:
+        suffixes.add("".join(path.suffixes[-2:] if format_of(path.stem) else path.suffixes[-1:]))
     name = f"*{suffixes.pop()}" if len(suffixes) == 1 else "*"
     folders = {path.parent for path in paths}
     if len(folders) == 1:
@@ -211,7 +218,9 @@ def _type_of(value: Any) -> Type:
     if isinstance(value, int):
         if -(2**63) <= value < 2**63:
             return "bigint"
-        return "decimal(38,0)" if abs(value) < 10**38 else "string"
+        if abs(value) < 10**38:
+            return "decimal(38,0)"
+        return "string"
     if isinstance(value, Decimal):
         return "double"
     if isinstance(value, dict):
@@ -275,7 +284,9 @@ def _text_of_object(fields: Mapping[str, Type]) -> str:
     listed = [f"{_name(name)} {text}" for name, text in texts.items() if text != "void"]
     has_twins = len({name.casefold() for name in fields}) < len(fields)
     is_odd = any(_ODD.search(name) for name in fields)
-    return f"struct<{', '.join(listed)}>" if listed and not has_twins and not is_odd else "string"
+    if listed and not has_twins and not is_odd:
+        return f"struct<{', '.join(listed)}>"
+    return "string"
 
 
 def _places(known: tuple[int, int], value: Decimal) -> tuple[int, int]:

@@ -90,7 +90,10 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
     shared = {FILE_NAME: rendered(f"project/{FILE_NAME}", pipeline, data=data)}
     written = write_new(folder, shared | pipeline_files(pipeline), kept=[FILE_NAME, _CONFTEST])
     write_first_input(folder, pipeline)
-    others = _of_astro(folder, data) if _is_astro(folder) else _of_airflow(folder, pipeline, data)
+    if _is_astro(folder):
+        others = _of_astro(folder, data)
+    else:
+        others = _of_airflow(folder, pipeline, data)
     todo = [*_packages(folder), *others]
     if _text(folder / _CONFTEST) != pipeline_files(pipeline)[_CONFTEST]:
         todo.append((f"Test it by: python -m pytest tests/test_{pipeline}.py", f"your {_CONFTEST} stays as it is"))

@@ -86,16 +86,17 @@ class Outlook:
     def document(self) -> Json:
         """Return it for scripts."""
         found = self.preview
-        samples = [
-            {
-                "id": sample.id,
-                "rules": list(sample.rules),
-                "before": json_value(sample.before),
-                "after": json_value(sample.after),
-                "stays": sample.stays,
-            }
-            for sample in found.samples
-        ]
+        samples = []
+        for sample in found.samples:
+            samples.append(
+                {
+                    "id": sample.id,
+                    "rules": list(sample.rules),
+                    "before": json_value(sample.before),
+                    "after": json_value(sample.after),
+                    "stays": sample.stays,
+                }
+            )
         return {
             "changed": found.changed,
             "to_null": dict(found.to_null),
@@ -129,7 +130,10 @@ class Outlook:
     def _show_rows(self, request: Request, out: Output) -> None:
         corrected = [*request.correct, *request.correct_sql]
         sql = " ".join(request.correct_sql.values())
-        columns = list(self.preview.samples[0].before) if self.preview.samples else []
+        if self.preview.samples:
+            columns = list(self.preview.samples[0].before)
+        else:
+            columns = []
         read = [name for name in columns if name not in corrected and _is_named_in(sql, name)]
         heads = []
         for name in corrected:

@@ -123,7 +123,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _list(target: Target, out: Output) -> int:
-    gates = {gate: _summarize(target, require_quarantine(target, gate)) for gate in quarantined_gates(target)}
+    gates = {}
+    for gate in quarantined_gates(target):
+        gates[gate] = _summarize(target, require_quarantine(target, gate))
     out.document({"pipeline": target.name, "gates": gates})
     out.table(
         ["gate", "waiting", "released", "discarded", "rules broken by waiting rows"],
@@ -138,7 +140,10 @@ def _list(target: Target, out: Output) -> int:
             number, action, rows, by = request["number"], request["action"], request["rows"], request["requested_by"]
             out.line(f"Gate {gate}: request {number} to {action} {rows:,} rows, by {by},")
             withdraw = target.command("quarantine withdraw", gate, number)
-            waits_for = "a backfill with --cuts recorded" if request["in_place"] else "the next checkpoint"
+            if request["in_place"]:
+                waits_for = "a backfill with --cuts recorded"
+            else:
+                waits_for = "the next checkpoint"
             out.line(f"  waits for {waits_for}; to withdraw it:  {withdraw}", "dim")
     if not gates:
         out.line("No gate of this pipeline has quarantined rows.")
@@ -232,11 +237,16 @@ def _describe(request: Request) -> Json:
 
 def _state(row: dict[str, Any]) -> str:
     if row[q.SETTLED]:
-        request = f", request {row[q.SETTLED_REQUEST]}" if row.get(q.SETTLED_REQUEST) else ""
+        if row.get(q.SETTLED_REQUEST):
+            request = f", request {row[q.SETTLED_REQUEST]}"
+        else:
+            request = ""
         corrected = f", as {row[q.CORRECTED]}" if row.get(q.CORRECTED) else ""
         return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}{request}{corrected}"
     why = f"; {row[q.WHY]}" if row.get(q.WHY) else ""
-    return f"waits; not released: {row[q.STAYS]}{why}" if row.get(q.STAYS) else f"waits{why}"
+    if row.get(q.STAYS):
+        return f"waits; not released: {row[q.STAYS]}{why}"
+    return f"waits{why}"
 
 
 def _rules_text(rules: dict[str, int]) -> str:
@@ -286,7 +296,8 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
     found = None
     if request.action == "release" and expected is not None:
         may_be_late = expected.found_out_later or any(map(is_late, expected.stays))
-        found = in_place(target.ledger, quarantine, request) if may_be_late else None
+        if may_be_late:
+            found = in_place(target.ledger, quarantine, request)
     if found is not None and found.rows:
         document |= {"in_place": found.document()}
     out.document(document)
@@ -302,7 +313,10 @@ def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, 
         out.line(f"  and then:  {_backfill_command(target, found)}", "dim")
     elif found is not None:
         out.line("  Rows that stay cannot be released in place: their checkpoints are not retained.", "dim")
-    number = "Dry run" if "request" not in document else f"Request {request.number}"
+    if "request" not in document:
+        number = "Dry run"
+    else:
+        number = f"Request {request.number}"
     out.line(f"{number}: {count:,} rows {effect} with the next checkpoint.")
     return 0
 
@@ -340,9 +354,14 @@ def _backfill_command(target: Target, found: InPlaceRelease) -> str:
 
 def _selection(args: argparse.Namespace) -> list[str]:
     """Return the arguments that select the rows, and correct them."""
-    chosen = [(f"--{name}", str(value)) for name in ("id", "checkpoint", "rule") for value in getattr(args, name)]
-    chosen += [("--set", each.word) for each in args.set]
-    chosen += [("--null", column) for column in args.null]
+    chosen = []
+    for name in ("id", "checkpoint", "rule"):
+        for value in getattr(args, name):
+            chosen.append((f"--{name}", str(value)))
+    for each in args.set:
+        chosen.append(("--set", each.word))
+    for column in args.null:
+        chosen.append(("--null", column))
     return [*(["--all"] if args.all else []), *(word for pair in chosen for word in pair)]
 
 

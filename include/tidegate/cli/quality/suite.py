@@ -97,12 +97,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _list(out: Output) -> int:
-    described = [
-        {"type": name, "judged": kind.how.value, "rows_known": kind.tells_rows, "why": kind.why}
-        for name, kind in CATALOGUE.items()
-    ]
+    described = []
+    for name, kind in CATALOGUE.items():
+        described.append({"type": name, "judged": kind.how.value, "rows_known": kind.tells_rows, "why": kind.why})
     out.document({"expectations": described})
-    rows = [[each["type"], each["judged"], "yes" if each["rows_known"] else "no", each["why"]] for each in described]
+    rows = []
+    for each in described:
+        rows.append([each["type"], each["judged"], "yes" if each["rows_known"] else "no", each["why"]])
     out.table(["expectation", "how it is judged", "bad rows known", "why"], rows)
     return 0
 
@@ -111,7 +112,9 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
     if args.modules:
         sys.path.insert(0, str(Path.cwd()))  # where those of a project are
     names = args.suites or _names(place, args.context)
-    columns = read_sample(place, args.sample, 1).column_names if args.sample else None
+    columns = None
+    if args.sample:
+        columns = read_sample(place, args.sample, 1).column_names
     results: dict[str, Any] = {}
     wrong: list[str] = []
     for name in names:
@@ -137,9 +140,15 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
 def _names(place: Place, context: str | None) -> list[str]:
     """Return the names of all suites of the project, or of a context."""
     folder = place.of_project(context or FOLDER)
-    names = suites_of_context(place, context) if context else sorted(path.stem for path in Path(folder).glob("*.yaml"))
+    if context:
+        names = suites_of_context(place, context)
+    else:
+        names = sorted(path.stem for path in Path(folder).glob("*.yaml"))
     if not names:
-        help = "save one: context.suites.add(suite)" if context else "`tidegate suite init NAME` starts one"
+        if context:
+            help = "save one: context.suites.add(suite)"
+        else:
+            help = "`tidegate suite init NAME` starts one"
         raise Rejected(f"there is no suite in {folder}", help=help, reason="NO_SUITE")
     return names
 

@@ -53,13 +53,24 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator.only_looks = True
     refuse_unknown_jobs(coordinator.graph, target.settings)
     base = _base(args.base, target)
-    changes = source_changes(target.ledger.view(), base) if args.base is None and base is not None else ()
-    errors = check(coordinator, base, changes) if base is not None else check_alone(coordinator)
+    if args.base is None and base is not None:
+        changes = source_changes(target.ledger.view(), base)
+    else:
+        changes = ()
+    if base is not None:
+        errors = check(coordinator, base, changes)
+    else:
+        errors = check_alone(coordinator)
     known = {(error.reason, error.what) for error in errors}
     notes: list[str] = []
     found = analysed(args, target, coordinator, base, out, changes, notes)
-    errors += [error for error in found if (error.reason, error.what) not in known]
-    new = additions(coordinator.graph, base, changes) if base is not None else []
+    for error in found:
+        if (error.reason, error.what) not in known:
+            errors.append(error)
+    if base is not None:
+        new = additions(coordinator.graph, base, changes)
+    else:
+        new = []
     warnings = _warnings(coordinator.graph) + short_promises(coordinator.graph, target.settings) + notes
     if base is not None:
         warnings += unknown_deletes(coordinator.graph, target.ledger, base)
@@ -79,7 +90,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
         same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
         change = "is the same as when" if same else "has changed since"
         out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
-    next_step = "continue from there" if base is not None else "make its first checkpoint"
+    if base is not None:
+        next_step = "continue from there"
+    else:
+        next_step = "make its first checkpoint"
     if not errors:
         out.line(f"It can {next_step}.", "bold")
         return 0

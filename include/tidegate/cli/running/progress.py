@@ -23,7 +23,9 @@ __all__ = ["LiveProgress", "ProgressPrinter", "progress_for"]
 
 def progress_for(out: Output) -> ProgressPrinter:
     """Return the observer that suits the output."""
-    return LiveProgress(out) if out.terminal else ProgressPrinter(out)
+    if out.terminal:
+        return LiveProgress(out)
+    return ProgressPrinter(out)
 
 
 class ProgressPrinter(Observer):
@@ -86,7 +88,10 @@ class ProgressPrinter(Observer):
             why = ": ".join([outcome.reason, *outcome.detail.splitlines()[:1]])
             self.out.line(f"checkpoint {outcome.id} {outcome.state}: {why}", "bold red")
             return
-        rate = f", {sum(rows.values()) / seconds:,.0f} rows/s" if sum(rows.values()) and seconds else ""
+        if sum(rows.values()) and seconds:
+            rate = f", {sum(rows.values()) / seconds:,.0f} rows/s"
+        else:
+            rate = ""
         rows_summary = rows_text({name: count for name, count in rows.items() if count}) or "nothing new"
         self.out.line(f"checkpoint {outcome.id} completed in {seconds:.1f} s{rate}: {rows_summary}", "green")
 
@@ -148,8 +153,10 @@ class LiveProgress(ProgressPrinter):
 
 
 def _input(plan: Plan) -> str:
-    parts = [f"interval {Interval.of_record(plan.interval)}"] if plan.interval else []
-    parts += [
-        f"{name}: {part.summary or ('nothing new' if part.empty else 'a range')}" for name, part in plan.sources.items()
-    ]
+    if plan.interval:
+        parts = [f"interval {Interval.of_record(plan.interval)}"]
+    else:
+        parts = []
+    for name, part in plan.sources.items():
+        parts.append(f"{name}: {part.summary or ('nothing new' if part.empty else 'a range')}")
     return "; ".join(parts)

@@ -113,7 +113,10 @@ def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: boo
 
     A later checkpoint takes the input of an aborted one; another interval does not.
     """
-    checkpoints = progress.checkpoints if args.interval else progress.checkpoints[-1:]
+    if args.interval:
+        checkpoints = progress.checkpoints
+    else:
+        checkpoints = progress.checkpoints[-1:]
     unmade = bool(args.interval) and stopped
     if not unmade and all(checkpoint["state"] == "completed" for checkpoint in checkpoints):
         return 0
@@ -247,7 +250,9 @@ def _print_closing(target: Target, progress: ProgressPrinter, stopped: bool, out
         out.line()
         print_sinks(f"Sinks of {target.name}", tables, out)
     readable = [name for name, table in tables.items() if table["version"] is not None]
-    commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in readable]
+    commands: list[tuple[str, str]] = []
+    for name in readable:
+        commands.append((target.command("read", name, "--limit", 5), "rows"))
     published = _last_published(target)
     if published is not None and any(name.startswith(STATE) for name in published.tables):
         commands.append((target.command("state"), "the operators' state"))

@@ -103,7 +103,10 @@ def _start(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     server = connect_server.start(spark_settings(settings))
     seconds = seams.monotonic() - before
     out.document({"fresh": server.fresh, "seconds": round(seconds, 3), "server": server.to_json()})
-    how = f"started in {seconds:.1f} s" if server.fresh else "is already running"
+    if server.fresh:
+        how = f"started in {seconds:.1f} s"
+    else:
+        how = "is already running"
     out.line(f"Spark {how}: port {server.port} on loopback, process {server.pid}, server {server.key}.")
     out.line(f"Its log: {server.log}")
     return 0
@@ -130,10 +133,9 @@ def _jars(args: argparse.Namespace, settings: Settings, out: Output) -> int:
 def _status(args: argparse.Namespace, settings: Settings, out: Output) -> int:
     servers = connect_server.status(server_home(settings.project))
     answering = [answers(server.port, _ANSWER_TIMEOUT) for server in servers]
-    documents = [
-        server.to_json() | {"answers": ok, "state": _state(server, ok)}
-        for server, ok in zip(servers, answering, strict=True)
-    ]
+    documents = []
+    for server, ok in zip(servers, answering, strict=True):
+        documents.append(server.to_json() | {"answers": ok, "state": _state(server, ok)})
     out.document({"servers": documents})
     if not servers:
         out.line("No Spark server is running. The next job, or `tidegate spark start`, starts one.")

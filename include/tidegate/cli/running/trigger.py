@@ -61,7 +61,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.line("The DAG is paused: the run begins when it is unpaused.", "yellow")
         return 0
     entry, state = _wait(airflow, dag, run_id, target, out)
-    outcome = entry.decision.outcome if entry is not None and entry.decision is not None else None
+    outcome = None
+    if entry is not None and entry.decision is not None:
+        outcome = entry.decision.outcome
     out.document(document | {"checkpoint": entry.id if entry is not None else None, "state": outcome or state})
     if entry is None:
         out.line(f"Run {run_id} of DAG {dag.id} is over ({state}), and made no checkpoint.")

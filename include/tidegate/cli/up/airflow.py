@@ -76,7 +76,9 @@ class Airflow:
         """Return the last heartbeat of each component except the API server; None if it had none."""
         health = self._call("GET", "/monitor/health", token=False, timeout=_HEALTH_S)
         names = {"scheduler": "scheduler", "dag_processor": "dag-processor", "triggerer": "triggerer"}
-        latest = {name: (health.get(key) or {}).get(f"latest_{key}_heartbeat") for key, name in names.items()}
+        latest = {}
+        for key, name in names.items():
+            latest[name] = (health.get(key) or {}).get(f"latest_{key}_heartbeat")
         return {name: parse_time(beat) if beat else None for name, beat in latest.items()}
 
     def waiting_tasks(self) -> tuple[dict[str, str], int]:
@@ -191,7 +193,10 @@ def import_failure(errors: dict[str, str]) -> Invalid:
 
 def _pipeline(dag: dict[str, Any]) -> str:
     """Return the pipeline's name: the DAG's id, or the tag that names it if the DAG has another id."""
-    names = [tag["name"] for tag in dag["tags"] if tag["name"] != TAG and NAME.fullmatch(tag["name"])]
+    names = []
+    for tag in dag["tags"]:
+        if tag["name"] != TAG and NAME.fullmatch(tag["name"]):
+            names.append(tag["name"])
     return str(dag["dag_id"] if dag["dag_id"] in names or not names else names[0])
 
 

@@ -52,8 +52,13 @@ class Followed:
         for id in sorted(self._pending):
             try:
                 entry = self.ledger.entry(id)
-                view = view_of(self.ledger, entry, sizes=False) if entry is not None else None
-                over = self.ledger.retired(id) if entry is None else entry.control is not None
+                view = None
+                if entry is not None:
+                    view = view_of(self.ledger, entry, sizes=False)
+                if entry is None:
+                    over = self.ledger.retired(id)
+                else:
+                    over = entry.control is not None
             except Unavailable:
                 continue
             if over or (entry is not None and entry.rollback is not None):  # not a checkpoint
@@ -70,7 +75,10 @@ class Followed:
             return None
         view = self.ledger.view()
         plans = [entry.plan for entry in view.entries if entry.control is None]
-        tolerable = plans[-1].config.get("tolerable_failed_checkpoints", 0) if plans else 0
+        if plans:
+            tolerable = plans[-1].config.get("tolerable_failed_checkpoints", 0)
+        else:
+            tolerable = 0
         return suspended(view, tolerable if isinstance(tolerable, int) else 0)
 
     def resume_after_failures(self) -> str:
@@ -85,7 +93,10 @@ class Followed:
 
     def failed(self, runs: list[DagRun]) -> list[DagRun]:
         """Return the runs that have failed since the last call, the oldest first."""
-        ended = [run for run in reversed(runs) if not run.active and run.id not in self._reported_runs]
+        ended = []
+        for run in reversed(runs):
+            if not run.active and run.id not in self._reported_runs:
+                ended.append(run)
         self._reported_runs.update(run.id for run in ended)
         return [run for run in ended if run.state == "failed"]
 

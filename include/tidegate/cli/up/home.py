@@ -324,7 +324,9 @@ def _random(count: int) -> str:
 def _executor() -> str:
     """Return the executor: ours, if Airflow is new enough for it and the system can fork."""
     ours = sys.platform == "linux" and release_of(_airflow()) >= (3, 3)
-    return "tidegate.dag.executor.ForkingLocalExecutor" if ours else "LocalExecutor"
+    if ours:
+        return "tidegate.dag.executor.ForkingLocalExecutor"
+    return "LocalExecutor"
 
 
 def _airflow() -> str:

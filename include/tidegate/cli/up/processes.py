@@ -58,7 +58,9 @@ class Child:
     @property
     def exit_code(self) -> int | None:
         """The exit code once it has ended, or None if it has not, or if it was taken over: then it is unknown."""
-        return None if self.process is None else self.process.poll()
+        if self.process is None:
+            return None
+        return self.process.poll()
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -195,7 +197,10 @@ def adopt_processes(home: Home, names: Iterable[str], server: str, port: int | N
         return []
     if recorded.get("fingerprint") != home.fingerprint(home.environment(last)):
         return []
-    leaders = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
+    leaders = {}
+    for leader, name in _recorded(home).items():
+        if name in names and is_alive(leader):
+            leaders[name] = leader
     if server not in leaders:
         return []
     return [Child(name, leader, home.log(name)) for name, leader in leaders.items()]
@@ -230,7 +235,10 @@ def log_end(path: Path, lines: int = _LOG_LINES) -> str:
 def last_error(path: Path) -> str:
     """Return the line of a log that most likely says why its process ended: the last one with an error, otherwise the
     last one that is not about a request. Empty if the log has neither."""
-    texts = [_COLOURS.sub("", line).strip()[:300] for line in _last_lines(path) or () if not _REQUEST.search(line)]
+    texts = []
+    for line in _last_lines(path) or ():
+        if not _REQUEST.search(line):
+            texts.append(_COLOURS.sub("", line).strip()[:300])
     return next((line for line in reversed(texts) if _ERROR.search(line)), texts[-1] if texts else "")
 
 
@@ -270,7 +278,10 @@ def _members(leaders: list[ProcessId], home: Home) -> dict[ProcessId, int]:
     process; after that it may be, so the remaining processes must look like ours.
     """
     led = {leader.pid for leader in leaders if is_alive(leader)}
-    ended = {leader.pid for leader in leaders if _same_machine(leader) and identify(leader.pid) is None}
+    ended = set()
+    for leader in leaders:
+        if _same_machine(leader) and identify(leader.pid) is None:
+            ended.add(leader.pid)
     members = {}
     for pid, session in _all_processes() if led | ended else ():
         if session in led or (session in ended and _is_our_process(pid, home)):
@@ -284,7 +295,8 @@ def _all_processes() -> Iterator[tuple[int, int]]:
     """Yield each pid with its session; without /proc, with its process group."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,pgid="], capture_output=True, text=True, check=False).stdout
-        yield from ((int(pid), int(group)) for pid, group in map(str.split, listed.splitlines()))
+        for pid, group in map(str.split, listed.splitlines()):
+            yield (int(pid), int(group))
         return
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -189,7 +189,10 @@ class Up:
         self.screen = screen
         self.stop = stop
         last_port: Any = home.state().get("port")
-        self.port: int = last_port if taken_over else free_port(args.port, last_port)
+        if taken_over:
+            self.port: int = last_port
+        else:
+            self.port = free_port(args.port, last_port)
         self.password, self.new_password = home.password()
         self.airflow = Airflow(f"http://127.0.0.1:{self.port}", self.password)
         self.pipelines = FollowedPipelines(self.airflow, settings, args.dags)
@@ -339,7 +342,10 @@ class Up:
             self.airflow.trigger(followed.dag)
             idle = False
         # Only after two idle polls, so that scheduled runs go first.
-        self._idle = self._idle | {followed.dag.id} if idle else self._idle - {followed.dag.id}
+        if idle:
+            self._idle = self._idle | {followed.dag.id}
+        else:
+            self._idle = self._idle - {followed.dag.id}
 
     def _check_imports(self, errors: dict[str, str]) -> None:
         if errors and self.target_count is not None:
@@ -357,11 +363,10 @@ class Up:
 
     def _situation(self) -> str:
         """Describe the current activity in a few words."""
-        busy = [
-            f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is in progress"
-            for followed in self.pipelines.followed.values()
-            if followed.open
-        ]
+        busy = []
+        for followed in self.pipelines.followed.values():
+            if followed.open:
+                busy.append(f"{followed.dag.pipeline}: checkpoint {followed.open[0]} is in progress")
         return "; ".join(busy) or "; ".join(_next_run(followed.dag) for followed in self.pipelines.followed.values())
 
     # -- end -----------------------------------------------------------------------------------------
@@ -369,7 +374,9 @@ class Up:
     def _finish_checkpoints(self) -> None:
         """Wait a limited time for the runs to finish their open checkpoints, but not for those of other processes."""
         until = seams.monotonic() + _LET_END_S
-        awaited = {name: set(followed.open_in_runs()) for name, followed in self.pipelines.followed.items()}
+        awaited = {}
+        for name, followed in self.pipelines.followed.items():
+            awaited[name] = set(followed.open_in_runs())
         while not self.stop.at_once() and seams.monotonic() < until:
             self._show_decided()
             if not any(awaited[name] & set(followed.open) for name, followed in self.pipelines.followed.items()):
@@ -395,7 +402,10 @@ class Up:
 def _suspended(followed: Followed, suspension: SuspensionState) -> Rejected:
     name = followed.dag.pipeline
     failed = ", ".join(map(str, suspension.failed_checkpoints))
-    cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.cause}"
+    if failed:
+        cause = f"checkpoint {failed} failed"
+    else:
+        cause = f"suspended by {suspension.cause}"
     return Rejected(
         f"pipeline {name!r} is suspended ({cause}: {suspension.why or 'no reason given'}): its runs make no checkpoint "
         f"until: {program()} resume {name}",

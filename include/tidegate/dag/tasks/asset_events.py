@@ -181,7 +181,10 @@ def _changes(task: Task, entry: Entry, when: AssetEvents) -> Iterator[tuple[str,
                 yield sink, SinkChange(entry.id, back_to=rollback.target, backfill=backfill, reason=rollback.reason)
         return
     replaced = _replaced_sinks(task, entry)
-    partitions = {f"{entry.interval.start:{PARTITION_KEY}}"} if entry.interval is not None else set()
+    if entry.interval is not None:
+        partitions = {f"{entry.interval.start:{PARTITION_KEY}}"}
+    else:
+        partitions = set()
     acks = [acked.ack for acked in entry.acks.values()]
     for sink, node in graph.sinks.items():
         rows = sum(ack.stats.rows.get(sink, 0) for ack in acks)

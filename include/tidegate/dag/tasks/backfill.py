@@ -154,7 +154,10 @@ class CheckStep(BackfillStep):
         record = task.coordinator.ledger.line(request.name)
         if record is None and not request.origin:
             raise no_backfill(task.coordinator.ledger, request.name)
-        origin = record.origin if record is not None else origin_of(task.coordinator.ledger, request.origin)
+        if record is not None:
+            origin = record.origin
+        else:
+            origin = origin_of(task.coordinator.ledger, request.origin)
         cuts = record.cuts if record is not None else _cuts(request) or "own"
         preview = outlook(task.coordinator, origin, cuts, drops_by_hand=_drops_manual_edits(request))
         _log_outlook(task, request.name, preview, begun=record is not None)
@@ -183,7 +186,10 @@ class ReplayStep(BackfillStep):
         record = ledger.line(request.name)
         if record is None and not request.origin:
             raise no_backfill(ledger, request.name)
-        origin = record.origin if record is not None else origin_of(ledger, request.origin)
+        if record is not None:
+            origin = record.origin
+        else:
+            origin = origin_of(ledger, request.origin)
         triggered_by = task.context["dag_run"].triggering_user_name or "a run"
         line = begin(
             task.coordinator,
@@ -296,7 +302,10 @@ class SwapStep(BackfillStep):
             if not done and not examine_swap(line, choices).problems:
                 pause_pipeline(line, wait, task.run)
                 catch_up(self, task, line, 0.0)
-            note = str(request.act.parameters.get("note") or "") if request.act is not None else ""
+            if request.act is not None:
+                note = str(request.act.parameters.get("note") or "")
+            else:
+                note = ""
             return swap(line, by=request.requester, choices=choices, reason=note, wait=wait, run=task.run)
 
 
@@ -333,7 +342,9 @@ def _apply_bounds(line: OpenBackfill, request: RequestedBackfill) -> None:
     line.backfill.larger = int(request.params.get("larger") or 1)
     line.backfill.drops_by_hand = _drops_manual_edits(request)
     to = str(request.params.get("to") or "").strip()
-    line.backfill.until = choose_stop(line, to) if to and not request.swaps else None
+    line.backfill.until = None
+    if to and not request.swaps:
+        line.backfill.until = choose_stop(line, to)
 
 
 def _cuts(request: RequestedBackfill) -> Cuts | None:
@@ -367,7 +378,9 @@ def _choices(request: RequestedBackfill) -> dict[str, How]:
 
 
 def _act_parameters(request: RequestedBackfill) -> Mapping[str, Any]:
-    return request.act.parameters if request.act is not None else {}
+    if request.act is not None:
+        return request.act.parameters
+    return {}
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str | None]:
@@ -390,7 +403,10 @@ def _refuse_submit(task: Task) -> None:
 def _log_outlook(task: Task, name: str, preview: dict[str, Any], *, begun: bool) -> None:
     from tidegate.backfill.choosing import approvals_text
 
-    since = f"checkpoint {preview['from']}" if preview["from"] else "the beginning"
+    if preview["from"]:
+        since = f"checkpoint {preview['from']}"
+    else:
+        since = "the beginning"
     log.info("Backfill %s of %s from %s %s", name, preview["pipeline"], since, "continues" if begun else "can begin")
     log.info("  reads again        %s", ", ".join(task.coordinator.graph.sources))
     log.info("  replaces, later    %s, in one commit each", ", ".join(preview["tables"]) or "no table")

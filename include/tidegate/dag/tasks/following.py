@@ -60,7 +60,9 @@ def follow(step: Follower, task: Task) -> NoReturn:
         refuse_impossible_start(ledger, since, dag_id, name)
         start_run(dag_id, run_id, {"name": name, "from": since, "note": "Airflow's backfill"})
     record = ledger.line(name)
-    status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
+    status = None
+    if record is not None:
+        status = backfill_status(ledger, record, task.coordinator.place.options)
     target = _last_completed_in_interval(task)
     if status is not None and (status.swap is not None or _has_caught_up(status, target)):
         raise task.skip(
@@ -131,7 +133,10 @@ def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> None:
 
 def _refused(task: Task) -> Rejected:
     dag_run = task.context["dag_run"]
-    since = f"{dag_run.data_interval_start:%Y-%m-%d}" if dag_run.data_interval_start is not None else "WHEN"
+    if dag_run.data_interval_start is not None:
+        since = f"{dag_run.data_interval_start:%Y-%m-%d}"
+    else:
+        since = "WHEN"
     return Rejected(
         f"pipeline {task.pipeline.name!r} is continuous: its checkpoints are not tied to Airflow's data intervals, and "
         "each depends on the previous one",

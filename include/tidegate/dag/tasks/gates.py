@@ -88,7 +88,10 @@ class GateOperator(PipelineTask):
             with self.opened_task(context) as task:
                 self._question = self._record_answer(task, answer)
         else:
-            self._question = Question.MISSING if answer.get("not_asked") else Question.OPEN
+            if answer.get("not_asked"):
+                self._question = Question.MISSING
+            else:
+                self._question = Question.OPEN
         return self.execute(context)
 
     def _judged(self, task: Task) -> tuple[Entry, Acked]:
@@ -98,7 +101,10 @@ class GateOperator(PipelineTask):
             raise Fenced("no verdict: this run has no checkpoint, or its records are retired")
         acked = entry.acks.get(self.job)
         if acked is None or self.gate not in acked.ack.gates:
-            why = "its job has not acknowledged it" if acked is None else "a gate before this one has ended it"
+            if acked is None:
+                why = "its job has not acknowledged it"
+            else:
+                why = "a gate before this one has ended it"
             raise Fenced(f"gate {self.gate!r} has no verdict on checkpoint {entry.id}: {why}")
         return entry, acked
 
@@ -153,7 +159,10 @@ class GateOperator(PipelineTask):
         )
         # After the run was cleared, Airflow may have an answer that is about an earlier checkpoint.
         is_cleared = bool(task.context["dag_run"].clear_number)
-        since = entry.acks[self.job].ack.created if may_have_answer and is_cleared else ""
+        if may_have_answer and is_cleared:
+            since = entry.acks[self.job].ack.created
+        else:
+            since = ""
         self._defer_question(task, entry, look_again=_poll_interval(verdict), since=since)
 
     def _may_have_posted_question(self, task: Task) -> bool:
@@ -257,7 +266,9 @@ class GateOperator(PipelineTask):
 def _poll_interval(verdict: Verdict) -> float:
     """Return the seconds after which the time limit may have passed, at most an hour."""
     limit = verdict.hold.limit_s if verdict.hold is not None else None
-    return 3600.0 if limit is None else min(limit + 1.0, 3600.0)
+    if limit is None:
+        return 3600.0
+    return min(limit + 1.0, 3600.0)
 
 
 # -- what people read ----------------------------------------------------------------------------------
@@ -265,7 +276,10 @@ def _poll_interval(verdict: Verdict) -> float:
 
 def _log_verdict(gate: str, id: int, verdict: Verdict) -> None:
     """Write the verdict to the task's log."""
-    quarantined = f"{verdict.quarantined:,} quarantined" if verdict.outcome != "abort" else "none quarantined"
+    if verdict.outcome != "abort":
+        quarantined = f"{verdict.quarantined:,} quarantined"
+    else:
+        quarantined = "none quarantined"
     counts = f"{verdict.rows:,} rows judged, {quarantined}, {verdict.released:,} released from quarantine"
     log.info("Checkpoint %s, gate %s: %s. %s", id, gate, verdict.outcome.upper(), counts)
     for rule in verdict.broken:
@@ -281,7 +295,9 @@ def _rule_text(rule: RecordedRule) -> str:
 def _failure_text(gate: str, id: int, verdict: Verdict) -> str:
     """Return the error message of a task whose gate failed the checkpoint."""
     reasons = [verdict.why] if verdict.why else []
-    reasons += [_rule_text(rule) for rule in verdict.broken if rule.policy == "abort"]
+    for rule in verdict.broken:
+        if rule.policy == "abort":
+            reasons.append(_rule_text(rule))
     details = "".join(f"\n    {reason}" for reason in reasons)
     return (
         f"GATE_FAILED: gate {gate!r} stops checkpoint {id}, after judging {verdict.rows:,} rows{details}\n  Nothing of "

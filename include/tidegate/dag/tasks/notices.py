@@ -64,7 +64,10 @@ def checked_notifiers(given: object) -> Notifiers:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not set(given) <= set(EVENTS):
-        found = f"events {', '.join(map(repr, given))}" if isinstance(given, Mapping) else repr(given)
+        if isinstance(given, Mapping):
+            found = f"events {', '.join(map(repr, given))}"
+        else:
+            found = repr(given)
         raise _bad_argument(f"notify is given {found}")
     notifiers: dict[Event, Sequence[Callable[[Any], Any]]] = {}
     for event, listed in given.items():

@@ -46,7 +46,10 @@ def failure(task: Task, id: int) -> tuple[str, str]:
     Called when no task that could still ack is left.
     """
     entry = task.coordinator.ledger.entry(id)
-    missing = [job for job in entry.plan.acks if job not in entry.acks] if entry else []
+    if entry:
+        missing = [job for job in entry.plan.acks if job not in entry.acks]
+    else:
+        missing = []
     all_states = task.states()
     states = {job: all_states.get(job_task(job), "gone") for job in missing}
     text = "; ".join(_job_failure(task, job, state) for job, state in states.items())

@@ -56,7 +56,8 @@ def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
     with prepared(spark_settings(task.settings, job), request) as submission:
         graph = task.coordinator.graph
         parts: list[Source | Sink] = [node.source for node in graph.sources.values()]
-        parts += [node.sink for node in graph.sinks.values()]
+        for node in graph.sinks.values():
+            parts.append(node.sink)
         logins = login_variables(airflow_logins(task.settings, parts))  # its driver cannot ask Airflow
         submission.environment.update(can_import_airflow(submission.environment | logins))
         process = SparkSubmit(task, submission, checkpoint, job)

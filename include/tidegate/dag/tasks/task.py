@@ -79,8 +79,13 @@ class Task:
         ask_airflow_by(find_connection)
         coordinator, settings = open_coordinator(pipeline, project)
         dag_run = context["dag_run"]
-        cleared = (dag_run.clear_number or 0) if coordinator.graph.by_interval else 0
-        names = [airflow_run(dag_run.dag_id, dag_run.run_id, number) for number in range(cleared, -1, -1)]
+        if coordinator.graph.by_interval:
+            cleared = dag_run.clear_number or 0
+        else:
+            cleared = 0
+        names = []
+        for number in range(cleared, -1, -1):
+            names.append(airflow_run(dag_run.dag_id, dag_run.run_id, number))
         return cls(coordinator, settings, context, pipeline, project, names[0], tuple(names[1:]))
 
     # -- what Airflow knows --------------------------------------------------------------------------
@@ -249,8 +254,12 @@ class Task:
         would wait for itself.
         """
         last = self.last()
-        entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
-        return entry.plan.run if entry is not None and entry.open else self.run
+        entry = None
+        if last is not None and self.earlier:
+            entry = self.coordinator.ledger.entry(last)
+        if entry is not None and entry.open:
+            return entry.plan.run
+        return self.run
 
     def end_unattended(self) -> None:
         """Abort the run's checkpoint if it expired before its jobs began, so that the run gets a new one.

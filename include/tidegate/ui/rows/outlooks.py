@@ -65,9 +65,14 @@ def _words(pipeline: PipelineRef, request: Request) -> list[str]:
     """Return the command's arguments. Values follow an equals sign, so none can be read as an option."""
     words = ["quarantine", request.action, pipeline.card.pipeline, request.gate, "--dry-run", "--json"]
     words += [f"--id={id}" for id in request.ids] + [f"--rule={rule}" for rule in request.rules]
-    words += [f"--set={name}={value}" for name, value in request.correct.items() if value is not None]
-    words += [f"--null={name}" for name, value in request.correct.items() if value is None]
-    words += [f"--set={name} = {sql}" for name, sql in request.correct_sql.items()]
+    for name, value in request.correct.items():
+        if value is not None:
+            words.append(f"--set={name}={value}")
+    for name, value in request.correct.items():
+        if value is None:
+            words.append(f"--null={name}")
+    for name, sql in request.correct_sql.items():
+        words.append(f"--set={name} = {sql}")
     if not (request.ids or request.rules):
         words.append("--all")
     return [*words, "-D", f"root={pipeline.root}", "-D", f"data={pipeline.data}"]
@@ -130,8 +135,10 @@ def effects(request: Request, answer: Json, *, with_values: bool) -> list[str]:
             lines.append(f"{name}: {before:,} before, {after:,} now.")
     else:
         lines.append(f"Changed: {_count(found['changed'])}.")
-        lines += [f"{name} becomes null in {_count(rows)}." for name, rows in found["to_null"].items()]
-    lines += [f"{line[:1].upper()}{line[1:]}." for line in expected["operators"]]
+        for name, rows in found["to_null"].items():
+            lines.append(f"{name} becomes null in {_count(rows)}.")
+    for line in expected["operators"]:
+        lines.append(f"{line[:1].upper()}{line[1:]}.")
     for reason, rows in expected["not_released"].items():
         lines.append(f"{_count(rows)} {'stays' if rows == 1 else 'stay'} in quarantine: {reason}.")
     if found["error"] and with_values:
@@ -147,10 +154,16 @@ def samples(pipeline: PipelineRef, ledger: Ledger, request: Request, answer: Jso
     if not pipeline.may_read_rows:
         return []
     hidden = _hidden(pipeline, ledger, request.gate)
-    from_hidden = {name for name, sql in request.correct_sql.items() if any(each in sql.casefold() for each in hidden)}
+    from_hidden = set()
+    for name, sql in request.correct_sql.items():
+        if any(each in sql.casefold() for each in hidden):
+            from_hidden.add(name)
     rows = []
     for sample in answer["preview"]["samples"]:
-        after = {name: _cell(value) for name, value in sample["after"].items() if name.casefold() not in hidden}
+        after = {}
+        for name, value in sample["after"].items():
+            if name.casefold() not in hidden:
+                after[name] = _cell(value)
         rows.append(
             SampleRow(
                 id=sample["id"],

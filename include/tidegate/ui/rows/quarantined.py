@@ -90,13 +90,17 @@ def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Quar
         with alone():
             quarantined = reader.of_checkpoint(id, limit)
     columns = reader.columns if reader is not None else []
-    requests = {each.number: each for each in pipeline.ledger().requests(gate)} if quarantined else {}
-    rows = [
-        QuarantinedRowStatus(
-            **_describe_row(row, columns), status=row[q.SETTLED] or "waiting", settled=_settled(row, requests)
+    if quarantined:
+        requests = {each.number: each for each in pipeline.ledger().requests(gate)}
+    else:
+        requests = {}
+    rows = []
+    for row in quarantined:
+        rows.append(
+            QuarantinedRowStatus(
+                **_describe_row(row, columns), status=row[q.SETTLED] or "waiting", settled=_settled(row, requests)
+            )
         )
-        for row in quarantined
-    ]
     return QuarantinedRowsAt(gate=gate, checkpoint=id, columns=columns, rows=rows)
 
 
@@ -105,7 +109,10 @@ def _settled(row: Json, requests: Mapping[int, Request]) -> Settlement | None:
         return None
     number = row.get(q.SETTLED_REQUEST)
     request = requests.get(number) if number is not None else None
-    corrected = json.loads(row[q.CORRECTED], parse_float=str, parse_int=str) if row.get(q.CORRECTED) else {}
+    if row.get(q.CORRECTED):
+        corrected = json.loads(row[q.CORRECTED], parse_float=str, parse_int=str)
+    else:
+        corrected = {}
     return Settlement(
         checkpoint=row[q.SETTLED_IN],
         settled_by=row[q.SETTLED_BY] or "",
@@ -192,7 +199,10 @@ def expected(pipeline: PipelineRef, ledger: Ledger, request: Request) -> list[st
         replayable = in_place(ledger, reader, request) if effect.may_stay else None
     lines = [f"{line[:1].upper()}{line[1:]}." for line in effect.lines()]
     if replayable is not None and replayable.rows:
-        start = f"checkpoint {replayable.origin}" if replayable.origin else "the beginning"
+        if replayable.origin:
+            start = f"checkpoint {replayable.origin}"
+        else:
+            start = "the beginning"
         lines.append(
             "Rows that stay can be released in place, where they were held back: tidegate quarantine release "
             f"{ledger.pipeline} {request.gate} --all --in-place; then a backfill from {start} with recorded cuts, on "

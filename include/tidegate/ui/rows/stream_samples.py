@@ -19,7 +19,10 @@ def of_part(pipeline: PipelineRef, id: int, part: str) -> PartSamples:
     entry = ledger.entry(id)
     if entry is None:
         raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help="samples go with it")
-    samples = {name: sample for name, sample in _samples(ledger, entry).items() if _part(name) == part}
+    samples = {}
+    for name, sample in _samples(ledger, entry).items():
+        if _part(name) == part:
+            samples[name] = sample
     if not samples:
         raise Rejected(
             f"checkpoint {id} has no sample of the rows of {part!r}",

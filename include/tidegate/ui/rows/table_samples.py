@@ -36,7 +36,9 @@ def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> TableRows:
     for row in first_rows:
         names |= dict.fromkeys(row)
     columns = list(names)
-    rows = [{name: cut(row.get(name)) for name in columns} for row in first_rows]
+    rows = []
+    for row in first_rows:
+        rows.append({name: cut(row.get(name)) for name in columns})
     return TableRows(checkpoint=id, sink=sink, table=table.uri, version=table.version, columns=columns, rows=rows)
 
 
@@ -69,7 +71,9 @@ def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -
 
 
 def _cut(row: Json | None) -> dict[str, str | None] | None:
-    return None if row is None else {name: cut(value) for name, value in row.items()}
+    if row is None:
+        return None
+    return {name: cut(value) for name, value in row.items()}
 
 
 def _table(pipeline: PipelineRef, id: int, sink: str) -> PublishedTable:
@@ -104,7 +108,8 @@ def _first(snapshot: Snapshot, sink: str, limit: int) -> list[dict[str, Any]]:
         partition = ds.get_partition_keys(file.partition_expression)
         with open_parquet(snapshot.location, file.path) as parquet:
             for batch in parquet.iter_batches(batch_size=limit - len(first_rows)):
-                first_rows += [row | partition for row in python_rows(batch)]
+                for row in python_rows(batch):
+                    first_rows.append(row | partition)
                 if len(first_rows) >= limit:
                     break
     return first_rows[:limit]
