@@ -236,7 +236,10 @@ class Coordinator(PipelineContext):
                 raise suspension.approval_pending(self, answer.ids, pending)
             limit = self.settings.max_concurrent_checkpoints
             is_full = requested is None or len(answer.ids) >= limit
-            why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
+            if is_full:
+                why = f"max_concurrent_checkpoints is {limit}"
+            else:
+                why = "its interval overlaps"
             raise suspension.in_progress(answer.ids, why)
         assert requested is not None
         if isinstance(answer, rules.Misfit):

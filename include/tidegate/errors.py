@@ -155,9 +155,15 @@ def name_of(error: BaseException) -> str:
     """Return an exception's type, the place where it was raised, and its message if that cannot quote a row."""
     if isinstance(error, TidegateError):
         return error.what
-    message = " ".join(str(error).split()) if isinstance(error, _OF_CODE) else ""
+    if isinstance(error, _OF_CODE):
+        message = " ".join(str(error).split())
+    else:
+        message = ""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    if frames:
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})"
+    else:
+        place = ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 

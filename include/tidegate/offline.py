@@ -242,7 +242,10 @@ def open_as_of(table: PublishedTable, options: Mapping[str, str]) -> Snapshot:
     """Return the table at the published version. Raise Corrupt if its commit has changed."""
     snapshot = open_table(Location(table.uri, options), table.version)
     if snapshot is None or snapshot.log_hash != table.log_hash:
-        state = "is gone" if snapshot is None else f"is not the one that was published as version {table.version}"
+        if snapshot is None:
+            state = "is gone"
+        else:
+            state = f"is not the one that was published as version {table.version}"
         raise Corrupt(
             f"the table {table.uri} {state}",
             expected=f"version {table.version} with log hash {table.log_hash[:16]}…",

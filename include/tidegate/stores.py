@@ -128,7 +128,9 @@ def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
     In an object store each read costs several requests, and some processes wait for hours. So the pause grows to a
     fifth of the time waited, up to five seconds.
     """
-    return max(least_s, min(_MAX_PAUSE_S, waited_s / 5)) if is_url(url) else least_s
+    if is_url(url):
+        return max(least_s, min(_MAX_PAUSE_S, waited_s / 5))
+    return least_s
 
 
 def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:

@@ -33,7 +33,9 @@ def carried_answer(live: Ledger, entry: Entry, holding: Holding) -> tuple[int, A
             approved[id] = Approved(judged, by_person=answers[id].by != TIME_LIMIT)
     held = _judged(entry.plan, holding.gate, holding.verdict)
     approved_id = decide_shared_approval(entry.plan.replays, held, approved)
-    return (approved_id, answers[approved_id]) if approved_id is not None else None
+    if approved_id is not None:
+        return (approved_id, answers[approved_id])
+    return None
 
 
 def approvals_of(live: Ledger, plans: Iterable[Plan]) -> Iterator[tuple[int, str, bool]]:
@@ -68,11 +70,10 @@ def _approval(entry: Entry, gate: str) -> tuple[Verdict, Answer] | None:
 
 
 def _judged(plan: Plan, gate: str, verdict: Verdict) -> JudgedHold:
-    ranges: Json = {
-        name: [part.start, part.end]
-        for name, part in plan.sources.items()
-        if not (name.startswith(QUARANTINE) and part.empty)
-    }
+    ranges: Json = {}
+    for name, part in plan.sources.items():
+        if not (name.startswith(QUARANTINE) and part.empty):
+            ranges[name] = [part.start, part.end]
     rules: Json = {
         "rows": verdict.rows,
         "quarantined": verdict.quarantined,
@@ -95,4 +96,6 @@ def _suite(plan: Plan, gate: str) -> Json | str | None:
     fixed = plan.fixed_inputs.get(gate)
     if fixed is None:
         return None
-    return fixed.data if fixed.blob is None else fixed.blob.sha
+    if fixed.blob is None:
+        return fixed.data
+    return fixed.blob.sha

@@ -45,14 +45,17 @@ BEGINNING = "beginning"
 def existing_line(ledger: Ledger, name: str | None) -> BackfillRecord | None:
     """Return the backfill or proposal with this name, or the only backfill."""
     if name:
-        return ledger.line(name) if ledger.line_discarded(name) is None else None
+        if ledger.line_discarded(name) is None:
+            return ledger.line(name)
+        return None
     return next(iter(ledger.backfills()), None)
 
 
 def free_name(ledger: Ledger, kind: str = "backfill") -> str:
     """Return a name that no backfill or proposal has had."""
     used_names = set(ledger.store.names("lines"))
-    used_names |= {pin.owner.removeprefix("line-") for pin in ledger.pins()}
+    for pin in ledger.pins():
+        used_names.add(pin.owner.removeprefix("line-"))
     number = 1
     while f"{kind}-{number}" in used_names:
         number += 1
@@ -106,7 +109,9 @@ def _moment(text: str) -> datetime | None:
         moment = parse_time(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo:
+        return moment
+    return moment.replace(tzinfo=UTC)
 
 
 def _last_before(ledger: Ledger, moment: datetime) -> int | None:

@@ -34,7 +34,9 @@ def discard(line: OpenBackfill, by: str) -> int | None:
     ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
     while isinstance(answer := backfill_rules.on_discard(ledger.view(run), run), rules.Abort):
         live.abort(answer.id, answer.reason, answer.detail)
-    swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
+    swapped = None
+    if answer.named_by is not None:
+        swapped = live.real_entry(answer.named_by)
     if swapped is not None:
         create_undo_savepoint(ledger, swapped.plan)  # the process that swapped may have ended before it could
     if answer.named_by is None or swapped is not None:

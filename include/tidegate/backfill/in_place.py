@@ -79,7 +79,9 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
     ledger, replayed = recorded.ledger, {plan.id for plan in recorded.counting()}
     for gated in graph.gates:
         requests = requests_in_place(ledger, gated.name) if gated.quarantine else []
-        quarantine = open_quarantine(ledger.home, gated.name, place.options) if requests else None
+        quarantine = None
+        if requests:
+            quarantine = open_quarantine(ledger.home, gated.name, place.options)
         if quarantine is None:
             continue
         for request in requests:

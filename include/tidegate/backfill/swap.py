@@ -156,7 +156,9 @@ def _is_of_another(ledger: Ledger, suspended: suspension.SuspensionState, run: s
     plan = ledger.plan(suspended.entry) if suspended.entry is not None else None
     if plan is None:
         return False
-    return plan.run != run if run else abandoned_reason(plan) is not None
+    if run:
+        return plan.run != run
+    return abandoned_reason(plan) is not None
 
 
 def release_pipeline(line: OpenBackfill, why: str) -> None:
@@ -427,7 +429,9 @@ def _copied(line: OpenBackfill, head: Entry, changes: tuple[TableChange, ...], n
             continue
         live_context, backfill_context = live_contexts[name], backfill_contexts[name]
         if isinstance(real, QuarantineSink):
-            requests_since = line.record.origin if _has_new_requests(line, name, real.gate) else None
+            requests_since = None
+            if _has_new_requests(line, name, real.gate):
+                requests_since = line.record.origin
             committable = real.promote_line_quarantine(
                 live_context, backfill_context, since=requests_since, number=number
             )
@@ -441,13 +445,20 @@ def _copied(line: OpenBackfill, head: Entry, changes: tuple[TableChange, ...], n
 def _has_new_requests(line: OpenBackfill, name: str, gate: str) -> bool:
     """Return whether requests about rows of a quarantine were made since the backfill's origin."""
     origin_range = _ranges_of_origin(line).get(name)
-    after = origin_range.end["request"] if origin_range is not None and origin_range.end is not None else 0
+    if origin_range is not None and origin_range.end is not None:
+        after = origin_range.end["request"]
+    else:
+        after = 0
     return bool(line.live.ledger.requests(gate, after))
 
 
 def _ranges_of_origin(line: OpenBackfill) -> dict[str, Range]:
-    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
-    return standing_ranges(target, {}) if target is not None else {}
+    target = None
+    if line.record.origin:
+        target = line.live.ledger.plan(line.record.origin)
+    if target is not None:
+        return standing_ranges(target, {})
+    return {}
 
 
 def _copy_state(line: OpenBackfill, name: str, payload: Payload) -> None:
@@ -470,7 +481,9 @@ def _tables(
     for name in dict.fromkeys(names):
         change = changes.get(name)
         restored = change.restored if change is not None else None
-        after = rules.after_publish([before], name) if before is not None and restored is None else None
+        after = None
+        if before is not None and restored is None:
+            after = rules.after_publish([before], name)
         tables[name] = TablePart(
             after=after, committables=[committables[name]] if name in committables else [], restore=restored
         )
@@ -480,8 +493,14 @@ def _tables(
 def _sources(line: OpenBackfill, head: Entry) -> dict[str, Range]:
     """Return the positions of the backfill's head. For requests about quarantined rows, return those of its origin, so
     that later requests are taken up again."""
-    sources = {name: part for name, part in standing_ranges(head.plan, {}).items() if not name.startswith(QUARANTINE)}
-    requests = {name: part for name, part in _ranges_of_origin(line).items() if name.startswith(QUARANTINE)}
+    sources = {}
+    for name, part in standing_ranges(head.plan, {}).items():
+        if not name.startswith(QUARANTINE):
+            sources[name] = part
+    requests = {}
+    for name, part in _ranges_of_origin(line).items():
+        if name.startswith(QUARANTINE):
+            requests[name] = part
     return sources | requests
 
 
@@ -506,12 +525,19 @@ def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handl
             reason="LINE_MOVED",
         )
     handles = {}
-    live_memory = memory_of(acks_of(line.live.ledger, base)) if base is not None else {}
-    gate_keys = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
+    if base is not None:
+        live_memory = memory_of(acks_of(line.live.ledger, base))
+    else:
+        live_memory = {}
+    gate_keys = {}
+    for job in line.live.graph.jobs:
+        gate_keys[job.name] = [memory_key(gated.name) for gated in job.gates]
     all_gate_keys = set(itertools.chain.from_iterable(gate_keys.values()))
     for ack in acks_of(line.backfill.ledger, head):
         memory = {name: value for name, value in ack.memory.items() if name not in all_gate_keys}
-        memory |= {key: live_memory[key] for key in gate_keys.get(ack.job, ()) if key in live_memory}
+        for key in gate_keys.get(ack.job, ()):
+            if key in live_memory:
+                memory[key] = live_memory[key]
         copied = Ack(
             **stamp(f"{plan.attempt}-{seams.new_id()}"),
             id=plan.id,
@@ -566,7 +592,9 @@ def _states_of_hooks(line: OpenBackfill, base: Entry | None) -> dict[str, Json]:
     """Return the states that hooks get back after the swap: those of the pipeline's last checkpoint, whose positions
     still apply, except for hooks that begin again at the backfill's origin."""
     last = base.plan.hooks if base is not None else {}
-    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
+    target = None
+    if line.record.origin:
+        target = line.live.ledger.plan(line.record.origin)
     at_origin = target.hooks if target is not None else {}
     begin_again = {hook.name for hook in line.live.graph.hooks if hook.after_swap == "origin"}
     states = {name: state for name, state in last.items() if name not in begin_again}

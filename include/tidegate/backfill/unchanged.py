@@ -68,9 +68,10 @@ def may_differ(live: PipelineContext, recorded: RecordedPlans, cuts: Cuts) -> It
                 title, reasons = dependency
                 yield f"{title}: {'; '.join(reasons)}"
     else:
-        overtaking = [
-            plan.id for plan in plans if plan.overtaking is not None and _has_rows_in_flight(live.ledger, plan)
-        ]
+        overtaking = []
+        for plan in plans:
+            if plan.overtaking is not None and _has_rows_in_flight(live.ledger, plan):
+                overtaking.append(plan.id)
         if overtaking:
             yield (
                 f"checkpoint {_listed(overtaking)} overtook a busy job, which then read more rows at once; a backfill "
@@ -142,4 +143,6 @@ def _sums_of_floats(live: PipelineContext) -> Iterator[str]:
 
 def _listed(ids: list[int]) -> str:
     text = ", ".join(map(str, ids[:12]))
-    return text if len(ids) <= 12 else f"{text} and {len(ids) - 12} more"
+    if len(ids) <= 12:
+        return text
+    return f"{text} and {len(ids) - 12} more"

@@ -175,7 +175,10 @@ def awaits_person(entry: Entry) -> bool:
         return True
     if any(job not in entry.acks and job not in entry.overtaken for job in entry.plan.acks):
         return False
-    verdicts = [verdict for acked in entry.acks.values() for verdict in acked.ack.gates.values()]
+    verdicts = []
+    for acked in entry.acks.values():
+        for verdict in acked.ack.gates.values():
+            verdicts.append(verdict)
     return any(verdict.outcome == "hold" for verdict in verdicts)
 
 
@@ -196,12 +199,18 @@ def hold_text(entry: Entry) -> str:
     """Describe the rules that hold an entry, and what happens at the time limit."""
     texts = []
     for holding in unanswered(entry):
-        rules = [f"{rule.rule}: {rule.why}" for rule in holding.verdict.broken if rule.policy == "hold"]
+        rules = []
+        for rule in holding.verdict.broken:
+            if rule.policy == "hold":
+                rules.append(f"{rule.rule}: {rule.why}")
         if rules:
             texts.append(f"Gate {holding.gate} holds it because of {'; '.join(rules[:5])}.")
         limit = deadline(entry, holding)
         if limit is not None:
-            default = "approved" if holding.verdict.hold and holding.verdict.hold.default == "approve" else "rejected"
+            if holding.verdict.hold and holding.verdict.hold.default == "approve":
+                default = "approved"
+            else:
+                default = "rejected"
             texts.append(f"Without an answer by {limit:%Y-%m-%d %H:%M:%S} UTC, it is {default}.")
     return " ".join(texts)
 

@@ -109,7 +109,8 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
         raise errors[0]
     if errors:
         lines = [f"the code cannot continue from checkpoint {id}:"]
-        lines += [f"{error.reason}: {error.what}" for error in errors]
+        for error in errors:
+            lines.append(f"{error.reason}: {error.what}")
         raise Invalid(
             "\n    ".join(lines),
             expected="code whose sources, operators and sinks have the same meaning as before, or additional ones",
@@ -141,16 +142,25 @@ def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
 def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -> list[str]:
     """Describe the additions to the code since the checkpoint, and the removals."""
     sources, tables = set(planned_ranges(base, changes)), set(base.plan.commits)
-    lines = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
+    lines = []
+    for name in graph.sources:
+        if name not in sources:
+            lines.append(f"source {name} is new: it begins at its beginning")
     for name in graph.tables:
         if name not in tables:
-            kind = f"state {name.removeprefix(STATE)}" if name.startswith(STATE) else f"sink {name}"
+            if name.startswith(STATE):
+                kind = f"state {name.removeprefix(STATE)}"
+            else:
+                kind = f"sink {name}"
             lines.append(f"{kind} is new: it begins with the next checkpoint")
     removed_sinks = sorted(name for name in tables - set(graph.tables) if not name.startswith(STATE))
-    lines += [f"sink {name} is removed: its table stays as it is" for name in removed_sinks]
+    for name in removed_sinks:
+        lines.append(f"sink {name} is removed: its table stays as it is")
     removed = sorted(sources - set(graph.sources))
-    lines += [f"source {name} is removed: its position is forgotten" for name in removed]
-    lines += [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in find_unused_states(graph, base)]
+    for name in removed:
+        lines.append(f"source {name} is removed: its position is forgotten")
+    for name in find_unused_states(graph, base):
+        lines.append(f"state {name.removeprefix(STATE)} is left behind, as it is")
     return lines + [f"the state of hook {name} is left behind" for name in find_unused_hooks(graph, base)]
 
 
@@ -208,7 +218,9 @@ def unordered(graph: Graph) -> list[str]:
         if not isinstance(operator, Deduplicate) or operator.within is not None:
             continue
         producer = producers.get(stream)
-        columns = outputs_of(producer.function) if isinstance(producer, StageNode) else None
+        columns = None
+        if isinstance(producer, StageNode):
+            columns = outputs_of(producer.function)
         only_keys = columns is not None and columns <= {name.casefold() for name in operator.by}
         if only_keys or operator.event_time or column_of(by_stream.get(stream, {}), graph.sources) is not None:
             continue
@@ -280,12 +292,13 @@ def _test_stores(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
 def declaration_of(pipeline: PipelineContext) -> str:
     """Return a fingerprint of everything that an error of the declaration may depend on and that is known without
     Spark: code, settings, suites, and the definitions of the sinks' tables."""
-    suites = {
-        gated.name: gated.gate.declared_elsewhere(GateContext(pipeline.graph.name, gated.name, pipeline.place))
-        for gated in pipeline.graph.gates
-    }
+    suites = {}
+    for gated in pipeline.graph.gates:
+        suites[gated.name] = gated.gate.declared_elsewhere(GateContext(pipeline.graph.name, gated.name, pipeline.place))
     contexts = pipeline.contexts(pipeline.graph.sinks)
-    tables = {name: _table_definition(sinking.sink, contexts[name]) for name, sinking in pipeline.graph.sinks.items()}
+    tables = {}
+    for name, sinking in pipeline.graph.sinks.items():
+        tables[name] = _table_definition(sinking.sink, contexts[name])
     config = pipeline.settings.record()
     return fingerprint(
         {"code": pipeline.graph.code_fingerprint(), "config": config, "suites": suites, "tables": tables}
@@ -402,7 +415,10 @@ def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, J
 def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Refuse if a gate seems renamed: it would begin with an empty quarantine. Removing a gate is allowed."""
     lost = sorted(name for name in base.plan.commits if name.startswith(QUARANTINE) and name not in graph.tables)
-    new = [gate.name for gate in graph.gates if gate.generated and not set(gate.quarantine).issubset(base.plan.commits)]
+    new = []
+    for gate in graph.gates:
+        if gate.generated and not set(gate.quarantine).issubset(base.plan.commits):
+            new.append(gate.name)
     if lost and new and not may_lose(config):
         names = ", ".join(name.removeprefix(QUARANTINE) for name in lost)
         yield Invalid(
@@ -421,10 +437,14 @@ def _lost_hooks(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     lost = find_unused_hooks(graph, base)
     if not lost or may_lose(config):
         return
-    new = [hook.name for hook in graph.hooks if hook.on_trigger is not None and hook.name not in base.plan.hooks]
+    new = []
+    for hook in graph.hooks:
+        if hook.on_trigger is not None and hook.name not in base.plan.hooks:
+            new.append(hook.name)
     without_trigger = [hook.name for hook in graph.hooks if hook.name in lost]
     remedies = [f'name hook {name!r} "{lost[0]}" again, if it is the same one' for name in new]
-    remedies += [f"give hook {name!r} its on_trigger back" for name in without_trigger]
+    for name in without_trigger:
+        remedies.append(f"give hook {name!r} its on_trigger back")
     remedy = ", or ".join(remedies) or "put it back under its name"
     yield Invalid(
         f"checkpoint {base.id} has state of hook {', '.join(lost)}, which pipeline {graph.name!r} no longer stores",
@@ -475,7 +495,10 @@ def _sources(
             reason="SOURCE_REMOVED",
         )
     for name, before in declared.items():
-        kind = graph.sources[name].source.kind if name in graph.sources else before.kind
+        if name in graph.sources:
+            kind = graph.sources[name].source.kind
+        else:
+            kind = before.kind
         if kind != before.kind:
             yield Invalid(
                 f"source {name!r} was of kind {before.kind!r} in checkpoint {base.id} and is {kind!r} now",
@@ -530,7 +553,10 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
     if base.manifest is None:
         return
     for job, unread in base.manifest.in_flight.items():
-        producers = {stream: part.job for part in unread for stream in part.channels}
+        producers = {}
+        for part in unread:
+            for stream in part.channels:
+                producers[stream] = part.job
         channels = graph.channels_by_job.get(job, {})
         changed = sorted(stream for stream, producer in producers.items() if channels.get(stream) != producer)
         if changed:
@@ -559,7 +585,9 @@ def find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[Tidega
     if pipeline.ledger.published(base.id) is None:
         return
     for name, sinking in pipeline.graph.tables.items():
-        after = rules.after_publish([base.manifest], name) if base.manifest is not None else None
+        after = None
+        if base.manifest is not None:
+            after = rules.after_publish([base.manifest], name)
         if after is None:
             continue
         try:

@@ -110,9 +110,10 @@ def refuse_archived(graph: Graph, plan: Plan, view: View, ledger: Ledger) -> Non
     """Refuse to process an interval again if its input files are removed: its rows would be replaced with nothing."""
     if not plan.by_interval or plan.interval is None:
         return
-    archived = [
-        name for name, node in graph.sources.items() if node.source.may_be_archived and plan.sources[name].empty
-    ]
+    archived = []
+    for name, node in graph.sources.items():
+        if node.source.may_be_archived and plan.sources[name].empty:
+            archived.append(name)
     interval = Interval.of_record(plan.interval)
     previous = next((e for e in reversed(view.entries) if e.completed and e.interval == interval), None)
     if previous is not None:

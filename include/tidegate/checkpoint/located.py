@@ -38,7 +38,9 @@ def located(published: Published, ledger: Ledger, place: Place, graph: Graph | N
     stale, or that another project uses. graph: the pipeline's code, if known. For records without the project's folder,
     only the code shows where else a table can be.
     """
-    tables = {name: _located(name, published, ledger, place, graph) for name in published.tables}
+    tables = {}
+    for name in published.tables:
+        tables[name] = _located(name, published, ledger, place, graph)
     return msgspec.structs.replace(published, tables=tables)
 
 

@@ -35,7 +35,8 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
     before = base.manifest if base else None
     jobs, acks, in_flight = _counted(_lineage(entry, base, below))
     positions = dict(before.positions) if before else {}
-    positions |= {name: Position(kind=part.kind, at=part.end) for name, part in entry.plan.sources.items()}
+    for name, part in entry.plan.sources.items():
+        positions[name] = Position(kind=part.kind, at=part.end)
     tables = {}
     for name in [*(before.tables if before else ()), *entry.plan.commits]:
         staged = [ack.sinks[name] for ack in acks if name in ack.sinks]
@@ -80,7 +81,9 @@ def _diverted(name: str, entry: Entry, acks: Sequence[Ack]) -> DivertedPart | No
 
 
 def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
-    return [entry, *below] if base is None else [entry, base, *below]
+    if base is None:
+        return [entry, *below]
+    return [entry, base, *below]
 
 
 def _keep_unpassed_jobs(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
@@ -110,7 +113,8 @@ def _counted(lineage: Sequence[Entry]) -> tuple[dict[str, Handle], list[Ack], di
     progress = job_progress(lineage)
     acks = []
     for job in entry.plan.acks:
-        acks += [acked.ack for acked in progress.chains[job]]
+        for acked in progress.chains[job]:
+            acks.append(acked.ack)
     return dict(progress.chosen), acks, {job: list(unread) for job, unread in progress.in_flight.items()}
 
 
@@ -183,7 +187,8 @@ def _entries_in_flight(manifest: Manifest) -> set[int]:
     """Return the entries in which the rows in flight were sent."""
     entries = set()
     for unread in manifest.in_flight.values():
-        entries |= {part.ack.entry for part in unread}
+        for part in unread:
+            entries.add(part.ack.entry)
     return entries
 
 
@@ -205,7 +210,10 @@ def jobs_without_ack(ledger: Ledger, entry: Entry) -> list[str]:
 
 def has_later_ack(view: View, entry: Entry, job: str) -> bool:
     """Return whether a completed entry above holds a later ack of the job."""
-    handles = [above.manifest.jobs.get(job) for above in view.entries if above.manifest is not None]
+    handles = []
+    for above in view.entries:
+        if above.manifest is not None:
+            handles.append(above.manifest.jobs.get(job))
     return any(handle is not None and handle.entry > entry.id for handle in handles)
 
 

@@ -74,7 +74,10 @@ def last_ones(timed: list[Timed]) -> list[Timed]:
     if newest is None or not older or any(_ratio(candidate, newest) >= CONTRAST for candidate in last):
         return last
     ratios = [_ratio(candidate, newest) for candidate in older]
-    contrasting = [candidate for candidate, ratio in zip(older, ratios, strict=True) if ratio >= CONTRAST]
+    contrasting = []
+    for candidate, ratio in zip(older, ratios, strict=True):
+        if ratio >= CONTRAST:
+            contrasting.append(candidate)
     if contrasting:
         return [contrasting[-1], *last]
     return [older[ratios.index(max(ratios))], *last]
@@ -129,7 +132,10 @@ def _fixed_time_unknown(observed: Sequence[Timed], target_s: float, fixed_s: flo
 
 def allowed(observed: Sequence[Timed], target_s: float, fixed_s: float, failed: Sequence[int] = ()) -> int | None:
     """Return how much a checkpoint may read, at least 1, or None if nothing is known."""
-    costs = [max(timed.seconds - fixed_s, 1e-9) / timed.amount for timed in observed[-WINDOW:] if timed.amount > 0]
+    costs = []
+    for timed in observed[-WINDOW:]:
+        if timed.amount > 0:
+            costs.append(max(timed.seconds - fixed_s, 1e-9) / timed.amount)
     bound: float | None = None
     if costs:
         cost = max(statistics.median(costs), statistics.median(costs[-RECENT:]))

@@ -148,7 +148,10 @@ def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
 
 def _for_next_plan(new: Sequence[Request]) -> list[Request]:
     withdrawn = {request.withdraws for request in new}
-    active = [request for request in new if request.action != "withdraw" and not request.in_place]
+    active = []
+    for request in new:
+        if request.action != "withdraw" and not request.in_place:
+            active.append(request)
     return [request for request in active if request.number not in withdrawn]
 
 
@@ -241,12 +244,16 @@ def _plan_gate(
     start = before.end if before is not None else None
     new = ledger.requests(gate, after=start["request"] if start else 0)
     if not new or not _settled(gate, sink, graph, ledger, place, view):
-        return _empty_range(ledger, before) if before is not None else None
+        if before is not None:
+            return _empty_range(ledger, before)
+        return None
     for request in new:
         ledger.sync_request(request)
     active = _for_next_plan(new)
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)
-    table = sink.source(ledger.home).plan(None, context).splits if active else None
+    table = None
+    if active:
+        table = sink.source(ledger.home).plan(None, context).splits
     numbers = ", ".join(str(request.number) for request in active)
     splits = {"requests": [msgspec.to_builtins(request) for request in active], "table": table}
     return Range(
@@ -315,7 +322,9 @@ def _in_place_requests(gate: str, checkpoint: int, place: Place, live: LiveQuara
     for request in live.in_place.get(gate, ()):
         if not request.checkpoints or checkpoint in request.checkpoints:
             requests.append(request)
-    quarantine = open_quarantine(live.home, gate, place.options) if requests else None
+    quarantine = None
+    if requests:
+        quarantine = open_quarantine(live.home, gate, place.options)
     if quarantine is None:
         return []
     return [request for request in requests if _selects_any(quarantine, request, checkpoint)]

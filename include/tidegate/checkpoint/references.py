@@ -41,8 +41,14 @@ def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
     if base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
     handles = base.manifest.jobs
-    to_read = {job for job, handle in handles.items() if handle.entry != base.id or base.rollback is not None}
-    acks = [acked.ack for job, acked in base.acks.items() if job in handles and job not in to_read]
+    to_read = set()
+    for job, handle in handles.items():
+        if handle.entry != base.id or base.rollback is not None:
+            to_read.add(job)
+    acks = []
+    for job, acked in base.acks.items():
+        if job in handles and job not in to_read:
+            acks.append(acked.ack)
     return acks + [ledger.chosen_ack(handle, job) for job, handle in handles.items() if job in to_read]
 
 
@@ -70,7 +76,8 @@ def blobs_of(entry: Entry) -> set[Blob]:
     for acked in entry.acks.values():
         ack = acked.ack
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
-        payloads += [verdict.results for verdict in ack.gates.values()]
+        for verdict in ack.gates.values():
+            payloads.append(verdict.results)
         if ack.diverted is not None:
             payloads += [*ack.diverted.rest, *ack.diverted.quarantined]
     if entry.rollback is not None and entry.manifest is not None:

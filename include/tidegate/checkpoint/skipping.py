@@ -40,7 +40,10 @@ def is_news(sources: Mapping[str, Range], view: View) -> bool:
 
 def gaps(ledger: Ledger, view: View) -> tuple[Interval, ...]:
     """Return the gaps that no checkpoint, completed or open, covers. Call it after reading the view."""
-    plans = [entry.plan for entry in view.entries if entry.plan.by_interval and not entry.aborted]
+    plans = []
+    for entry in view.entries:
+        if entry.plan.by_interval and not entry.aborted:
+            plans.append(entry.plan)
     if not plans or plans[-1].config.get("gaps") == "expected":
         return ()
     covered = {Interval.of_record(plan.interval) for plan in plans if plan.interval} | set(ledger.intervals())

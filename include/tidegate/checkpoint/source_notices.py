@@ -41,7 +41,10 @@ def notify_sources(pipeline: PipelineContext) -> None:
 def release_unneeded(pipeline: PipelineContext) -> None:
     """Notify each source that implements the hook of the position from which the oldest retained checkpoint would
     continue."""
-    sources = [name for name, source in _sources(pipeline) if type(source).release is not Source.release]
+    sources = []
+    for name, source in _sources(pipeline):
+        if type(source).release is not Source.release:
+            sources.append(name)
     oldest = _oldest_completed(pipeline) if sources else None
     if oldest is None:
         return
@@ -75,7 +78,9 @@ def _oldest_completed(pipeline: PipelineContext) -> Entry | None:
     further_back = [id for id, target in since if target < oldest.id]
     if not further_back:
         return oldest
-    return pipeline.real_entry(further_back[0]) if len(further_back) == 1 else None
+    if len(further_back) == 1:
+        return pipeline.real_entry(further_back[0])
+    return None
 
 
 def _sources(pipeline: PipelineContext) -> Iterator[tuple[str, Source]]:

@@ -105,7 +105,10 @@ def suspended(view: View, tolerable: int) -> SuspensionState | None:
         return None
     decision = failed[0].decision
     assert decision is not None
-    why = f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason
+    if decision.detail:
+        why = f"{decision.reason}: {decision.detail}"
+    else:
+        why = decision.reason
     return SuspensionState("", why, tuple(entry.id for entry in reversed(failed)))
 
 
@@ -236,7 +239,9 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
 def help_after_end(name: str, view: View) -> str:
     """Return the advice for a pipeline that is finished."""
     last = finished(view)
-    before = last.plan.base if last is not None and last.rollback is None else None
+    before = None
+    if last is not None and last.rollback is None:
+        before = last.plan.base
     return (
         f"to undo the end: tidegate rollback MODULE:pipeline --to {before or 'N'}; to continue after it, where "
         f"all rows are late: tidegate resume {name} --after-end"
@@ -280,7 +285,9 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
     If that clock went back, the age is meaningless and ignored.
     """
     last = view.last_completed
-    age = pipeline.ledger.age_of_decision(last.id) if last is not None and pause_s > 0 else None
+    age = None
+    if last is not None and pause_s > 0:
+        age = pipeline.ledger.age_of_decision(last.id)
     if last is None or age is None or not 0 <= age < pause_s:
         return
     early = Rejected(

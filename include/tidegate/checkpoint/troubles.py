@@ -47,7 +47,10 @@ def unforeseen(error: Exception, *, sees_rows: bool) -> TidegateError:
         what = name_of(error)
     else:
         message = " ".join(str(error).split())
-        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        if message:
+            what = f"{type(error).__name__}: {message}"
+        else:
+            what = type(error).__name__
     invalid = Invalid(
         what,
         help="the log of the failed task shows where; correct what it names. It is retried according to `restart`",

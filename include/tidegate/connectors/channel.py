@@ -128,7 +128,9 @@ class Channel:
             return frames[0]
         rows = _union([rows for rows, _ in frames])
         replaced = [replaced for _, replaced in frames if replaced is not None]
-        return _cancel_out(rows, _union(replaced)) if replaced else (rows, None)
+        if replaced:
+            return _cancel_out(rows, _union(replaced))
+        return (rows, None)
 
     def _read(self, rows: ChannelRows, context: SinkContext, spark: SparkSession) -> DataFrame:
         from pyspark.sql.types import StructType
@@ -150,7 +152,9 @@ class Channel:
 
     def missing_files(self, sent: Sent, context: SinkContext) -> list[str]:
         """Return the files that are missing or changed."""
-        return missing_files(self.location(context), sent.files) if sent.files else []
+        if sent.files:
+            return missing_files(self.location(context), sent.files)
+        return []
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
         """Return the attempts that have staged files for checkpoint `id`, found by the names of their folders."""

@@ -104,7 +104,9 @@ def _translate(node: exp.Expression, types: Mapping[str, str]) -> _Value:
     if isinstance(node, exp.Cast):
         return _cast(node, types)
     if isinstance(node, exp.Literal):
-        return _Value(quoted_text(node.this), "text") if node.is_string else _number(node.this)
+        if node.is_string:
+            return _Value(quoted_text(node.this), "text")
+        return _number(node.this)
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
         return _number(f"-{node.this.this}")
     raise _Untranslatable
@@ -179,7 +181,9 @@ def _constant_text(node: exp.Expression) -> str:
     from sqlglot import exp
 
     if isinstance(node, exp.Neg):
-        return f"-{_constant_text(node.this)}" if isinstance(node.this, exp.Literal) else ""
+        if isinstance(node.this, exp.Literal):
+            return f"-{_constant_text(node.this)}"
+        return ""
     return str(node.this)
 
 

@@ -41,7 +41,9 @@ def column_problems(argument: str, names: Sequence[str]) -> list[str]:
         return [f"{argument} holds something that is not a column name: {list(names)!r}"]
     folded = [name.casefold() for name in names]
     doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+    if doubled:
+        return [f"{argument} names {', '.join(map(repr, doubled))} twice"]
+    return []
 
 
 def collation_problems(schema: Json, names: Sequence[str] | None = None, noun: str = "column") -> list[str]:
@@ -61,7 +63,10 @@ def collation_problems(schema: Json, names: Sequence[str] | None = None, noun: s
 
 def _without_collation(name: str, collation: str) -> str:
     """Return SQL for the column without its collation."""
-    value = f"lower({quoted(name)})" if collation.endswith("LCASE") else quoted(name)
+    if collation.endswith("LCASE"):
+        value = f"lower({quoted(name)})"
+    else:
+        value = quoted(name)
     return f"{value} COLLATE UTF8_BINARY"
 
 
@@ -82,7 +87,10 @@ def keyed_problems(sink: ByKey, appending: str, partition_by: Sequence[str] = ()
         problems.append(f"keys is empty: name the columns that identify a row, or use {appending}")
     for argument, names in (("keys", sink.keys), ("order_by", sink.order_by), ("omit", sink.omit)):
         problems += column_problems(argument, names)
-    needed = "key, order or partition column" if partition_by else "key or order column"
+    if partition_by:
+        needed = "key, order or partition column"
+    else:
+        needed = "key or order column"
     for name in sorted(set(sink.omit) & {*sink.keys, *sink.order_by, *partition_by}):
         problems.append(f"omit names {name!r}, which the table needs as a {needed}")
     if sink.delete_when is not None and not sink.delete_when.strip():

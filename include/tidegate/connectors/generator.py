@@ -84,7 +84,9 @@ class Generator(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next `rows` offsets."""
         first = _offset_of(start, context)
-        stop = context.stop_position["offset"] if context.stop_position is not None else None
+        stop = None
+        if context.stop_position is not None:
+            stop = context.stop_position["offset"]
         end = smallest_bound([self.total, stop])
         last = first + (context.bound(self.rows) or 1)
         if end is not None:

@@ -170,7 +170,9 @@ class IcebergAppend(TransactionalSink):
                 column = refuse_rows(column, outside, _outside_problem(field.name)).alias(field.name)
                 is_checked = True
             columns.append(column)
-        return empty_if(frame, frame.select(*columns)) if is_checked else frame
+        if is_checked:
+            return empty_if(frame, frame.select(*columns))
+        return frame
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError

@@ -83,7 +83,9 @@ class PrestagedRows:
     def read(self) -> DataFrame:
         """Read the rows from the files, for Spark."""
         paths = [self.location.full(source.path) for source in self.sources]
-        return self._load(paths) if paths else empty_like(self.frame)
+        if paths:
+            return self._load(paths)
+        return empty_like(self.frame)
 
     def _load(self, paths: list[str]) -> DataFrame:
         schema = self.frame.schema
@@ -91,7 +93,9 @@ class PrestagedRows:
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         """Read columns of a part, including mark columns."""
-        mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.mark_columns]
+        mark_fields = []
+        for name in self.mark_columns:
+            mark_fields.append({"name": name, "type": "long", "nullable": True, "metadata": {}})
         full_schema = {"type": "struct", "fields": [*self.schema["fields"], *mark_fields]}
         return read_part(Table(self.location, full_schema, ()), part, names)
 
@@ -103,8 +107,13 @@ class PrestagedRows:
     def highest(self, time_column: str) -> int | None:
         """Return the highest time in a column, in microseconds, or None if it has only nulls."""
         field = self._field(time_column)
-        maxima = [number for number in self.each_rows([field["name"]], _highest) if number is not None]
-        return max(maxima) * _MICROS[field["type"]] if maxima else None
+        maxima = []
+        for number in self.each_rows([field["name"]], _highest):
+            if number is not None:
+                maxima.append(number)
+        if maxima:
+            return max(maxima) * _MICROS[field["type"]]
+        return None
 
     def _field(self, column: str) -> Json:
         """Return the schema's field for a column, ignoring case, or {} if it has none."""
@@ -131,10 +140,12 @@ class PrestagedRows:
         """
         import pyarrow.compute as pc
 
-        self._removed_counts.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
+        for mask in bad.values():
+            self._removed_counts.append(pc.sum(mask).as_py() or 0)
         yield from divide(Table(self.location, self.schema, ()), bad, self.folder, on_removed, every=self.draft)
         replaced = self.sources if self.draft else touched(bad)
-        self._replaced.extend(source.path for source in replaced)
+        for source in replaced:
+            self._replaced.append(source.path)
 
     def draft_next(self, bad: Mapping[RowGroup, Any]) -> list[str] | None:
         """Return the text columns with few distinct values if the next checkpoint should stage its rows as drafts,
@@ -154,10 +165,15 @@ class PrestagedRows:
         self.location.remove_files(self._replaced)
         if is_known_empty(self.frame):
             return self.frame
-        paths = [self.location.full(path) for path, _ in self.location.walk(self.folder) if path.endswith(".parquet")]
+        paths = []
+        for path, _ in self.location.walk(self.folder):
+            if path.endswith(".parquet"):
+                paths.append(self.location.full(path))
         remaining = self.rows - sum(self._removed_counts)
         refuse_difference(self.location.full(self.folder), remaining, rows_below(self.location, self.folder))
-        return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
+        if paths:
+            return mark_stored(self._load(paths))
+        return empty_like(self.frame)
 
     def staged(self) -> list[StagedFile]:
         """Make the files for the table durable, and return them."""

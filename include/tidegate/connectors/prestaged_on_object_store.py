@@ -67,7 +67,8 @@ class _RowsOnStore(PrestagedRows):
     def divide(self, bad: Mapping[RowGroup, Any], on_removed: Callable[[RowGroup, pa.Table], T]) -> Iterator[T]:
         import pyarrow.compute as pc
 
-        self._removed_counts.extend(pc.sum(mask).as_py() or 0 for mask in bad.values())
+        for mask in bad.values():
+            self._removed_counts.append(pc.sum(mask).as_py() or 0)
         sources, table, folder = touched(bad), self._table, self.folder
         parts_by_file: dict[str, list[RowGroup]] = {source.path: [] for source in sources}
         for part in bad:
@@ -102,7 +103,9 @@ class _RowsOnStore(PrestagedRows):
         self._refuse_lost_rows()
         refuse_other_files(self.location, self.folder, self.written)
         paths = [self.location.full(f"{self.folder}/{name}") for name in sorted(self.written)]
-        return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
+        if paths:
+            return mark_stored(self._load(paths))
+        return empty_like(self.frame)
 
     def staged(self) -> list[StagedFile]:
         self._refuse_lost_rows()

@@ -53,7 +53,10 @@ def is_broken(rule: RowRule) -> Column:
     """Return the condition that a row breaks a rule. It is never null."""
     from pyspark.sql import functions as F
 
-    condition = F.expr(rule.broken_if) if isinstance(rule.broken_if, str) else rule.broken_if
+    if isinstance(rule.broken_if, str):
+        condition = F.expr(rule.broken_if)
+    else:
+        condition = rule.broken_if
     return F.coalesce(condition, F.lit(False))
 
 

@@ -135,7 +135,9 @@ class Staging:
     def data_folder(self, context: SinkContext) -> str:
         """Return the folder for the attempt's data files. In an interval pipeline it is named after the interval."""
         folder = self.folder(context)
-        return folder if self.interval is None else f"{folder}/{self.interval.key}"
+        if self.interval is None:
+            return folder
+        return f"{folder}/{self.interval.key}"
 
 
 def entry_folder(context: SinkContext, checkpoint: int) -> str:

@@ -107,7 +107,9 @@ class SourceContext:
     def bound(self, *bounds: int | None) -> int | None:
         """Return the maximum size of a range, or None if it is unbounded. bounds: the source's own, in its unit."""
         bound = smallest_bound([*bounds, self.at_most])
-        return None if bound is None else bound * self.bound_factor
+        if bound is None:
+            return None
+        return bound * self.bound_factor
 
 
 @dataclass(frozen=True)

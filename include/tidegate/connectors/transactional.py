@@ -234,7 +234,9 @@ class TransactionalSink(ExactlyOnceSink):
         return self._stage(frame, None, context, staging)
 
     def update_problems(self, stream: str) -> list[str]:
-        return [] if self.upserts else super().update_problems(stream)
+        if self.upserts:
+            return []
+        return super().update_problems(stream)
 
     def prepare_with_retractions(
         self, frame: DataFrame, retractions: DataFrame, context: SinkContext, staging: Staging
@@ -343,7 +345,9 @@ class TransactionalSink(ExactlyOnceSink):
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         last = self.last(context)
-        return self._published(id, context, None) if last is not None and last >= id else None
+        if last is not None and last >= id:
+            return self._published(id, context, None)
+        return None
 
     def verify(self, published: PublishedTable, context: SinkContext) -> None:
         last = self.last(context)

@@ -67,7 +67,9 @@ def unrepeatable_in_text(text: str) -> list[str]:
     """Return the names of non-deterministic functions that a Spark SQL expression calls."""
     names: dict[str, None] = {}
     for match in _CALLED.finditer(_LITERAL.sub(" ", text)):
-        names |= {group.lower(): None for group in match.groups() if group}
+        for group in match.groups():
+            if group:
+                names[group.lower()] = None
     return list(names)
 
 
@@ -90,7 +92,9 @@ def _codes(function: object, visited: set[int]) -> Iterator[CodeType]:
     while nested:
         code = nested.pop()
         yield code
-        nested += [const for const in code.co_consts if isinstance(const, CodeType)]
+        for const in code.co_consts:
+            if isinstance(const, CodeType):
+                nested.append(const)
         for name in code.co_names:
             called = function.__globals__.get(name)
             if isinstance(called, FunctionType) and called.__module__ == function.__module__:

@@ -43,11 +43,13 @@ def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
     """
     if isinstance(kind, str):
         is_text = kind.startswith(("string", "varchar", "char"))
-        return f"coalesce(NOT is_valid_utf8({value}), false)" if is_text else ""
+        if is_text:
+            return f"coalesce(NOT is_valid_utf8({value}), false)"
+        return ""
     if kind["type"] == "struct":
-        conditions = [
-            holds_invalid_text(field_of(value, field["name"]), field["type"], depth) for field in kind["fields"]
-        ]
+        conditions = []
+        for field in kind["fields"]:
+            conditions.append(holds_invalid_text(field_of(value, field["name"]), field["type"], depth))
         return " OR ".join(filter(None, conditions))
     if kind["type"] == "map":
         keys = holds_invalid_text(f"map_keys({value})", {"type": "array", "elementType": kind["keyType"]}, depth)
@@ -57,4 +59,6 @@ def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
         return ""
     item = f"_item{depth}"
     condition = holds_invalid_text(item, kind["elementType"], depth + 1)
-    return f"coalesce(exists({value}, {item} -> {condition}), false)" if condition else ""
+    if condition:
+        return f"coalesce(exists({value}, {item} -> {condition}), false)"
+    return ""

@@ -138,7 +138,10 @@ def _cast(column: Any, kind: Any) -> Any:
     if column.type == kind:
         return column
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if isinstance(column, pa.ChunkedArray):
+            array = column.combine_chunks()
+        else:
+            array = column
         stored = {field.name for field in array.type}
         parts = []
         for field in kind:

@@ -105,7 +105,9 @@ class Journal:
         rows = pa.concat_tables(tables)
         if only is not None:
             return rows.filter(pc.field(self.number) == only)
-        return rows.filter(pc.field(self.number) > after) if after else rows
+        if after:
+            return rows.filter(pc.field(self.number) > after)
+        return rows
 
     def clean(self, snapshot: Snapshot) -> None:
         """Remove files left by crashes, and the old part of the log. Older versions are never read."""

@@ -81,7 +81,9 @@ class Keys:
         ordered, has_null = self._ordered[index]
         if name in file.partition:
             value = file.partition[name]
-            return has_null if value is None else ordered.between(value, value)
+            if value is None:
+                return has_null
+            return ordered.between(value, value)
         if has_null and file.nulls.get(name) != 0:
             return True
         low, high = file.low.get(name), file.high.get(name)

@@ -42,7 +42,9 @@ def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
         if not _INVALID_UTF8.search(str(error)):
             raise
     with tempfile.TemporaryDirectory(prefix="tidegate-readable-") as folder:
-        copies = {name: _readable_copy(snapshot, f"{folder}/{name}") for name, snapshot in tables.items()}
+        copies = {}
+        for name, snapshot in tables.items():
+            copies[name] = _readable_copy(snapshot, f"{folder}/{name}")
         return _run(copies, sql)
 
 

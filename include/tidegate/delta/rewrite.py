@@ -262,7 +262,10 @@ def _read(table: Table, part: RowGroup, schema: pa.Schema) -> pa.Table:
     """Read columns in these types. Uses one thread, since enough readers run at once."""
     with open_parquet(table.location, part.source.path, dictionaries_of(schema)) as file:
         stored = set(file.schema_arrow.names)
-        names = [name for name in schema.names if name not in part.source.partition and name in stored]
+        names = []
+        for name in schema.names:
+            if name not in part.source.partition and name in stored:
+                names.append(name)
         rows = file.read_row_group(part.group, columns=_paths(names), use_threads=False)
     return conform(rows, schema, part.rows, typed_partition(part.source.partition, schema, part.rows))
 
@@ -301,7 +304,10 @@ def without_rows(
     `on_lost` for the rows that each part loses."""
     results: list[T] = []
     partition = bundle[0].source.partition
-    stored = [field["name"] for field in table.schema["fields"] if field["name"] not in partition]
+    stored = []
+    for column in table.schema["fields"]:
+        if column["name"] not in partition:
+            stored.append(column["name"])
     plain = arrow_schema(table.schema, stored)
     schema = with_dictionaries(plain, coded_columns(table, dict.fromkeys(part.source for part in bundle)))
 
@@ -334,7 +340,9 @@ def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
                 if "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings:
                     coded.add(chunk.path_in_schema)
             coded_by_group.append(coded)
-    return set.intersection(*coded_by_group) if coded_by_group else set()
+    if coded_by_group:
+        return set.intersection(*coded_by_group)
+    return set()
 
 
 def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> WrittenFile:
@@ -389,4 +397,6 @@ def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _paths(names: Sequence[str]) -> list[str] | None:
     """Return the columns for a Parquet reader, or None for all: it interprets a dot in a name as a nested field."""
-    return None if any("." in name for name in names) else list(names)
+    if any("." in name for name in names):
+        return None
+    return list(names)

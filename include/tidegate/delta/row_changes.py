@@ -62,7 +62,9 @@ def row_changes(before: Snapshot, after: Snapshot, keys: Sequence[str], limit: i
     columns = list(dict.fromkeys([*dataset(after).schema.names, *dataset(before).schema.names]))
     key_columns: list[str] = []
     for key in keys:
-        key_columns += [name for name in columns if name.lower() == key.lower()]
+        for name in columns:
+            if name.lower() == key.lower():
+                key_columns.append(name)
     if len(key_columns) != len(keys):
         key_columns = []
     parts = [*_signed(before, removed_files, -1), *_signed(after, added_files, 1)]
@@ -94,7 +96,9 @@ def _signed(snapshot: Snapshot, files: Sequence[LiveFile], sign: int) -> Iterato
     size = 0
     schema = dataset(snapshot).schema
     for file in files:
-        partition = {name: pa.scalar(value, schema.field(name).type) for name, value in file.partition.items()}
+        partition = {}
+        for name, value in file.partition.items():
+            partition[name] = pa.scalar(value, schema.field(name).type)
         with open_parquet(snapshot.location, file.path) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH):
                 size += batch.nbytes
@@ -155,4 +159,6 @@ def _pairs(rows: Sequence[Json]) -> Iterator[tuple[Json | None, Json | None]]:
 
 
 def _row(row: Json | None, columns: Sequence[str]) -> Json | None:
-    return None if row is None else {name: row.get(name) for name in columns}
+    if row is None:
+        return None
+    return {name: row.get(name) for name in columns}

@@ -106,7 +106,9 @@ def columns_of_streams(
     pipeline.only_looks = True
     analysis = _Analysis(pipeline, spark, base, (), None)
     analysis.run()
-    columns = {name: msgspec.json.decode(frame.schema.json()) for name, frame in analysis.streams.items()}
+    columns = {}
+    for name, frame in analysis.streams.items():
+        columns[name] = msgspec.json.decode(frame.schema.json())
     return columns, analysis.errors
 
 
@@ -115,7 +117,8 @@ def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
     if len(errors) == 1 and isinstance(errors[0], Invalid):
         return errors[0]
     lines = [f"the pipeline is wrong in {len(errors)} places:"]
-    lines += [f"{error.reason}: {error.what}" for error in errors]
+    for error in errors:
+        lines.append(f"{error.reason}: {error.what}")
     return Invalid(
         "\n    ".join(lines),
         expected="; ".join(dict.fromkeys(error.expected for error in errors if error.expected)),
@@ -246,8 +249,13 @@ class _Analysis:
 
     def _read(self, sourcing: SourceNode) -> DataFrame | None:
         """Return a frame with a source's columns, or None if they are unknown."""
-        part = self.planned.sources.get(sourcing.name) if self.planned is not None else None
-        source = sourcing.as_planned(part) if part is not None else self._as_read_next(sourcing)
+        part = None
+        if self.planned is not None:
+            part = self.planned.sources.get(sourcing.name)
+        if part is not None:
+            source = sourcing.as_planned(part)
+        else:
+            source = self._as_read_next(sourcing)
         if (declared := source.no_rows(self.spark)) is not None:
             return no_rows_like(declared)
         context = self.pipeline.source_context(sourcing.name)
@@ -280,7 +288,9 @@ class _Analysis:
         """Return the source as it would read its next range."""
         before = planned_ranges(self.base, self.changes).get(sourcing.name)
         schema = next_schema(sourcing, before, self.base, self._entry_below)
-        return sourcing.source if schema is None else sourcing.source.with_schema(schema)
+        if schema is None:
+            return sourcing.source
+        return sourcing.source.with_schema(schema)
 
     def _entry_below(self, entry: Entry) -> Entry | None:
         id = entry.rollback.target if entry.rollback is not None else entry.plan.base
@@ -288,7 +298,9 @@ class _Analysis:
 
     def _position(self, name: str) -> Json | None:
         part = planned_ranges(self.base, self.changes).get(name)
-        return part.end if part is not None and not self.graph.by_interval else None
+        if part is not None and not self.graph.by_interval:
+            return part.end
+        return None
 
     def _some_interval(self) -> Interval | None:
         """Return an interval to plan sources with: that of the last checkpoint, or yesterday."""

@@ -55,7 +55,9 @@ def stages_in_turn(stages: Sequence[Node], streams: Collection[str], *, one_by_o
     while remaining:
         ready: list[Node] = []
         if not one_by_one:
-            ready = [stage for stage in remaining if all(name in streams for name in stage.inputs)]
+            for stage in remaining:
+                if all(name in streams for name in stage.inputs):
+                    ready.append(stage)
         plain = [stage for stage in ready if isinstance(stage, StageNode)]
         gates = [stage for stage in ready if isinstance(stage, GateNode)]
         # If none is ready, the first one fails, and its error names the missing stream.

@@ -81,7 +81,9 @@ def seconds_left(context: PipelineContext, plan: Plan, job: str) -> float | None
     if plan.by_hand is not None or not context.limits_jobs:
         return None
     remaining = plan.timeout_s - context.ledger.age(plan)
-    return remaining if remaining > 0 else more_time(context, plan, job)
+    if remaining > 0:
+        return remaining
+    return more_time(context, plan, job)
 
 
 def more_time(context: PipelineContext, plan: Plan, job: str) -> float:

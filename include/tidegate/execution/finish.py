@@ -66,7 +66,9 @@ def finish(
     while (outcome := coordinator.complete(id, failure)).state == "open":
         decide_earlier(coordinator, id, give_up)
         wait(outcome.detail or f"checkpoint {id} waits for those that it rests on")
-    suspension = notify_if_suspended(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
+    suspension = None
+    if outcome.counts or outcome.reason == REJECTED:
+        suspension = notify_if_suspended(coordinator, id)
     if outcome.reason == BAD_DECLARATION:
         _notify_declined(coordinator)
     step("publishing")
@@ -154,7 +156,10 @@ def record_failed_plan(coordinator: Coordinator, run: str) -> None:
     with contextlib.suppress(TidegateError):
         if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is
             return
-    runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"
+    if trouble.unplanned > 1:
+        runs = f"{trouble.unplanned} runs in a row"
+    else:
+        runs = "a run"
     why = f"{runs} could not plan a checkpoint: {trouble.reason}: {trouble.what}"
     log.error("Pipeline %s makes no checkpoints: %s. The next run tries again", coordinator.graph.name, why)
     _call(coordinator.graph.on_suspended, Suspension(coordinator.graph.name, "", why, suspended=False))

@@ -200,7 +200,10 @@ class InputWatch:
         if not reason:
             return None
         base = view.get(answer.base)
-        ends = {name: part.end for name, part in base.plan.sources.items()} if base is not None else {}
+        if base is not None:
+            ends = {name: part.end for name, part in base.plan.sources.items()}
+        else:
+            ends = {}
         return Arrival(fingerprint(ends), reason)
 
 

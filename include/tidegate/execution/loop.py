@@ -180,7 +180,9 @@ def run_checkpoints(
     failures = aborted = 0
     continues = True
     _pause(schedule.initial_delay_s, schedule, observer)
-    watch = InputWatch(coordinator, schedule.max_pause_s, abandoned_reason) if schedule.by_event else None
+    watch = None
+    if schedule.by_event:
+        watch = InputWatch(coordinator, schedule.max_pause_s, abandoned_reason)
     while continues and not schedule.stop():
         if watch is not None:
             _wait_for_input(watch, schedule, observer)
@@ -193,7 +195,10 @@ def run_checkpoints(
         outcome, error = _finish_checkpoint(coordinator, plan, session, observer)
         outcomes.append(outcome)
         failures = failures + 1 if error is not None else 0
-        aborted = aborted + 1 if outcome.state == "aborted" and outcome.reason != QUARANTINED else 0
+        if outcome.state == "aborted" and outcome.reason != QUARANTINED:
+            aborted = aborted + 1
+        else:
+            aborted = 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
         continues = schedule.has_next(plan, outcome, len(outcomes))
@@ -229,7 +234,10 @@ def _start_again(coordinator: Coordinator, session: SessionSource, observer: Obs
     """
     if declined_error(coordinator) is not None:
         spark = session()
-        errors = analyse(coordinator, spark, coordinator.ledger.view().last_completed) if spark is not None else []
+        if spark is not None:
+            errors = analyse(coordinator, spark, coordinator.ledger.view().last_completed)
+        else:
+            errors = []
         if errors:
             raise declaration_error(errors)
         coordinator.ledger.forget_declined()
@@ -367,7 +375,9 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
 def _abort_reason(error: TidegateError) -> str:
     if error.of_environment:
         return rules.ENVIRONMENT_FAILED
-    return error.reason if error.reason == "CHECKPOINT_EXPIRED" else "JOB_FAILED"
+    if error.reason == "CHECKPOINT_EXPIRED":
+        return error.reason
+    return "JOB_FAILED"
 
 
 def _report_stuck(ledger: Ledger, run: str, report: Report, observer: Observer) -> None:

@@ -177,7 +177,9 @@ def _stopped(view: View) -> str:
 
 def _describe_refusal(refusal: Refuse) -> str:
     listed = ", ".join(map(str, refusal.ids))
-    return f"{refusal.why} (checkpoint {listed})" if listed else refusal.why
+    if listed:
+        return f"{refusal.why} (checkpoint {listed})"
+    return refusal.why
 
 
 def backfill_progress(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:

@@ -276,7 +276,9 @@ def _source(entry: Entry, name: str, part: Range) -> SourceDetails:
 
 
 def _unless_long(position: Json | None) -> Json | None:
-    return position if len(msgspec.json.encode(position)) <= POSITION else None
+    if len(msgspec.json.encode(position)) <= POSITION:
+        return position
+    return None
 
 
 def _job(ack: Ack, planned: str) -> JobDetails:

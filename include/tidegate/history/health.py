@@ -228,14 +228,18 @@ def local_folders(limits: HealthLimits) -> list[str]:
 
 
 def _just_decided(entry: Entry) -> bool:
-    decided = moment_of(entry.decision.created) if entry.decision is not None else None
+    decided = None
+    if entry.decision is not None:
+        decided = moment_of(entry.decision.created)
     return decided is not None and (seams.now() - decided).total_seconds() < PUBLISHING_S
 
 
 def _room_if_full(folder: str) -> int | None:
     """Return the free bytes of a disk that counts as full. None if it is not full, or does not exist."""
     free = free_bytes(folder)
-    return free if free is not None and free < SPARE_BYTES else None
+    if free is not None and free < SPARE_BYTES:
+        return free
+    return None
 
 
 def free_bytes(folder: str) -> int | None:
@@ -303,7 +307,10 @@ def _disk(observed: Observations) -> Health | None:
     else:
         problem = "may not be able to continue: a disk is nearly full"
         consequence = "a checkpoint that needs more than that fails"
-    room = "no room" if observed.room < NO_ROOM_BYTES else f"{observed.room / (1 << 20):.1f} MiB"
+    if observed.room < NO_ROOM_BYTES:
+        room = "no room"
+    else:
+        room = f"{observed.room / (1 << 20):.1f} MiB"
     return Health(
         "disk full",
         f"Pipeline {observed.pipeline} {problem}",
@@ -355,7 +362,10 @@ def _suspended_by_failures(observed: Observations, suspension: SuspensionState, 
     assert entry is not None
     cause, helps = _why(entry, command)
     count = len(suspension.failed_checkpoints)
-    several = f"its last {count} checkpoints" if count > 1 else f"checkpoint {id}"
+    if count > 1:
+        several = f"its last {count} checkpoints"
+    else:
+        several = f"checkpoint {id}"
     return Health(
         "suspended",
         f"Pipeline {observed.pipeline} is suspended: {several} failed;"
@@ -450,8 +460,14 @@ def _open(observed: Observations, command: Command) -> Health | None:
     entry = next(observed.view.still_open(), None)
     if entry is None:
         return None
-    missing = [job for job in entry.plan.acks if job not in entry.acks and job not in entry.overtaken]
-    waits = f"job {', '.join(missing)} has not acknowledged it" if missing else "it waits to be decided"
+    missing = []
+    for job in entry.plan.acks:
+        if job not in entry.acks and job not in entry.overtaken:
+            missing.append(job)
+    if missing:
+        waits = f"job {', '.join(missing)} has not acknowledged it"
+    else:
+        waits = "it waits to be decided"
     if entry.id in observed.abandoned:
         return Health(
             "orphaned",
@@ -660,7 +676,9 @@ def _rules(entry: Entry) -> str:
     for acked in entry.acks.values():
         for verdict in acked.ack.gates.values():
             if verdict.outcome == "abort":
-                rules += [f"{broken.rule}: {broken.why}" for broken in verdict.broken if broken.policy != "abort"]
+                for broken in verdict.broken:
+                    if broken.policy != "abort":
+                        rules.append(f"{broken.rule}: {broken.why}")
     return f" ({'; '.join(rules[:5])})" if rules else ""
 
 
@@ -684,7 +702,9 @@ def _remedy(entry: Entry, decision: Decision, command: Command) -> str:
 
 
 def _reason(entry: Entry) -> str:
-    return entry.decision.reason if entry.decision is not None else ""
+    if entry.decision is not None:
+        return entry.decision.reason
+    return ""
 
 
 def _rows(count: int) -> str:

@@ -126,7 +126,9 @@ def figures(
     last, restored = history.last_completed(), history.newest("rollback")
     lines = tuple(backfill_statuses(ledger, options))
     identity = ledger.identity_or_none()
-    forked = identity.created if identity is not None and identity.origin is not None else None
+    forked = None
+    if identity is not None and identity.origin is not None:
+        forked = identity.created
     return Figures(observed, condition(observed), history.counts(), last, restored, now, forked, lines)
 
 
@@ -144,7 +146,10 @@ def _counts(figures: Figures) -> Iterator[Metric]:
     yield Metric("numberOfFailedCheckpoints", counts["failed"])
     yield Metric("numberOfInProgressCheckpoints", counts["in_progress"])
     yield Metric("heldCheckpoints", counts["held"])
-    restored = figures.restored.decided if figures.restored is not None else figures.forked
+    if figures.restored is not None:
+        restored = figures.restored.decided
+    else:
+        restored = figures.forked
     yield Metric("lastCheckpointRestoreTimestamp", _epoch_ms(restored) if restored is not None else -1)
 
 
@@ -174,7 +179,10 @@ def _present_state(figures: Figures) -> Iterator[Metric]:
         oldest = moment_of(line.oldest_pending)
         yield Metric("backfillCheckpoints", line.checkpoints, label)
         yield Metric("backfillPendingCheckpoints", len(line.pending), label)
-        age_ms = round((figures.now - oldest).total_seconds() * 1000) if oldest is not None else 0
+        if oldest is not None:
+            age_ms = round((figures.now - oldest).total_seconds() * 1000)
+        else:
+            age_ms = 0
         yield Metric("backfillLag", age_ms, label)
     for promise in observed.promises:
         label = {"sink": promise.sink}
@@ -268,4 +276,6 @@ def _event_time(view: CheckpointView, now: datetime) -> Iterator[Metric]:
 
 def _epoch_ms(text: str) -> int:
     moment = moment_of(text)
-    return round(moment.timestamp() * 1000) if moment is not None else -1
+    if moment is not None:
+        return round(moment.timestamp() * 1000)
+    return -1

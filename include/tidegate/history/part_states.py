@@ -103,14 +103,19 @@ def _sink_state(view: CheckpointView, part: Box, job_state: PartState, note: Job
         return "waiting"
     if view.outcome == "aborted":
         return "not published"
-    return "running" if view.records_retained and view.published is None else "done"
+    if view.records_retained and view.published is None:
+        return "running"
+    return "done"
 
 
 def _of_readers(
     part: Box, parts: Sequence[Box], states: Mapping[tuple[str, str], PartState], job_state: PartState
 ) -> PartState:
     """Return the state of a stage: it is computed together with the boxes that read it."""
-    readers = [states[other.role, other.name] for other in parts if part.name in other.inputs and other.job == part.job]
+    readers = []
+    for other in parts:
+        if part.name in other.inputs and other.job == part.job:
+            readers.append(states[other.role, other.name])
     for state in (job_state, "done", "waiting", "not run"):
         if state in readers:
             return state

@@ -37,4 +37,6 @@ def _escaped(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
+    if value == int(value):
+        return str(int(value))
+    return repr(float(value))

@@ -128,7 +128,10 @@ def promise_statuses(
 def promises_now(ledger: Ledger, tolerable: int) -> tuple[PromiseStatus, ...]:
     """Return the status of each promise as of now."""
     view = ledger.view()
-    unsettled = [entry.id for entry in view.entries if entry.completed and entry.id > view.settled]
+    unsettled = []
+    for entry in view.entries:
+        if entry.completed and entry.id > view.settled:
+            unsettled.append(entry.id)
     pending = frozenset(id for id in unsettled if ledger.published(id) is None)
     return promise_statuses(ledger, view, pending, tolerable, seams.now())
 
@@ -149,7 +152,10 @@ def _is_planned_from_code(entry: Entry) -> bool:
 
 
 def _promised_first(view: View, sink: str) -> datetime | None:
-    moments = [moment_of(entry.plan.created) for entry in view.entries if sink in entry.plan.promises]
+    moments = []
+    for entry in view.entries:
+        if sink in entry.plan.promises:
+            moments.append(moment_of(entry.plan.created))
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -175,7 +181,10 @@ def _reached(ledger: Ledger, published: Entry, promise: Promise) -> tuple[int, d
     """
     manifest = published.manifest
     assert manifest is not None
-    ids: list[int | None] = [manifest.jobs[job].entry for job in promise.jobs if job in manifest.jobs]
+    ids: list[int | None] = []
+    for job in promise.jobs:
+        if job in manifest.jobs:
+            ids.append(manifest.jobs[job].entry)
     for job in promise.jobs:
         for unread in manifest.in_flight.get(job, ()):
             plan = ledger.plan(unread.ack.entry)
@@ -197,7 +206,10 @@ def _input_of(ledger: Ledger, id: int | None, promise: Promise) -> tuple[datetim
     while plan is not None and (plan.is_by_hand or plan.rollback is not None):
         # It reads no input itself. A backfill has replayed all input up to the base of its swap.
         rollback = plan.rollback
-        below = plan.base if rollback is None or rollback.line is not None else rollback.target
+        if rollback is None or rollback.line is not None:
+            below = plan.base
+        else:
+            below = rollback.target
         plan = ledger.plan(below) if below is not None else None
     fixed = moment_of(plan.created) if plan is not None else None
     if plan is None or fixed is None:

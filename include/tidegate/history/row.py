@@ -307,7 +307,9 @@ def state_name(entry: Entry) -> str:
     if entry.decision is None:
         return "held" if unanswered(entry) else "open"
     if entry.rollback is not None and entry.completed:
-        return "rollback" if entry.rollback.line is None else "swap"
+        if entry.rollback.line is None:
+            return "rollback"
+        return "swap"
     return entry.decision.outcome
 
 
@@ -388,7 +390,9 @@ def _input(entry: Entry, details: CheckpointDetails) -> Json:
     if entry.plan.triggers:
         total = sum_of(details.amounts_read.get(name, Amount()) for name in entry.plan.triggers)
     sync = _longest(job.sync_s for job in details.jobs.values())
-    rate = round(total.rows / sync, 1) if total.rows is not None and sync else None
+    rate = None
+    if total.rows is not None and sync:
+        rate = round(total.rows / sync, 1)
     return {"rows_in": total.rows, "bytes_in": total.bytes, "rate": rate}
 
 
@@ -418,7 +422,10 @@ def _in_flight(jobs: list[JobDetails], persisted_by_job: Mapping[str, Amount]) -
     """Return the rows in flight between jobs."""
     processed_amounts = [job.processed for job in jobs if job.processed is not None]
     processed = sum_of(processed_amounts) if processed_amounts else Amount()
-    persisted = sum_of(persisted_by_job.values()) if persisted_by_job else Amount()
+    if persisted_by_job:
+        persisted = sum_of(persisted_by_job.values())
+    else:
+        persisted = Amount()
     return {
         "processed_rows": processed.rows,
         "processed_bytes": processed.bytes,

@@ -50,7 +50,9 @@ def span_tree(view: CheckpointView) -> Span:
             parts.append(Span(name, seconds_between(view.planned, begin), seconds_between(begin, end)))
     ends = [part.end_s for part in parts if part.end_s is not None]
     start = min([0.0, *(part.start_s for part in parts if part.start_s is not None)])
-    spark = work_of(job.spark for job in view.details.jobs.values()) if jobs else None
+    spark = None
+    if jobs:
+        spark = work_of(job.spark for job in view.details.jobs.values())
     return Span(f"checkpoint {view.id}", start, round(max(ends) - start, 3) if ends else None, spark, parts)
 
 
@@ -63,7 +65,9 @@ def _job(name: str, job: JobDetails) -> Span:
     """Return the span of a job's counting attempt. In older records, steps have no start, or are missing."""
     steps = []
     for step in job.steps:
-        start_s = round(job.delay + step.after_s, 3) if job.delay is not None else None
+        start_s = None
+        if job.delay is not None:
+            start_s = round(job.delay + step.after_s, 3)
         steps.append(Span(step.name, start_s, step.seconds, step.spark, computed=step.computed))
     if not steps:
         steps = [Span(step, None, seconds) for step, seconds in job.seconds.items()]

@@ -95,7 +95,10 @@ def _remember(ledger: Ledger, journal: Journal) -> int:
         snapshot = journal.opened()
         last = journal.last(snapshot)
         settled = ledger.settled()
-        ids = ledger.ids(after=last, before=settled + 1)[:BATCH] if settled > last else []
+        if settled > last:
+            ids = ledger.ids(after=last, before=settled + 1)[:BATCH]
+        else:
+            ids = []
         rows_or_none = [_row(ledger, id) for id in ids]
         rows = [row for row in rows_or_none if row is not None]
         if not rows:
@@ -117,7 +120,9 @@ def _row(ledger: Ledger, id: int) -> HistoryRow | None:
     """Return the row of an entry. None if it is retired, or unreadable, which `tidegate doctor` reports."""
     try:
         entry = ledger.entry(id)
-        return live_row(ledger, entry) if entry is not None else None
+        if entry is not None:
+            return live_row(ledger, entry)
+        return None
     except TidegateError as error:
         log.warning("Checkpoint %s of pipeline %s is missing in its history: %s", id, ledger.pipeline, error.what)
         return None
@@ -157,7 +162,8 @@ def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
     for job, unread in entry.manifest.in_flight.items():
         sent = []
         for part in unread:
-            sent += [_sent(ledger, payload) for payload in part.channels.values()]
+            for payload in part.channels.values():
+                sent.append(_sent(ledger, payload))
         amounts[job] = sum_of(sent)
     return amounts
 

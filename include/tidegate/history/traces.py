@@ -104,5 +104,8 @@ def _rows_of(job: JobDetails) -> dict[str, int]:
 
 def _work(spark: SparkWork | None) -> dict[str, Any]:
     """Return the known figures of Spark's work."""
-    figures = {} if spark is None else {name: getattr(spark, name) for name in SparkWork.__struct_fields__}
+    if spark is None:
+        figures = {}
+    else:
+        figures = {name: getattr(spark, name) for name in SparkWork.__struct_fields__}
     return {f"{PREFIX}.spark.{name}": value for name, value in figures.items() if value is not None}

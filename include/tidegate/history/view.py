@@ -53,7 +53,9 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
     @property
     def shown_state(self) -> str:
         """The state, and whether a completed one is still missing on a table."""
-        return "completed, unpublished" if self._is_pending else self.state
+        if self._is_pending:
+            return "completed, unpublished"
+        return self.state
 
     @property
     def described_state(self) -> str:

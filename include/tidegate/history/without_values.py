@@ -47,7 +47,9 @@ def details_without_rows(details: CheckpointDetails, *, quotes_rows: bool) -> Ch
     """Return a checkpoint's details without values of rows. quotes_rows: an older version wrote their texts."""
     sources = {}
     for name, source in details.sources.items():
-        drift = drift_without_rows(source.drift) if source.drift is not None else None
+        drift = None
+        if source.drift is not None:
+            drift = drift_without_rows(source.drift)
         sources[name] = msgspec.structs.replace(source, start=None, end=None, drift=drift)
     details = msgspec.structs.replace(details, sources=sources)
     if not quotes_rows:

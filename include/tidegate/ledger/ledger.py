@@ -409,7 +409,9 @@ class Ledger(EntryLog):
 
     def hint_trouble(self, trouble: Trouble) -> None:
         """Write the last error of a run, without passwords."""
-        texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
+        texts = {}
+        for name in ("what", "expected", "help"):
+            texts[name] = without_logins(getattr(trouble, name))
         self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
 
     def hint_progress(self, note: JobNote) -> None:
@@ -427,7 +429,9 @@ class Ledger(EntryLog):
 
     def hint_declined(self, declined: Declined) -> None:
         """Write why the code cannot make a checkpoint, without passwords. Triggers read it."""
-        texts = {name: without_logins(getattr(declined, name)) for name in ("what", "expected", "help")}
+        texts = {}
+        for name in ("what", "expected", "help"):
+            texts[name] = without_logins(getattr(declined, name))
         self.store.replace("declined.json", encode(msgspec.structs.replace(declined, **texts)))
 
     def forget_declined(self) -> None:

@@ -255,7 +255,10 @@ class EntryLog(ManualRecords):
         upto = moment_key(interval.end)
         length = interval.end - interval.start
         for multiple in _SEARCH_STEPS:
-            after = _key_before(interval.start, multiple * length) if multiple is not None else ""
+            if multiple is not None:
+                after = _key_before(interval.start, multiple * length)
+            else:
+                after = ""
             intervals = _intervals_of(self.store.names("intervals", after=after, before=upto))
             if not after or any(earlier.start < interval.start for earlier in intervals):
                 break
@@ -489,7 +492,10 @@ class EntryLog(ManualRecords):
         path = f"{folder(id)}/manifest-{sha}.json"
         data = self.store.read(path)
         if data is None or sha256(data) != sha:
-            state = "is missing" if data is None else "is not what was written (its hash differs)"
+            if data is None:
+                state = "is missing"
+            else:
+                state = "is not what was written (its hash differs)"
             raise Corrupt(
                 f"{self.store.url(path)} {state}, but checkpoint {id} is completed by it",
                 expected=f"a manifest with sha256 {sha}",

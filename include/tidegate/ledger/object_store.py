@@ -93,13 +93,15 @@ class ObjectStore(Store):
         with self._failures("list", folder):
             if after:
                 for batch in self._client.list(prefix, offset=prefix + after):
-                    names |= {meta["path"].removeprefix(prefix).split("/")[0] for meta in batch}
+                    for meta in batch:
+                        names.add(meta["path"].removeprefix(prefix).split("/")[0])
                     if before is not None and names and max(names) >= before:
                         break
             else:
                 listed = self._client.list_with_delimiter(prefix)
                 names = {p.rstrip("/").rpartition("/")[2] for p in listed["common_prefixes"]}
-                names |= {meta["path"].rpartition("/")[2] for meta in listed["objects"]}
+                for meta in listed["objects"]:
+                    names.add(meta["path"].rpartition("/")[2])
         return within(names, after, before)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -108,7 +110,10 @@ class ObjectStore(Store):
 
     def delete(self, path: str) -> None:
         with self._failures("delete", path):
-            below = [meta["path"] for batch in self._client.list(f"{_checked(path)}/") for meta in batch]
+            below = []
+            for batch in self._client.list(f"{_checked(path)}/"):
+                for meta in batch:
+                    below.append(meta["path"])
             delete_objects(self._client, [*below, path])
 
     def delete_files(self, paths: Sequence[str]) -> None:

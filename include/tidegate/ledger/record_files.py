@@ -119,7 +119,10 @@ class Records:
         """Return the bytes of a side file. Raise Corrupt if it is missing or changed."""
         data = self.store.read(blob.path)
         if data is None or sha256(data) != blob.sha:
-            state = "is missing" if data is None else "is not what was written (its hash differs)"
+            if data is None:
+                state = "is missing"
+            else:
+                state = "is not what was written (its hash differs)"
             raise Corrupt(
                 f"{self.store.url(blob.path)} {state}",
                 expected=f"{blob.size:,} bytes with sha256 {blob.sha}",
@@ -135,7 +138,9 @@ class Records:
         """
         data = encode_json(value)
         inline = len(data) <= min(INLINE_LIMIT, INLINE_ALL // max(parts, 1))
-        return Payload(data=value) if inline else Payload(blob=self.put_blob(data))
+        if inline:
+            return Payload(data=value)
+        return Payload(blob=self.put_blob(data))
 
     def unpack(self, payload: Payload) -> Json:
         """Return the JSON of a payload, inline or from its side file."""

@@ -75,7 +75,10 @@ class Ages:
 
         Return the remaining pins.
         """
-        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_last_of_its_day(checkpoints, pin.entry)]
+        outdated = []
+        for pin in pins:
+            if pin.kind == "day" and not self._is_last_of_its_day(checkpoints, pin.entry):
+                outdated.append(pin)
         for pin in outdated:
             checkpoints.ledger.delete_pin(pin.owner)
         return [pin for pin in pins if pin not in outdated]
@@ -89,7 +92,10 @@ class Ages:
         day = checkpoints.days.get(id) if self.per_day else None
         if day is None:
             return False
-        later = {later_id: later_day for later_id, later_day in checkpoints.days.items() if later_id > id}
+        later = {}
+        for later_id, later_day in checkpoints.days.items():
+            if later_id > id:
+                later[later_id] = later_day
         later_days = {later_day for later_day in later.values() if later_day > day}
         if len(later_days) > self.days and checkpoints.are_apart(id, None, self.days * _DAY_S):
             return False

@@ -70,7 +70,9 @@ def waits_for_process(ledger: Ledger, tolerable: int) -> Plan | None:
     """Return the entry with which a process has suspended the pipeline, as a swap does. None if a person has suspended
     it, or if it is not suspended."""
     current = suspended(ledger.view(), tolerable)
-    plan = ledger.plan(current.entry) if current is not None and current.entry is not None else None
+    plan = None
+    if current is not None and current.entry is not None:
+        plan = ledger.plan(current.entry)
     if plan is None or plan.control is None or plan.run.startswith(_PERSON):
         return None
     return plan

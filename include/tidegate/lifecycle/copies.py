@@ -80,9 +80,11 @@ def _copy_files(snapshot: CheckpointSnapshot, target: Ledger, name: str) -> Copy
             hashes = {path: hash_of(location, path) for path in paths}
             whole[state] = target.pack(msgspec.to_builtins(compacted))
         folder = state_sink(state).folder
-        files |= {f"{folder}/{path}": size_and_sha for path, size_and_sha in hashes.items()}
+        for path, size_and_sha in hashes.items():
+            files[f"{folder}/{path}"] = size_and_sha
     blobs = [payload.blob for payload in whole.values() if payload.blob is not None]
-    files |= {blob.path: (blob.size, blob.sha) for blob in blobs}
+    for blob in blobs:
+        files[blob.path] = (blob.size, blob.sha)
     packed = target.pack({"files": {path: list(size_and_sha) for path, size_and_sha in sorted(files.items())}})
     copy = Copy(**stamp(seams.new_id()), name=name, origin=snapshot.origin, files=packed, states=whole)
     return target.create_copy(DONE, copy)
@@ -217,8 +219,10 @@ def _records(snapshot: CheckpointSnapshot) -> Iterator[tuple[str, bytes]]:
     entry_path = entry_folder(snapshot.entry.id)
     paths = ["pipeline.json", f"{entry_path}/plan.json", f"{entry_path}/manifest-{snapshot.origin.manifest}.json"]
     paths += [f"{entry_path}/decision.json", f"{entry_path}/published.json"]
-    paths += [f"{entry_folder(handle.entry)}/acks/{job}.json" for job, handle in snapshot.entry.manifest.jobs.items()]
-    paths += [f"{entry_path}/acks/{job}.json" for job in snapshot.entry.acks]
+    for job, handle in snapshot.entry.manifest.jobs.items():
+        paths.append(f"{entry_folder(handle.entry)}/acks/{job}.json")
+    for job in snapshot.entry.acks:
+        paths.append(f"{entry_path}/acks/{job}.json")
     for path in dict.fromkeys(paths):
         data = snapshot.parent.store.read(path)
         if data is None:

@@ -78,7 +78,10 @@ def inspect_snapshot(snapshot: CheckpointSnapshot, to: PipelineContext) -> Check
     with reporting_retired(snapshot.parent, snapshot.entry.id):
         errors = refusals(to.graph, snapshot.parent, to.settings.record(), snapshot.entry, forks=True)
         refuse(list(errors), snapshot.entry.id)
-        states = {name: payload for name, payload in snapshot.states.items() if name in to.graph.tables}
+        states = {}
+        for name, payload in snapshot.states.items():
+            if name in to.graph.tables:
+                states[name] = payload
         declared = replace(snapshot, states=states)
         refuse_damage(declared)
         _refuse_their_tables(declared, to)
@@ -200,7 +203,10 @@ def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict
 
 def _not_as_of(snapshot: CheckpointSnapshot, name: str, target: str, expected: int, last: int | None) -> Invalid:
     id, pipeline = snapshot.entry.id, snapshot.origin.pipeline
-    holds = f"holds checkpoint {last}" if last is not None else "does not exist, or holds no checkpoint"
+    if last is not None:
+        holds = f"holds checkpoint {last}"
+    else:
+        holds = "does not exist, or holds no checkpoint"
     return Invalid(
         f"sink {name!r} is to take over {target}, which {holds} of {pipeline!r}; as of checkpoint {id}, the table held "
         f"checkpoint {expected}",
@@ -451,7 +457,10 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineCon
     assert entry.manifest is not None
     assert entry.decision is not None
     part, context = entry.manifest.tables[name], _fork_context(claimed, name, to)
-    sink: Sink = state_sink(name) if name.startswith(STATE) else to.graph.sinks[name].sink
+    if name.startswith(STATE):
+        sink: Sink = state_sink(name)
+    else:
+        sink = to.graph.sinks[name].sink
     publication = Publication(
         entry.id,
         entry.plan.generation,

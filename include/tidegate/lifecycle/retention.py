@@ -65,7 +65,10 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, counted, num_retained()))
     checkpoints = DatedCheckpoints(ledger, pins)
-    spared = _spared(ledger, ages.unpin_days(checkpoints, pins), _lowest_unpinned(old, pins)) if old else set()
+    if old:
+        spared = _spared(ledger, ages.unpin_days(checkpoints, pins), _lowest_unpinned(old, pins))
+    else:
+        spared = set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(checkpoints, old)
     old = [id for id in old if id not in pinned]
@@ -370,7 +373,10 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             if attempt in maybe_live:
                 continue
-            remove = sink.retire if attempt in winners and not never_published else sink.discard
+            if attempt in winners and not never_published:
+                remove = sink.retire
+            else:
+                remove = sink.discard
             remove(context, Staging(entry.id, attempt))
 
     names = [name for name in pipeline.graph.tables if pipeline.graph.job_of(name) not in without_ack]
@@ -425,7 +431,10 @@ def _clear_quarantines(pipeline: PipelineContext, entry: Entry, remaining: _Rema
     As with states, a file is removed only if it is in no version that can be rolled back to, nor in the table now.
     """
     sinks = pipeline.graph.tables.items()
-    quarantines = {name: sinking.sink for name, sinking in sinks if isinstance(sinking.sink, QuarantineSink)}
+    quarantines = {}
+    for name, sinking in sinks:
+        if isinstance(sinking.sink, QuarantineSink):
+            quarantines[name] = sinking.sink
     if not entry.completed or not quarantines:
         return
     above = next((other for other in remaining.entries(but=entry.id) if other.id > entry.id and other.completed), None)

@@ -268,7 +268,9 @@ def _manifest(plan: Plan, preview: RollbackPreview) -> Manifest:
     tables = {}
     for name in base_manifest.tables:
         restore, state = plan.rollback.tables.get(name), states.get(name)
-        after = rules.after_publish([base_manifest], name) if restore is None else None
+        after = None
+        if restore is None:
+            after = rules.after_publish([base_manifest], name)
         if name in plan.rollback.left:
             after = next(change.last_held for change in preview.changes if change.table == name)
         committables = [state] if restore is not None and state is not None else []

@@ -141,7 +141,10 @@ def _examined(
     problems = list(unreadable(pipeline.ledger, target, with_in_flight=not drop_in_flight))
     if not problems and not drop_in_flight:
         problems = list(_lost_in_flight(pipeline, target))
-    changes = [] if problems else list(table_changes(pipeline, view, target, base, choices))
+    if problems:
+        changes = []
+    else:
+        changes = list(table_changes(pipeline, view, target, base, choices))
     lacking = []
     for change in changes:
         if change.method == "leave":
@@ -191,7 +194,10 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
         )
     last, target = view.last_completed, pipeline.real_entry(to)
     if target is None or not target.completed or last is None:
-        problem = "does not exist (retired, or never made)" if target is None else "was not completed"
+        if target is None:
+            problem = "does not exist (retired, or never made)"
+        else:
+            problem = "was not completed"
         completed = []
         for id in ledger.ids():
             decision = ledger.decision(id)
@@ -235,9 +241,13 @@ def unreadable(ledger: Ledger, target: Entry, *, with_in_flight: bool = True) ->
         except Corrupt as error:
             yield error.what
             continue
-        blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
+        for payload in ack.states.values():
+            if payload.blob is not None:
+                blobs.add(payload.blob)
     if with_in_flight:
-        blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
+        for _, payload in _waiting(target):
+            if payload.blob is not None:
+                blobs.add(payload.blob)
     for blob in sorted(blobs, key=lambda blob: blob.path):
         try:
             ledger.get_blob(blob)
@@ -305,7 +315,9 @@ def table_changes(
 ) -> Iterator[TableChange]:
     """Yield the effect on each table of the pipeline. target: None for the beginning, to which a swap may return."""
     assert base.manifest is not None
-    published = pipeline.ledger.published(target.id) if target is not None else None
+    published = None
+    if target is not None:
+        published = pipeline.ledger.published(target.id)
     states = _states(pipeline.ledger, target) if target is not None else {}
     through = (target.plan.through or ()) if target is not None else ()
     for name in base.manifest.tables:
@@ -319,9 +331,14 @@ def table_changes(
             yield _stays(pipeline, name, sinking.sink)
             continue
         to = _last_on_table(target, name)
-        target_table: PublishedTable | None = published.tables.get(name) if published is not None else None
+        target_table: PublishedTable | None = None
+        if published is not None:
+            target_table = published.tables.get(name)
         state = states.get(name)
-        state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
+        if state is not None:
+            state_record: list[Json] = [pipeline.ledger.unpack(state)]
+        else:
+            state_record = []
         try:
             way = sinking.sink.restore_plan(to, target_table, state_record, pipeline.context(name))
         except Unavailable:
@@ -396,7 +413,10 @@ def undecided_choices(change: TableChange, choices: Mapping[str, How]) -> Iterat
     commits = ", ".join(change.way.foreign_commits[:10])
     if len(change.way.foreign_commits) > 10:
         commits += " …"
-    retract = "" if change.way.not_separable_reason else " --retract (restore this pipeline's rows only),"
+    if change.way.not_separable_reason:
+        retract = ""
+    else:
+        retract = " --retract (restore this pipeline's rows only),"
     yield (
         f"table {change.table!r}: others have committed since: {commits}. Choose --discard (their commits are lost),"
         f"{retract} or --keep (its rows stay, and rows that are read again are added to them)"
@@ -427,7 +447,10 @@ def _diverted_since(pipeline: PipelineContext, view: View, target: Entry) -> Ite
         last = _last_on_table(target, divert.table)
         if last is None or last <= (divert.after or 0) or not pipeline.ledger.divert_applied(entry.id):
             continue
-        earlier = f", or {divert.after} or before" if divert.after is not None else ""
+        if divert.after is not None:
+            earlier = f", or {divert.after} or before"
+        else:
+            earlier = ""
         yield (
             f"table {divert.table!r} never was as of checkpoint {target.id}: its rows came with checkpoint {entry.id}, "
             f"which diverted some of them. Choose {entry.id} or later{earlier}"
@@ -444,7 +467,10 @@ def _has_pending_since(target: Entry, base: Entry, table: str) -> bool:
 def _refuse_unknown_choices(pipeline: PipelineContext, base: Entry, choices: Mapping[str, How]) -> None:
     assert base.manifest is not None
     names = sorted(pipeline.graph.sinks)
-    removed = [name for name in base.manifest.tables if not name.startswith((STATE, QUARANTINE))]
+    removed = []
+    for name in base.manifest.tables:
+        if not name.startswith((STATE, QUARANTINE)):
+            removed.append(name)
     for name, how in choices.items():
         if how == "leave" and name in removed:
             continue

@@ -147,7 +147,9 @@ def _name_taken_error(ledger: Ledger, name: str, entry: int) -> Rejected:
 def savepoints(ledger: Ledger) -> list[Savepoint]:
     """Return all savepoints, the newest checkpoint first."""
     pins = [pin for pin in ledger.pins() if pin.kind == "savepoint"]
-    unsorted = [Savepoint(pin.owner.removeprefix(_OWNER), pin, ledger.has_plan(pin.entry)) for pin in pins]
+    unsorted = []
+    for pin in pins:
+        unsorted.append(Savepoint(pin.owner.removeprefix(_OWNER), pin, ledger.has_plan(pin.entry)))
     return sorted(unsorted, key=lambda savepoint: (-savepoint.entry, savepoint.name))
 
 
@@ -199,7 +201,10 @@ def keep_periodically(pipeline: PipelineContext) -> str | None:
     newest = ledger.view().settled if interval_s is not None else 0
     if not newest:
         return None
-    periodic = [savepoint for savepoint in savepoints(ledger) if savepoint.name.startswith(PERIODIC)]
+    periodic = []
+    for savepoint in savepoints(ledger):
+        if savepoint.name.startswith(PERIODIC):
+            periodic.append(savepoint)
     created = None
     last = periodic[0].entry if periodic else None
     if last is None or (last < newest and _seconds_between(ledger, last, newest) >= interval_s):
@@ -219,4 +224,6 @@ def _parsed(settings: Json, name: str) -> Any:
 def _seconds_between(ledger: Ledger, before: int, now: int) -> float:
     """Return the seconds between two checkpoints, by the store's clock, or infinity if one of them is removed."""
     older, newer = ledger.age_of_decision(before), ledger.age_of_decision(now)
-    return float("inf") if older is None or newer is None else older - newer
+    if older is None or newer is None:
+        return float("inf")
+    return older - newer

@@ -27,16 +27,22 @@ def clock_of_plan(now: str, base: Plan | None, *, by_hand: bool = False) -> str:
     the time of its base: no time passes in it."""
     if base is None:
         return now
-    return base.time if by_hand else later_time(now, base.time)
+    if by_hand:
+        return base.time
+    return later_time(now, base.time)
 
 
 def clock_of_replay(replayed: str, base: Plan | None) -> str:
     """Return the clock of a line's checkpoint. replayed: the clock of the last live plan that it replays, or now if it
     reads input that no live plan has read."""
-    return later_time(replayed, base.time) if base is not None else replayed
+    if base is not None:
+        return later_time(replayed, base.time)
+    return replayed
 
 
 def clock_of_swap(head: Plan, base: Plan | None) -> str:
     """Return the clock of a swap. The next checkpoint continues from the line's head, and from what readers last
     saw."""
-    return later_time(head.time, base.time) if base is not None else head.time
+    if base is not None:
+        return later_time(head.time, base.time)
+    return head.time

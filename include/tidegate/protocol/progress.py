@@ -127,7 +127,10 @@ def _sent_since(producers: Mapping[str, str], chains: Mapping[str, Sequence[Acke
     for job in dict.fromkeys(producers.values()):
         streams = [stream for stream, producer in producers.items() if producer == job]
         for acked in chains.get(job, ()):
-            channels = {stream: acked.ack.channels[stream] for stream in streams if stream in acked.ack.channels}
+            channels = {}
+            for stream in streams:
+                if stream in acked.ack.channels:
+                    channels[stream] = acked.ack.channels[stream]
             sent.append(InFlight(job=job, ack=acked.handle, channels=channels))
     return sorted(sent, key=lambda part: part.ack.entry)
 

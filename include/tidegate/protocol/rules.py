@@ -321,7 +321,9 @@ def _covered(view: View, wanted: WantedInterval) -> Covered | Misfit | None:
     reach = Interval.of_record(last.plan.reach)
     if wanted.interval.end > reach.end:
         return None
-    return Misfit(reach, early=True) if wanted.interval.start < reach.start else Covered(last.id)
+    if wanted.interval.start < reach.start:
+        return Misfit(reach, early=True)
+    return Covered(last.id)
 
 
 CONTROL = "CONTROL"
@@ -403,12 +405,17 @@ def on_job(
     prev = last_ack(base, job)
     if prev is not None:
         return RunJob(prev)
-    is_new = base.completed if base.rollback is not None else job not in base.plan.acks
+    if base.rollback is not None:
+        is_new = base.completed
+    else:
+        is_new = job not in base.plan.acks
     return RunJob(prev=None) if is_new else Wait((base.id,))
 
 
 def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
-    return [entry, *below] if base is None else [entry, base, *below]
+    if base is None:
+        return [entry, *below]
+    return [entry, base, *below]
 
 
 def last_ack(base: Entry, job: str) -> Handle | None:
@@ -491,7 +498,9 @@ def on_completion(
     if entry is None or not entry.open:
         return DoneAlready()
     if entry.rollback is not None:  # only the process that rolls back completes it; any process may abort it
-        return Abort(entry.id, *failure, counts=False) if failure is not None else Wait((entry.id,))
+        if failure is not None:
+            return Abort(entry.id, *failure, counts=False)
+        return Wait((entry.id,))
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
     if refused := gate_failure(entry):
@@ -531,7 +540,10 @@ def on_publish(view: View, table: str, last: int | None, applied: Mapping[int, b
     """
     applied = applied or {}
     abandoned_by = last_abandoning_rollback(view, table)
-    completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= abandoned_by]
+    completed = []
+    for entry in view.entries:
+        if entry.manifest is not None and entry.id >= abandoned_by:
+            completed.append(entry.manifest)
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
     # A process that was paused may still publish entries below the rollback, so the table's position proves nothing.
@@ -579,7 +591,9 @@ def _on_diverts(
             return SettleDivert(manifest.id, applied=last == manifest.id)
         if last == after and view.rolled_back_by(manifest.id) is None:
             may_apply = manifest.id
-    return Publish(may_apply, last, diverted=True) if may_apply is not None else None
+    if may_apply is not None:
+        return Publish(may_apply, last, diverted=True)
+    return None
 
 
 def last_abandoning_rollback(view: View, table: str) -> int:
@@ -596,7 +610,9 @@ def pending_checkpoints(view: View, table: str) -> list[int]:
     floor = max(last_abandoning_rollback(view, table), view.settled)
     ids = []
     for entry in view.entries:
-        part = entry.manifest.tables.get(table) if entry.manifest is not None else None
+        part = None
+        if entry.manifest is not None:
+            part = entry.manifest.tables.get(table)
         if entry.id <= floor or part is None or not has_unpublished(part):
             continue
         if view.rolled_back_by(entry.id) is None:
@@ -640,5 +656,7 @@ def after_publish(completed: Sequence[Manifest], table: str) -> int | None:
     for manifest in reversed(completed):
         part = manifest.tables.get(table)
         if part is not None:
-            return manifest.id if has_unpublished(part) else part.after
+            if has_unpublished(part):
+                return manifest.id
+            return part.after
     return None

@@ -78,4 +78,6 @@ def _holding(entry: Entry) -> list[Holding]:
 def _answer(entry: Entry, holding: Holding) -> Answer | None:
     """Return the answer to exactly this verdict. A reused id may have an answer to an earlier verdict."""
     answer = entry.answers.get(holding.gate)
-    return answer if answer is not None and answer.ack == holding.ack else None
+    if answer is not None and answer.ack == holding.ack:
+        return answer
+    return None

@@ -43,7 +43,9 @@ class Entry:
     @property
     def interval(self) -> Interval | None:
         """The data interval of its run, if the run has one."""
-        return Interval.of_record(self.plan.interval) if self.plan.interval else None
+        if self.plan.interval:
+            return Interval.of_record(self.plan.interval)
+        return None
 
     def owns(self, attempt: str) -> bool:
         """Return whether an attempt at a job was made for this plan.
@@ -63,13 +65,18 @@ class Entry:
         # The manifest of a rollback names no acks of its own entry, unless it is a swap: then it names all of them.
         named = {job: handle for job, handle in handles.items() if handle.entry == self.id}
         late = set(self.overtakable)  # such a job may ack after the decision, or not at all
-        existing = {job: acked.handle for job, acked in self.acks.items() if job in named or job not in late}
+        existing = {}
+        for job, acked in self.acks.items():
+            if job in named or job not in late:
+                existing[job] = acked.handle
         return named == existing and named.keys() >= set(self.plan.acks) - late
 
     @property
     def overtakable(self) -> tuple[str, ...]:
         """The jobs that it need not wait for while they are busy with an earlier one."""
-        return tuple(self.plan.overtaking.jobs) if self.plan.overtaking is not None else ()
+        if self.plan.overtaking is not None:
+            return tuple(self.plan.overtaking.jobs)
+        return ()
 
     @property
     def control(self) -> Control | None:
@@ -132,11 +139,16 @@ class View:
         index = id - self.entries[0].id
         if index >= len(self.entries) or self.entries[index].id != id:  # retention has removed an id in between
             index = bisect_left(self.entries, id, key=lambda entry: entry.id)
-        return self.entries[index] if self.entries[index].id == id else None
+        if self.entries[index].id == id:
+            return self.entries[index]
+        return None
 
     def rolled_back_by(self, id: int) -> int | None:
         """Return the rollback that undid entry `id`. None if the entry counts, as far as this view shows."""
-        rollbacks = [(e.id, e.rollback.target) for e in self.entries if e.rollback is not None and e.completed]
+        rollbacks = []
+        for e in self.entries:
+            if e.rollback is not None and e.completed:
+                rollbacks.append((e.id, e.rollback.target))
         return rolled_back_by(id, rollbacks)
 
     @property

@@ -104,7 +104,10 @@ class AirflowConnection:
         """Return the connection in an environment variable, as JSON or as a URI."""
         try:
             is_json = text.lstrip().startswith("{")
-            connection = cls._of_json(id, json.loads(text)) if is_json else cls._of_uri(id, text)
+            if is_json:
+                connection = cls._of_json(id, json.loads(text))
+            else:
+                connection = cls._of_uri(id, text)
             if not isinstance(connection.extra, Mapping):
                 raise ValueError
             return connection
@@ -122,7 +125,9 @@ class AirflowConnection:
         extra = document.get("extra") or {}
         if isinstance(extra, str):
             extra = json.loads(extra)
-        texts = {name: str(document.get(name) or "") for name in ("host", "port", "login", "password", "schema")}
+        texts = {}
+        for name in ("host", "port", "login", "password", "schema"):
+            texts[name] = str(document.get(name) or "")
         return cls(id, _kind(document["conn_type"]), **texts, extra=extra)
 
     @classmethod
@@ -159,7 +164,9 @@ class AirflowConnection:
             raise self._unfit("a login to a store", "one of the type kafka, postgres or generic")
         if self.kind == "postgres":
             return self._of_postgres()
-        return self._of_kafka() if self.kind == "kafka" else self._extras()
+        if self.kind == "kafka":
+            return self._of_kafka()
+        return self._extras()
 
     def storage_options(self) -> dict[str, str]:
         """Return the options with which obstore and delta-rs log in to a store."""
@@ -174,7 +181,9 @@ class AirflowConnection:
                     "a login or key; or neither, to use the machine's own login",
                 )
         read_options = _STORES.get(self.kind)
-        return read_options(self) if read_options is not None else self._extras()
+        if read_options is not None:
+            return read_options(self)
+        return self._extras()
 
     def text(self, *names: str) -> str:
         """Return the first of these extras that is set, as text, or ""."""
@@ -207,7 +216,12 @@ class AirflowConnection:
 
     def _of_kafka(self) -> dict[str, str]:
         hosts = [host.strip() for host in self.host.split(",") if host.strip()]
-        servers = [host if ":" in host else f"{host}:{self.port or 9092}" for host in hosts]
+        servers = []
+        for host in hosts:
+            if ":" in host:
+                servers.append(host)
+            else:
+                servers.append(f"{host}:{self.port or 9092}")
         options = {"bootstrap.servers": ",".join(servers), "sasl.username": self.login, "sasl.password": self.password}
         extras = {name: text for name, text in self._extras().items() if not name.endswith("_cb")}
         return _without_empty(**options) | extras

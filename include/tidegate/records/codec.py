@@ -132,7 +132,9 @@ def _json(value: object, title: str, order: Literal["sorted"] | None = None) -> 
         flaw = _not_json(plain) if msgspec.json.decode(data) != plain else ""
         if flaw:
             raise ValueError(flaw)
-        return data if order is None else msgspec.json.encode(plain, order=order)
+        if order is None:
+            return data
+        return msgspec.json.encode(plain, order=order)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Invalid(
             f"{title} cannot be written as JSON: {error}",

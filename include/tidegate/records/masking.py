@@ -118,4 +118,6 @@ def _mask_address(match: re.Match[str]) -> str:
 
 
 def _mask_parameter(match: re.Match[str]) -> str:
-    return match[0] if match[1].lower() in _PLAIN_PARTS else f"{match[1]}={MASK}"
+    if match[1].lower() in _PLAIN_PARTS:
+        return match[0]
+    return f"{match[1]}={MASK}"

@@ -36,4 +36,6 @@ def moment_of(text: str | None) -> datetime | None:
         moment = parse_time(text or "")
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=UTC)

@@ -39,7 +39,10 @@ class Place:
         if is_airflow_login(name):
             return connector_options(name)
         prefix = f"{name}."
-        options = {key.removeprefix(prefix): text for key, text in self.connections.items() if key.startswith(prefix)}
+        options = {}
+        for key, text in self.connections.items():
+            if key.startswith(prefix):
+                options[key.removeprefix(prefix)] = text
         if not options:
             names = sorted({key.partition(".")[0] for key in self.connections})
             raise Invalid(
@@ -96,7 +99,9 @@ def is_url(path: str) -> bool:
 
 def shared_uri(url: str) -> str:
     """Return an absolute path or URL in the usual form: file:///tables/revenue, and s3:// for all its variants."""
-    return _S3.sub("s3://", url) if is_url(url) else f"file://{url}"
+    if is_url(url):
+        return _S3.sub("s3://", url)
+    return f"file://{url}"
 
 
 def store_of(url: str) -> str:

@@ -476,7 +476,9 @@ class Computed(Struct, frozen=True, kw_only=True):
             text += f", read {self.row_groups_read:,} of {self.row_groups:,} row groups"
         if self.spilled:
             text += f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk"
-        return f"{text}: {'; '.join(self.why)}" if self.why else text
+        if self.why:
+            return f"{text}: {'; '.join(self.why)}"
+        return text
 
 
 class StepStats(Struct, frozen=True, kw_only=True):
@@ -1114,7 +1116,9 @@ class Request(Record, frozen=True, kw_only=True):
     @property
     def corrections(self) -> list[str]:
         """Its corrections, for people."""
-        constants = [f"{name} to {'null' if value is None else repr(value)}" for name, value in self.correct.items()]
+        constants = []
+        for name, value in self.correct.items():
+            constants.append(f"{name} to {'null' if value is None else repr(value)}")
         return constants + [f"{name} = {sql}" for name, sql in self.correct_sql.items()]
 
     @property

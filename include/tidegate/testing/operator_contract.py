@@ -136,7 +136,10 @@ class _Simulation:
         before: datetime | None = None
         is_timed, time = self.operator.spec().uses_event_time, self.operator.event_time
         for number, rows in enumerate([*cuts, []]):
-            marks = [row[time] - self.delay for row in rows if time is not None and row[time] is not None]
+            marks = []
+            for row in rows:
+                if time is not None and row[time] is not None:
+                    marks.append(row[time] - self.delay)
             if before is not None:
                 marks.append(before)
             now = max(marks, default=None)
@@ -150,7 +153,9 @@ class _Simulation:
 
     def _parts(self, rows: Sequence[Row]) -> list[set[str]]:
         keys = dict.fromkeys([self._key(row) for row in rows] + list(self.state))
-        return [{key} for key in keys] if self.key_by_key else [set(keys)]
+        if self.key_by_key:
+            return [{key} for key in keys]
+        return [set(keys)]
 
     def _checkpoint(self, rows: Sequence[Row], part: set[str], clock: Clock) -> None:
         """Call the kernel with these rows, and with the stored rows of their keys and of keys that are due.

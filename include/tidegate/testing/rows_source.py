@@ -101,8 +101,12 @@ class TestSource(Source):
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         self._answer("read")
         empty = spark.createDataFrame([], self.schema)
-        rows = [tuple(row.get(name) for name in empty.columns) for row in self._rows(splits)]
-        return spark.createDataFrame(rows, empty.schema) if rows else empty
+        rows = []
+        for row in self._rows(splits):
+            rows.append(tuple(row.get(name) for name in empty.columns))
+        if rows:
+            return spark.createDataFrame(rows, empty.schema)
+        return empty
 
     def _rows(self, splits: Json) -> list[dict[str, Any]]:
         return [row for step in self.steps[splits["from"] : splits["to"]] for row in step]

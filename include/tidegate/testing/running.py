@@ -88,7 +88,10 @@ def run(
     short_waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _MAX_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(short_waits))
-        sessions: SessionSource = _GivenSession(spark) if spark is not None else reused_session(effective)
+        if spark is not None:
+            sessions: SessionSource = _GivenSession(spark)
+        else:
+            sessions = reused_session(effective)
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
 
@@ -158,7 +161,9 @@ class RunningPipeline:
         if recorded is not None and not recorded.is_delta:
             raise without_versions(sink, recorded)
         table = open_table(Location(graph.sinks[sink].sink.target(place), place.options))
-        return python_rows(read_table(table)) if table is not None else []
+        if table is not None:
+            return python_rows(read_table(table))
+        return []
 
     @property
     def ledger(self) -> Ledger:

@@ -470,7 +470,10 @@ class SinkContract:
         restored = Restored(how="keep" if plan.rows_stay_reason else "restore", to=plan.target_version)
         rollback = Publication(5, 0, "back", 3, (), restore=restored, target=1)
         assert self.sink().restore(rollback, old_head, self.context) is not None
-        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if plan.rows_stay_reason else [(1, "x")]
+        if plan.rows_stay_reason:
+            after: list[Any] = [(1, "x"), (2, "x"), (3, "x")]
+        else:
+            after = [(1, "x")]
         self.shows(*after)
         assert self.last() == 5
         assert self.publish(4, late_batch, head=old_head) is None, "published a checkpoint from before the rollback"

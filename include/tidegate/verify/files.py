@@ -38,7 +38,10 @@ def check_files(subject: Subject, entries: Sequence[Entry], settled: int, repair
     settled: the entry up to which everything was decided and published before `entries` were read.
     """
     # A job that was overtaken may still run for a settled checkpoint.
-    busy = [entry for entry in entries if not entry.aborted and not set(entry.overtakable) <= set(entry.acks)]
+    busy = []
+    for entry in entries:
+        if not entry.aborted and not set(entry.overtakable) <= set(entry.acks):
+            busy.append(entry)
     running = busy + [entry for entry in entries if entry.open]
     upto = min(settled, max((entry.id for entry in entries if entry.completed), default=0))
     yield from _guarded(subject, "side files", _side_files(subject, entries, running, repair))
@@ -107,7 +110,10 @@ def _state(
     else:
         yield Finding(subject.name, check, "ok", f"{len(named)} that checkpoints name are there")
     snapshot = open_table(location)
-    live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+    if snapshot is not None:
+        live = {file.path for file in live_files(snapshot)}
+    else:
+        live = set()
     orphans = []
     for path in stored:
         if path not in named and path not in live:
@@ -128,7 +134,10 @@ def _needless_copies(subject: Subject, name: str, copies: set[str]) -> set[str]:
     """Return the copies of a backfill's files that no swap needs: they are older than a day, no swap has named them
     since the entries were read, and no backfill exists that could be swapped in."""
     ledger, folder = subject.ledger, state_sink(name).folder
-    needless = {path for path in copies if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S}
+    needless = set()
+    for path in copies:
+        if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S:
+            needless.add(path)
     if not needless:
         return set()
     if ledger.lines() or any(pin.kind == "line" for pin in ledger.pins()):
@@ -157,7 +166,9 @@ def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, in
 def _checkpoint(path: str) -> int:
     """Return the checkpoint of a state's file, tidegate/<uid>-<state>/<checkpoint>/<attempt>/…, or 0 if unknown."""
     parts = path.split("/")
-    return int(parts[2]) if len(parts) > 4 and parts[2].isdecimal() else 0
+    if len(parts) > 4 and parts[2].isdecimal():
+        return int(parts[2])
+    return 0
 
 
 def _tables(subject: Subject) -> Iterator[Finding]:

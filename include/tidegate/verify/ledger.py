@@ -76,11 +76,17 @@ def _forks(subject: Subject, repair: bool) -> Iterator[Finding]:
 def _line(subject: Subject, pin: Pin) -> Finding:
     """Report the storage that a backfill occupies, even if it was interrupted."""
     name = pin.owner.removeprefix("line-")
-    over = "its discard was broken off" if subject.ledger.line_discarded(name) is not None else ""
+    if subject.ledger.line_discarded(name) is not None:
+        over = "its discard was broken off"
+    else:
+        over = ""
     over = over or ("it was broken off as it began" if subject.ledger.line(name) is None else "")
     detail = f"backfill {name!r} keeps all checkpoints from {pin.entry} on" + (f", though {over}" if over else "")
     discard = f"tidegate backfill MODULE:PIPELINE --discard {name}"
-    advice = f"to let go of them: {discard}" if over else f"swap it in, or end it: {discard}"
+    if over:
+        advice = f"to let go of them: {discard}"
+    else:
+        advice = f"swap it in, or end it: {discard}"
     return Finding(subject.name, "backfills", "note", detail, advice)
 
 
@@ -149,7 +155,8 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
             elif acked.handle != handle:
                 yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
         if entry.rollback is None and entry.plan.kind != "fork":
-            yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
+            for flaw in manifest_flaws(entry.manifest, entry):
+                yield f"checkpoint {entry.id}: {flaw}"
     if entry.completed and entry_name(entry.id) not in _run_index(ledger, entry):
         yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"
     payloads: list[Payload] = [

@@ -51,14 +51,20 @@ def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recover
     """Check every record, version, hash and file that the next run rests on."""
     view = pipeline.ledger.view()
     last = view.last_completed
-    dead = {entry.id: why for entry in view.still_open() if (why := _reason(pipeline, entry, give_up))}
+    dead = {}
+    for entry in view.still_open():
+        if why := _reason(pipeline, entry, give_up):
+            dead[entry.id] = why
     alive = tuple(entry.id for entry in view.still_open() if entry.id not in dead)
     if last is None or pipeline.graph.by_interval:
         return Recovery(last.id if last else None, dead, alive, {}, ())
     pending, problems = _pending(pipeline, view)
     problems += verify_checkpoint(pipeline, last.id)
     instead, keep = next(_recoverable(pipeline, view, last.id), (None, ())) if problems else (None, ())
-    lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
+    if instead is not None:
+        lost = _between(pipeline, view, instead, last.id)
+    else:
+        lost = ()
     return Recovery(last.id, dead, alive, pending, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
 
@@ -98,7 +104,9 @@ def _pending(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int
 
 def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
     for entry in view.entries:
-        part = entry.manifest.tables.get(table) if entry.manifest is not None else None
+        part = None
+        if entry.manifest is not None:
+            part = entry.manifest.tables.get(table)
         if part is None or not rules.has_unpublished(part) or view.rolled_back_by(entry.id) is not None:
             continue
         if entry.id > (last or 0):
@@ -110,7 +118,10 @@ def _recoverable(pipeline: PipelineContext, view: View, below: int) -> Iterator[
     savepoints last, if the settings say so."""
     settings, key = pipeline.settings.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
-    named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()
+    if prefers:
+        named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)}
+    else:
+        named = set()
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
             preview = examine(pipeline, id, {}, view)

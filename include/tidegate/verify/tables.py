@@ -67,7 +67,10 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
 
 def _stores(subject: Subject, published: dict[int, Published]) -> Iterator[Finding]:
     """Check once for each object store that only one writer can create a version of a table."""
-    locations = [location for _, location in sorted(_locations(subject, published).items()) if is_url(location.url)]
+    locations = []
+    for _, location in sorted(_locations(subject, published).items()):
+        if is_url(location.url):
+            locations.append(location)
     stores = {store_of(location.url): location for location in locations}
     for store, location in stores.items():
         try:
@@ -184,7 +187,10 @@ def _staged(
     for entry in pending:
         if not is_still_retained(subject.ledger, entry.id):
             continue
-        payloads = [item for acked in entry.acks.values() for item in acked.ack.sinks.items()]
+        payloads = []
+        for acked in entry.acks.values():
+            for item in acked.ack.sinks.items():
+                payloads.append(item)
         for sink, payload in payloads:
             check = f"staged for {sink} in checkpoint {entry.id}"
             location = locations.get(sink)
@@ -233,7 +239,10 @@ def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, L
 def _files(sink: str, committable: Json) -> list[StagedFile]:
     if sink.startswith(STATE):
         return [part.file for part in typed.convert(committable, StateTable).files]
-    files = [file for part in ("files", "deletes", "removed") for file in committable.get(part, [])]
+    files = []
+    for part in ("files", "deletes", "removed"):
+        for file in committable.get(part, []):
+            files.append(file)
     return [typed.convert(file, StagedFile) for file in files]
 
 
@@ -255,13 +264,18 @@ def _check_leftover_attempts(
     lost: list[Staging] = []
     try:
         for entry in entries:
-            counting = {acked.ack.attempt for acked in entry.acks.values()} if not entry.aborted else set()
+            if not entry.aborted:
+                counting = {acked.ack.attempt for acked in entry.acks.values()}
+            else:
+                counting = set()
             counting -= superseded_attempts(subject.ledger, entry)
             attempts = uncounted_attempts(entry, node, context, counting)
             if entry.aborted:
-                dead += [Staging(entry.id, attempt) for attempt in attempts]
+                for attempt in attempts:
+                    dead.append(Staging(entry.id, attempt))
             elif entry.completed:
-                lost += [Staging(entry.id, attempt) for attempt in attempts]
+                for attempt in attempts:
+                    lost.append(Staging(entry.id, attempt))
         if repair:
             for id in {staging.checkpoint for staging in dead}:
                 subject.ledger.sync_decision(id)  # W2: otherwise a power loss could undo the abort

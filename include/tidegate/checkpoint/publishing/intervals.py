@@ -97,7 +97,10 @@ def disown(pipeline: PipelineContext, name: str, interval: Interval, *, take_out
     """
     sinking = pipeline.graph.sinks.get(name)
     if sinking is None or not pipeline.graph.by_interval:
-        problem = f"has no sink {name!r}" if sinking is None else "does not read by data interval"
+        if sinking is None:
+            problem = f"has no sink {name!r}"
+        else:
+            problem = "does not read by data interval"
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} {problem}",
             expected=f"one of {', '.join(sorted(pipeline.graph.sinks))}, of a pipeline that reads by data interval",
@@ -142,7 +145,10 @@ class _Table:
         """Return the entry of an interval that the table shows, and the trace of its rows there."""
         if not self.view.entries:
             return None
-        ids = [entry.id for entry in self.view.entries if entry.completed and entry.interval == interval]
+        ids = []
+        for entry in self.view.entries:
+            if entry.completed and entry.interval == interval:
+                ids.append(entry.id)
         visible = next((id for id in reversed(ids) if id <= self.view.settled or self.holds(id)), None)
         return self._replaced(interval, visible)
 
@@ -180,7 +186,10 @@ def refuse_rewritten(pipeline: PipelineContext, view: View, interval: Interval) 
 
     Checked only where every completed entry is published; otherwise it shows when this checkpoint is published.
     """
-    completed = [entry for entry in view.entries if entry.completed and entry.interval == interval]
+    completed = []
+    for entry in view.entries:
+        if entry.completed and entry.interval == interval:
+            completed.append(entry)
     last = completed[-1] if completed else None
     if last is not None and pipeline.ledger.published(last.id) is None:
         return
@@ -201,11 +210,10 @@ def index_interval(pipeline: PipelineContext, entry: Entry) -> None:
     assert entry.manifest is not None
     assert entry.interval is not None
     sinks = pipeline.graph.sinks
-    traces = {
-        name: sinks[name].sink.trace(_committables(pipeline, entry, name))
-        for name in entry.manifest.tables
-        if name in sinks
-    }
+    traces = {}
+    for name in entry.manifest.tables:
+        if name in sinks:
+            traces[name] = sinks[name].sink.trace(_committables(pipeline, entry, name))
     filled = Filled(**stamp(seams.new_id()), id=entry.id, interval=entry.interval.record, traces=traces)
     pipeline.ledger.index_interval(filled)
 

@@ -123,7 +123,10 @@ def publish_all(pipeline: PipelineContext, view: View | None = None, uid: str | 
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
     publish = _publish_intervals if last.plan.by_interval else _publish_tables
     for table, error in publish(pipeline, view, tables, report).items():
-        advice = unpublishable_advice(pipeline, view, table) if rules.pending_checkpoints(view, table) else ""
+        if rules.pending_checkpoints(view, table):
+            advice = unpublishable_advice(pipeline, view, table)
+        else:
+            advice = ""
         if advice not in error.help and error.reason != TABLE_GONE:
             error.help = "; ".join(filter(None, (error.help, advice)))
         report.stuck[table] = error
@@ -300,7 +303,9 @@ def _publish_tables(
 
 def _waiting(pipeline: PipelineContext, tables: Sequence[str], report: Report) -> dict[str, _Publishing]:
     contexts = pipeline.contexts(tables, report.uid)
-    waiting = {name: _Publishing(pipeline, pipeline.graph.tables[name], contexts[name], report) for name in tables}
+    waiting = {}
+    for name in tables:
+        waiting[name] = _Publishing(pipeline, pipeline.graph.tables[name], contexts[name], report)
     read_table_hint(pipeline.ledger, _delta_tables(waiting))
     return waiting
 
@@ -461,7 +466,10 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, answer: ru
         diverted = list(map(pipeline.ledger.unpack, part.diverted.committables))
         sink = pipeline.graph.tables[table].sink
         if not answer.diverted:  # of a quarantine only its columns remain: the commit may have to create it
-            diverted = [sink.without_rows(each) for each in diverted] if isinstance(sink, QuarantineSink) else []
+            if isinstance(sink, QuarantineSink):
+                diverted = [sink.without_rows(each) for each in diverted]
+            else:
+                diverted = []
         committables = diverted + committables
     return Publication(
         id=entry.id,
@@ -491,7 +499,9 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
         if entry.id == view.settled and not any(map(_leaves_unchanged, view.entries)):
             settled = entry.id  # its hint exists, and no later hint copies from it
             continue
-        existing = pipeline.ledger.published(entry.id) if not _is_published_here(entry, report) else None
+        existing = None
+        if not _is_published_here(entry, report):
+            existing = pipeline.ledger.published(entry.id)
         if existing is None and view.rolled_back_by(entry.id) is not None:
             continue  # it will never be published
         if existing is None and _waits_for(entry, report.stuck):
@@ -544,7 +554,10 @@ def _leaves_unchanged(entry: Entry) -> bool:
 def _is_published_here(entry: Entry, report: Report) -> bool:
     """Return whether this pass has published the entry to each table that it has rows for."""
     assert entry.manifest is not None
-    pending = [name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part)]
+    pending = []
+    for name, part in entry.manifest.tables.items():
+        if rules.has_unpublished(part):
+            pending.append(name)
     return bool(pending) and all((entry.id, name) in report.published for name in pending)
 
 

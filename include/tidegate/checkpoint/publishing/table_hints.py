@@ -28,7 +28,10 @@ _publications: dict[tuple[int, str], int] = {}
 
 def read_table_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
     """Start from the hint for those of these tables that this process has not read itself."""
-    unread = {table.url: table for table in tables if not table.is_local and observed_tables(table) is None}
+    unread = {}
+    for table in tables:
+        if not table.is_local and observed_tables(table) is None:
+            unread[table.url] = table
     if not unread:
         return
     for seen in ledger.seen_tables():

@@ -66,7 +66,10 @@ def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode
     if head.version is not None:
         return None
     location = sinking.sink.delta_table(pipeline.context(sinking.name))
-    target = location.url if location is not None else sinking.sink.target(pipeline.place)
+    if location is not None:
+        target = location.url
+    else:
+        target = sinking.sink.target(pipeline.place)
     for entry in reversed(view.entries):
         table = _published_table(pipeline, entry, sinking.name)
         if table is not None and table.is_delta and table.uri == target:
@@ -120,7 +123,9 @@ def was_published(pipeline: PipelineContext, entry: Entry, table: str) -> bool:
 def _rollback_target(view: View) -> int | None:
     """Return the last completed checkpoint if a rollback to it is possible. Intervals are independent and have none."""
     last = view.last_completed
-    return last.id if last is not None and not last.plan.by_interval else None
+    if last is not None and not last.plan.by_interval:
+        return last.id
+    return None
 
 
 def _published_uri(pipeline: PipelineContext, entry: Entry, name: str) -> str | None:

@@ -82,7 +82,9 @@ class Location:
 
     def full(self, path: str) -> str:
         """Return `path` for Spark: an absolute local path or a URL."""
-        return str(self.local(path)) if self.is_local else f"{self.url}/{path}"
+        if self.is_local:
+            return str(self.local(path))
+        return f"{self.url}/{path}"
 
     def read(self, path: str) -> bytes | None:
         """Return the file's bytes, or None if it does not exist."""
@@ -428,7 +430,8 @@ def _listed(location: Location, folder: str) -> list[tuple[str, Any]]:
         folder_prefix = f"{prefix}{folder}/" if folder else prefix
         listed = []
         for batch in client.list(folder_prefix or None):
-            listed += [(meta["path"][len(prefix) :], meta) for meta in batch]
+            for meta in batch:
+                listed.append((meta["path"][len(prefix) :], meta))
         return listed
 
 

@@ -139,7 +139,10 @@ def refuse_other_files(location: Location, folder: str, written: Mapping[str, Wr
     rows_found = sum(file.rows for name, file in written.items() if sizes.get(name) == file.size)
     for name, file in sorted(written.items()):
         if sizes.get(name) != file.size:
-            problem = f"has {sizes[name]:,} bytes instead of {file.size:,}" if name in sizes else "does not exist"
+            if name in sizes:
+                problem = f"has {sizes[name]:,} bytes instead of {file.size:,}"
+            else:
+                problem = "does not exist"
             all_rows = sum(file.rows for file in written.values())
             refuse_difference(location.full(folder), all_rows, rows_found, f": {name} {problem}")
 

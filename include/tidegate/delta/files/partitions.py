@@ -121,7 +121,9 @@ def _value(name: str, text: str, kind: str) -> str | None:
         return moment + "Z"
     if kind in ("date", "timestamp_ntz") and not _YEARS.match(text):
         raise _bad_row_error(outside, quoted=text)
-    return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
+    if kind.startswith("decimal"):
+        return decimal_text(Decimal(text))
+    return text
 
 
 def refuse_unreadable(partitions: Iterable[Mapping[str, str | None]], schema: Json) -> None:

@@ -123,7 +123,9 @@ def _merge(chunks: Sequence[Any], leaf: _Leaf, includes_nan: bool) -> _Bounds:
     bounds = _Bounds()
     for chunk in chunks:
         stats = chunk.statistics
-        nulls = stats.null_count if stats is not None and stats.has_null_count else None
+        nulls = None
+        if stats is not None and stats.has_null_count:
+            nulls = stats.null_count
         if nulls is None:
             bounds.nulls = None
         elif bounds.nulls is not None:
@@ -138,7 +140,10 @@ def _merge(chunks: Sequence[Any], leaf: _Leaf, includes_nan: bool) -> _Bounds:
             bounds.are_known = False
         elif bounds.are_known:
             bounds.low = low if bounds.low is None else min(bounds.low, low, key=_rank)
-            bounds.high = high if bounds.high is None else max(bounds.high, high, key=_rank)
+            if bounds.high is None:
+                bounds.high = high
+            else:
+                bounds.high = max(bounds.high, high, key=_rank)
     return bounds
 
 
@@ -203,7 +208,9 @@ def _date(value: Any, kind: str, upper: bool) -> Any:
 
 def _timestamp(value: Any, kind: str, upper: bool) -> Any:
     text = micros_text(value)
-    return text + "Z" if text and kind == "timestamp" else text
+    if text and kind == "timestamp":
+        return text + "Z"
+    return text
 
 
 def _text(value: Any, kind: str, upper: bool) -> Any:

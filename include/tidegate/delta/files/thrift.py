@@ -31,7 +31,9 @@ class ThriftStruct:
 
     def get(self, number: int) -> Any:
         """Return a field's value, or None."""
-        return self.fields[number][1] if number in self.fields else None
+        if number in self.fields:
+            return self.fields[number][1]
+        return None
 
     def put(self, number: int, value: Any) -> None:
         """Replace the value of an existing field."""

@@ -209,4 +209,6 @@ def _text(value: Any) -> str:
         return decimal_text(value)
     if isinstance(value, float):
         return float_text(value)
-    return value.isoformat() if isinstance(value, date) else str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value)

@@ -224,7 +224,10 @@ def _readable_without(location: Location, torn: Collection[str]) -> bool:
     from tidegate.delta.log.snapshot import handle
 
     commits = _commits(location)
-    complete = [version for version, names in _checkpoints(location).items() if f"{LOG}/{names[0]}" not in torn]
+    complete = []
+    for version, names in _checkpoints(location).items():
+        if f"{LOG}/{names[0]}" not in torn:
+            complete.append(version)
     head, since = max(commits, default=-1), max(complete, default=-1) + 1
     if head < 0 or any(version not in commits for version in range(since, head + 1)):
         return False

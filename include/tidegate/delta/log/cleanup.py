@@ -44,7 +44,8 @@ def forget_log(location: Location, below: int) -> list[str]:
             break
         old_versions.append(version)
     paths = [checkpoints[version] for version in old_versions if version in checkpoints]
-    paths += [commits[version] for version in old_versions]
+    for version in old_versions:
+        paths.append(commits[version])
     location.remove_files(paths)
     return paths
 

@@ -290,7 +290,10 @@ def commit_at(
             help="compare the table's schema and protocol features with the sink's declaration",
             reason="COMMIT_REFUSED",
         ) from error
-    reason = error_text(error) if error else "success was reported, but it is not in the log"
+    if error:
+        reason = error_text(error)
+    else:
+        reason = "success was reported, but it is not in the log"
     raise Unavailable(
         f"commit {version} to {location.url} failed: {reason}",
         help="check free space, permissions and network; the next attempt retries",
@@ -318,7 +321,10 @@ def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
                 committed = Committed(version, mark.sha)
             low = middle
         # After the id is found, probe the next version: it usually has a higher id, which ends the search.
-        middle = low + 1 if committed is not None and low + 1 < high else (low + high) // 2
+        if committed is not None and low + 1 < high:
+            middle = low + 1
+        else:
+            middle = (low + high) // 2
     if committed is None:
         return None
     commit = read_commit(snapshot.location, committed.version)  # marks are cached; the file may have been deleted since

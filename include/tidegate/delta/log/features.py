@@ -50,7 +50,9 @@ _FIELD_RULES = {
 
 def spark_reasons(snapshot: Snapshot) -> list[str]:
     """Return the reasons why appends to this table must go through delta-spark. If empty, delta-rs commits them."""
-    reasons = [f"the table feature {feature}" for feature in sorted(snapshot.protocol.features - _HARMLESS)]
+    reasons = []
+    for feature in sorted(snapshot.protocol.features - _HARMLESS):
+        reasons.append(f"the table feature {feature}")
     for key, value in sorted(snapshot.configuration.items()):
         if key.startswith("delta.constraints."):
             reasons.append(f"the check constraint {key.removeprefix('delta.constraints.')!r}")

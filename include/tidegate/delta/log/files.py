@@ -274,7 +274,9 @@ def record_count(stats: object) -> int | None:
 def read_commit(location: Location, version: int) -> Commit | None:
     """Return a version's commit file, or None if it does not exist."""
     data = location.read(log_path(version))
-    return None if data is None else Commit(location, version, data)
+    if data is None:
+        return None
+    return Commit(location, version, data)
 
 
 def check_tail(location: Location, version: int) -> Commit:

@@ -81,7 +81,9 @@ def restore(
     current = _by_path(live_files(snapshot))
     former: dict[str, LiveFile] = {}
     if target is not None:
-        former = {path: file for path, file in _by_path(live_files(target)).items() if path not in without}
+        for path, file in _by_path(live_files(target)).items():
+            if path not in without:
+                former[path] = file
     restored = [file.staged() for path, file in former.items() if path not in current]
     missing = missing_files(location, restored)
     if missing:

@@ -63,7 +63,10 @@ def _with_comments(kind: Any, comments: Mapping[str, str], path: str) -> Any:
         return kind
     if kind["type"] == "struct":
         return with_comments(kind, comments, path)
-    parts = {f"{name}Type": name for name in ("element", "key", "value") if f"{name}Type" in kind}
+    parts = {}
+    for name in ("element", "key", "value"):
+        if f"{name}Type" in kind:
+            parts[f"{name}Type"] = name
     return {**kind, **{key: _with_comments(kind[key], comments, f"{path}.{name}") for key, name in parts.items()}}
 
 
@@ -188,7 +191,10 @@ def render(kind: Any) -> str:
 
 
 def _field(field: Json) -> Json:
-    metadata = {key: value for key, value in field.get("metadata", {}).items() if key == "comment"}
+    metadata = {}
+    for key, value in field.get("metadata", {}).items():
+        if key == "comment":
+            metadata[key] = value
     return {"name": field["name"], "type": _nullable(field["type"]), "nullable": True, "metadata": metadata}
 
 
@@ -213,7 +219,10 @@ def _is_supported(kind: str, allowed: set[str]) -> bool:
 def _type_problems(kind: Any, path: str) -> Iterator[str]:
     if isinstance(kind, str):
         if not _is_supported(kind, _PRIMITIVES):
-            hint = "cast it to the type it should have" if kind == "void" else "cast it to one that Delta has"
+            if kind == "void":
+                hint = "cast it to the type it should have"
+            else:
+                hint = "cast it to one that Delta has"
             yield f"column {path!r} has the type {kind}: {hint}"
     elif kind["type"] == "array":
         yield from _type_problems(kind["elementType"], f"{path}.element")

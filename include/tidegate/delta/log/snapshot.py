@@ -281,7 +281,9 @@ def _cache_snapshot(cached: _Cached) -> None:
 
 def _name(version: int) -> str:
     """Return the name of a version's commit file. For -1, return a name that sorts first."""
-    return log_path(version).rpartition("/")[2] if version >= 0 else ""
+    if version >= 0:
+        return log_path(version).rpartition("/")[2]
+    return ""
 
 
 def _sizes(snapshot: Snapshot) -> tuple[int | None, ...]:

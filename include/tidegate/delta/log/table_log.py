@@ -108,7 +108,8 @@ class TableLog:
             commit = self.commit(number)
             if commit is None:
                 raise self._cleaned(version, number)
-            latest |= {remove["path"]: None for remove in commit.actions_of("remove")}
+            for remove in commit.actions_of("remove"):
+                latest[remove["path"]] = None
             latest |= {add["path"]: add for add in commit.actions_of("add")}
         adds = [add for add in latest.values() if add is not None]
         if checkpoint < 0:
@@ -150,7 +151,10 @@ class TableLog:
 
     def _checkpoint_adds(self, version: int) -> list[Any]:
         """Return tables with a column `add`, from the checkpoint's files and sidecars."""
-        names = [f"{LOG}/{name}" for name in self._checkpoints[version] if name.endswith(".parquet")]
+        names = []
+        for name in self._checkpoints[version]:
+            if name.endswith(".parquet"):
+                names.append(f"{LOG}/{name}")
         sidecars = [row["sidecar"]["path"] for row in self._checkpoint_rows(version, ("sidecar",))]
         for path in map(unquote, sidecars):
             names.append(path if "/" in path else f"{LOG}/_sidecars/{path}")

@@ -238,7 +238,10 @@ def _division(coordinator: Coordinator, spark: SparkSession, refusal: RefusedRow
     schema = StructType.fromJson(columns[refusal.gate])
     rows = spark.createDataFrame([], schema)
     called = unrepeatable_in_text(condition)
-    problem = f"{called[0]} has another value each time that it is computed" if called else ""
+    if called:
+        problem = f"{called[0]} has another value each time that it is computed"
+    else:
+        problem = ""
     try:
         rows.where(f"({condition}\n)").schema  # noqa: B018 - Spark plans it
     except (AnalysisException, ParseException) as error:
@@ -265,7 +268,9 @@ def _staged_rows(
     earlier: DivertedRows | None = None
     staged: list[tuple[int, Payload]] = []
     for entry in view.entries:
-        part = entry.manifest.tables.get(name) if entry.manifest is not None else None
+        part = None
+        if entry.manifest is not None:
+            part = entry.manifest.tables.get(name)
         if part is None or entry.id <= (last or 0) or view.rolled_back_by(entry.id) is not None:
             continue
         divert = entry.plan.divert
@@ -273,7 +278,8 @@ def _staged_rows(
             assert part.diverted is not None
             earlier = next(acked.ack.diverted for acked in entry.acks.values() if acked.ack.diverted is not None)
             staged = [(entry.id, payload) for payload in part.diverted.committables]
-        staged += [(entry.id, payload) for payload in part.committables]
+        for payload in part.committables:
+            staged.append((entry.id, payload))
     return staged, earlier
 
 

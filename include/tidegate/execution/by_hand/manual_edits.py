@@ -60,7 +60,10 @@ class ManualEdit:
         for that, so do all stages downstream of it, since it may emit rows.
         """
         running, live = {self.stage.name}, set[str]()
-        makers = {stream: stage.name for stage in self.graph.stages for stream in stage.produces}
+        makers = {}
+        for stage in self.graph.stages:
+            for stream in stage.produces:
+                makers[stream] = stage.name
         while True:
             before = len(running), len(live)
             for stage in self.graph.stages:
@@ -68,7 +71,9 @@ class ManualEdit:
                 if not live.isdisjoint(stage.inputs):
                     running.add(stage.name)
                 if stage.name in running and (self.needs_input or not is_changed):
-                    running |= {makers[name] for name in stage.inputs if name in makers}
+                    for name in stage.inputs:
+                        if name in makers:
+                            running.add(makers[name])
                 gives = self.emits_rows if is_changed else isinstance(stage, OperatorNode)
                 if stage.name in running and (gives or not live.isdisjoint(stage.inputs)):
                     live |= {stage.name} if is_changed else set(stage.produces)

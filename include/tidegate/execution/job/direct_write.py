@@ -87,7 +87,9 @@ class DirectWriter:
         if head.last_entry is not None and head.last_entry > view.last_id:
             why = f"the table holds rows of checkpoint {head.last_entry}, the log ends at {view.last_id}"
             raise mismatch_error(self.pipeline, view, sinking, head, why)
-        manifest = view.last_completed.manifest if view.last_completed is not None else None
+        manifest = None
+        if view.last_completed is not None:
+            manifest = view.last_completed.manifest
         part = manifest.tables.get(sinking.name) if manifest is not None else None
         if part is None or part.through is None:
             return

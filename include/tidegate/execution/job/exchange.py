@@ -97,7 +97,10 @@ class Exchange:
     def read_streams(self, spark: SparkSession, only: Container[str] | None = None) -> dict[str, DataFrame]:
         """Return the streams of other jobs, and their retractions. only: the streams to read, by default all."""
         streams = {}
-        maker_of = {stream: job.name for job in self.pipeline.graph.jobs for stream in job.gives}
+        maker_of = {}
+        for job in self.pipeline.graph.jobs:
+            for stream in job.gives:
+                maker_of[stream] = job.name
         if self._look is not None:
             taking = self._look()
             self.waiting, self.ahead = taking.now, list(taking.ahead)
@@ -191,7 +194,9 @@ class Exchange:
         """
         graph, context = self.pipeline.graph, self._context(stream)
         channel = graph.channels[stream]
-        retracted = streams.get(replaced_rows_of(stream)) if by_hand or graph.wants_retractions(stream) else None
+        retracted = None
+        if by_hand or graph.wants_retractions(stream):
+            retracted = streams.get(replaced_rows_of(stream))
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
         sent = channel.send(streams[stream], retracted, context, self.staging, syncing)
@@ -254,6 +259,12 @@ def memory_of_base(ledger: Ledger, job: Job, plan: Plan, base: Entry | None, pre
     acks = [ledger.chosen_ack(handle, name) for name, handle in handles.items()]
     if not acks:
         return None
-    states = {name: payload for ack in acks for name, payload in ack.states.items()}
-    memory = {name: value for ack in acks for name, value in ack.memory.items()}
+    states = {}
+    for ack in acks:
+        for name, payload in ack.states.items():
+            states[name] = payload
+    memory = {}
+    for ack in acks:
+        for name, value in ack.memory.items():
+            memory[name] = value
     return BaseMemory(base.id, states, sources_under_new_names(memory, plan.source_changes), of_all_jobs)

@@ -428,7 +428,10 @@ class GateRunner:
         if outcome == "abort":
             pass  # its rules have the reason
         elif any(rule.was_held for rule in judgement.broken):
-            what = "all of it" if quarantined == judgement.rows else "the rows that break its rules"
+            if quarantined == judgement.rows:
+                what = "all of it"
+            else:
+                what = "the rows that break its rules"
             outcome, why = "quarantine", f"it would be held again, but a user chose to quarantine {what}"
         elif quarantined > exact_share(gate.at_most, judgement.rows):
             most = f"{100 * gate.at_most:.4g} %"
@@ -472,7 +475,9 @@ class GateRunner:
             else:
                 text = f"{', '.join([*files[: FILES - 1], '…', files[-1]])} ({len(files):,} files)"
             inputs.append(f"{text} of source {name}")
-        return f"its input is {'; '.join(inputs)}" if inputs else ""
+        if inputs:
+            return f"its input is {'; '.join(inputs)}"
+        return ""
 
     def release(self) -> None:
         """Release what is cached in Spark, and remove files that only this attempt needed."""
@@ -522,7 +527,9 @@ def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
 
 def without_marks(stage: GateNode, frame: DataFrame) -> DataFrame:
     """Return the judged rows as they go on: without the columns that an operator has added for the gate."""
-    return frame.drop(*stage.gate.marks) if stage.gate.marks else frame
+    if stage.gate.marks:
+        return frame.drop(*stage.gate.marks)
+    return frame
 
 
 def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:

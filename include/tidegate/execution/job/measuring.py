@@ -119,7 +119,10 @@ class JobMeter:
         """Return the amounts, completed for sources that do not know their number of rows by counts made in passing: by
         the lookup of the highest event time, or by a gate directly after the source. Rows are never read only to be
         counted."""
-        judged = {gated.input: verdicts[gated.name].rows for gated in self.job.gates if gated.name in verdicts}
+        judged = {}
+        for gated in self.job.gates:
+            if gated.name in verdicts:
+                judged[gated.input] = verdicts[gated.name].rows
         counted = {**judged, **operating.event_times.counted}
         completed = dict(self.taken)
         for name, amount in self.taken.items():

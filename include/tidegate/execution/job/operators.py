@@ -91,7 +91,10 @@ class OperatorRunner:
         """Keys of changelogs of other jobs' streams, which these jobs found in their plans."""
         if prev is not None:
             refuse_other_meanings(pipeline.graph, prev.memory, prev.id)
-        self.before = without_removed(pipeline.graph, prev.memory) if prev is not None else {}
+        if prev is not None:
+            self.before = without_removed(pipeline.graph, prev.memory)
+        else:
+            self.before = {}
         unread = {stage.name for stage in self.graph.operators if self._is_unread(stage)}
         self.event_times = EventTimes(pipeline.graph, plan, self.before, self._highest, elsewhere, unread)
 
@@ -237,7 +240,10 @@ class OperatorRunner:
                 self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
             if base is not None and over is not None:
                 base = without_expired_files(base, over)
-            groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
+            if base:
+                groups = base.groups
+            else:
+                groups = int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"
             kind = self._kind_of_state(stage)

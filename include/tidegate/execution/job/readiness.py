@@ -51,15 +51,23 @@ def check_readiness(
     if entry is None or not job.after or not allows_overtaking(lineage):
         return rules.on_job(entry, base, job.name, job.after)
     ack = job_progress(lineage).chosen.get(job.name)
-    abandoned = {earlier.id for earlier in unfinished(lineage, job.name, ack) if not at_work(earlier.plan, job.name)}
-    patience = entry.plan.overtaking.after_s if entry.plan.overtaking is not None else 0.0
+    abandoned = set()
+    for earlier in unfinished(lineage, job.name, ack):
+        if not at_work(earlier.plan, job.name):
+            abandoned.add(earlier.id)
+    if entry.plan.overtaking is not None:
+        patience = entry.plan.overtaking.after_s
+    else:
+        patience = 0.0
     time_up = ledger.age(entry.plan) >= patience
     is_ahead = entry.completed and has_later_ack(ledger.view(), entry, job.name)
     return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=is_ahead)
 
 
 def _lineage(entry: Entry, base: Entry | None, below: Sequence[Entry]) -> list[Entry]:
-    return [entry, *below] if base is None else [entry, base, *below]
+    if base is None:
+        return [entry, *below]
+    return [entry, base, *below]
 
 
 def untaken_input(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
@@ -89,7 +97,10 @@ def early_input_reader(
     if allows_overtaking(_lineage(entry, base, below)):
         return None
     ledger, streams = pipeline.ledger, pipeline.graph.channels_by_job[job.name]
-    already_taken = ledger.chosen_ack(prev, job.name).ahead if prev is not None else []
+    if prev is not None:
+        already_taken = ledger.chosen_ack(prev, job.name).ahead
+    else:
+        already_taken = []
 
     def select_available() -> InputSelection:
         later = [candidate for candidate in ledger.view().entries if candidate.id > entry.id]

@@ -258,7 +258,10 @@ class Attempt:
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
                 with self.planned(spark), self.run(streams, spark):
-                    staged = self.stage_sinks(streams) if not self.gating.aborts else self.release_staged()
+                    if not self.gating.aborts:
+                        staged = self.stage_sinks(streams)
+                    else:
+                        staged = self.release_staged()
                     if isinstance(self.manual_edit, Diverting) and self.manual_edit.job == self.job.name:
                         self.diverted = self.manual_edit.work(self.staging)
                     refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
@@ -384,14 +387,15 @@ class Attempt:
             refuse_damaged(self.pipeline, self._tables_in_buckets())
         if self.manual_edit is not None:
             needed = self.manual_edit.streams
-            streams = {
-                sourcing.name: no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
-                for sourcing in self.job.sources
-                if sourcing.name in needed
-            }
+            streams = {}
+            for sourcing in self.job.sources:
+                if sourcing.name in needed:
+                    streams[sourcing.name] = no_rows_of(self.pipeline, self.plan, sourcing.name, spark)
             return streams | self.exchange.read_streams(spark, needed)
         with self.measuring.timed("read"):
-            streams = {sourcing.name: self._read_source(sourcing, spark) for sourcing in self.job.sources}
+            streams = {}
+            for sourcing in self.job.sources:
+                streams[sourcing.name] = self._read_source(sourcing, spark)
             return streams | self.exchange.read_streams(spark)
 
     def _read_source(self, sourcing: SourceNode, spark: SparkSession) -> DataFrame:
@@ -653,7 +657,9 @@ class Attempt:
     def _staged_frame(self, streams: Mapping[str, DataFrame], name: str) -> DataFrame:
         """Return the rows of a stream after staging. Rows that were staged before they were judged are in files."""
         prestaged = self.gating.ahead.get(name)
-        return prestaged.passed() if prestaged is not None else streams[name]
+        if prestaged is not None:
+            return prestaged.passed()
+        return streams[name]
 
     def write_samples(self) -> None:
         """Store the samples next to the ack. Nothing depends on them, so errors are ignored."""

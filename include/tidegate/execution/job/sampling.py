@@ -64,7 +64,9 @@ class Sampling:
             return True
         if any(self.hides(field.name, field.dataType) for field in getattr(kind, "fields", ())):
             return True
-        element_types = [getattr(kind, part, None) for part in ("elementType", "keyType", "valueType")]
+        element_types = []
+        for part in ("elementType", "keyType", "valueType"):
+            element_types.append(getattr(kind, part, None))
         return any(self.hides("", element) for element in element_types if element is not None)
 
 
@@ -96,13 +98,19 @@ def _sample(frame: DataFrame, sampling: Sampling, budget: int) -> SampledRows:
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType
 
-    hidden = [field.name for field in frame.schema.fields if sampling.hides(field.name, field.dataType)]
+    hidden = []
+    for field in frame.schema.fields:
+        if sampling.hides(field.name, field.dataType):
+            hidden.append(field.name)
     open_fields = [field for field in frame.schema.fields if field.name not in hidden]
     fields = open_fields[:COLUMNS]
     texts = []
     for field in fields:
         value = f.col(f"`{field.name.replace('`', '``')}`")
-        text = f.hex(value) if isinstance(field.dataType, BinaryType) else value.cast("string")
+        if isinstance(field.dataType, BinaryType):
+            text = f.hex(value)
+        else:
+            text = value.cast("string")
         texts.append(f.substring(text, 1, LETTERS).alias(field.name))
     rows: list[list[str | None]] = []
     if texts and not is_known_empty(frame):
@@ -153,5 +161,8 @@ class _Limit:
 
 def _describe_failure(error: Exception) -> str:
     translated = translate(error)
-    text = translated.what if translated is not None else f"{type(error).__name__}: {error}"
+    if translated is not None:
+        text = translated.what
+    else:
+        text = f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:_MAX_ERROR_LETTERS]

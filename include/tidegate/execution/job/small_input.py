@@ -51,7 +51,9 @@ def are_few(amounts: Iterable[Amount]) -> bool:
 
 
 def _share_of_small(amount: Amount) -> float:
-    return amount.bytes / SMALL_BYTES if amount.bytes is not None else _share_of_few(amount)
+    if amount.bytes is not None:
+        return amount.bytes / SMALL_BYTES
+    return _share_of_few(amount)
 
 
 def _share_of_few(amount: Amount) -> float:

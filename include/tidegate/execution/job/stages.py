@@ -67,7 +67,10 @@ def _stages_of_expression(stages: Sequence[Node], error: BaseException) -> list[
             end = first + text.count("\n")
             is_inside = any(path == file and first <= line < end for path, line in lines)
             if is_inside or any(fragment in text for fragment in fragments):
-                place = declared_at(stage.function) if sql_of(stage.function) is None else ""
+                if sql_of(stage.function) is None:
+                    place = declared_at(stage.function)
+                else:
+                    place = ""
                 candidates.append(f"stage {stage.name!r}" + (f" ({place})" if place else ""))
         elif isinstance(stage, OperatorNode):
             declaration = repr(stage.operator.describe())
@@ -98,7 +101,9 @@ def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Gra
         results = {name: mark_empty_by_plan(frame) for name, frame in results.items()}
     if graph.updating.isdisjoint(stage.inputs):
         return results
-    retracted = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
+    retracted = []
+    for name in stage.inputs:
+        retracted.append(streams.get(replaced_rows_of(name), streams[name].where("false")))
     for name, frame in results_of(stage, call_stage(stage, retracted)).items():
         results[replaced_rows_of(name)] = frame
     return results
@@ -135,7 +140,10 @@ def results_of(stage: StageNode, returned: object) -> dict[str, DataFrame]:
     if isinstance(returned, Mapping):
         streams = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
     elif isinstance(returned, tuple | list) and stage.outputs:
-        streams = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
+        if len(returned) == len(stage.outputs):
+            streams = dict(zip(stage.produces, returned, strict=False))
+        else:
+            streams = {}
     else:
         streams = {stage.name: returned}
     wrong = [name for name in stage.produces if not isinstance(streams.get(name), DataFrame)]

@@ -130,7 +130,9 @@ class UpstreamRows:
     def state_columns(self, part: str) -> Json | None:
         """See `Upstream`."""
         base = self.operating.base(state_sink_name(self.stage.name, part))
-        return base.columns if base is not None and base.files else None
+        if base is not None and base.files:
+            return base.columns
+        return None
 
     @property
     def has_earlier_checkpoints(self) -> bool:
@@ -151,7 +153,9 @@ class UpstreamRows:
 
     def current_output(self) -> DataFrame:
         """See `Upstream`."""
-        shown = self._remake_rows(self.stream) if self.graph.can_show(self.stage) else None
+        shown = None
+        if self.graph.can_show(self.stage):
+            shown = self._remake_rows(self.stream)
         if shown is None:
             raise Invalid(
                 unshown(self.graph, self.stage, self._began()),
@@ -178,7 +182,10 @@ class UpstreamRows:
 
     def _remake_rows_emitted_by(self, node: OperatorNode) -> DataFrame | None:
         """Return the rows of an operator that hold at the base, from its states."""
-        names = [name for name in (*node.inputs, *map(replaced_rows_of, node.inputs)) if name in self.streams]
+        names = []
+        for name in (*node.inputs, *map(replaced_rows_of, node.inputs)):
+            if name in self.streams:
+                names.append(name)
         inputs = {name: empty_like(self.streams[name]) for name in names}
         context = self.operating.context(node, inputs, self.streams[node.name].sparkSession, waits=True)
         states = {}
@@ -186,7 +193,9 @@ class UpstreamRows:
             state = self.operating.as_of_base(node, part, context)
             states[part] = state.rows() if state is not None else None
         shown = node.operator.current_output(states, [inputs[name] for name in node.inputs], context)
-        return empty_like(self.streams[node.name]) if shown is None else shown
+        if shown is None:
+            return empty_like(self.streams[node.name])
+        return shown
 
 
 def _find_kept_columns(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
@@ -199,7 +208,9 @@ def _find_kept_columns(stage: StageNode, frame: DataFrame) -> dict[str, dict[str
     cache_key = id(stage.function), stage.name, frame.schema.json()
     if cache_key not in cache:
         results = _call_on_probe(stage, frame)
-        columns = {name: find_kept_columns(result, frame.columns) for name, result in results.items()}
+        columns = {}
+        for name, result in results.items():
+            columns[name] = find_kept_columns(result, frame.columns)
         cache[cache_key] = _KeptByFunction(stage.function, columns)
     return cache[cache_key].columns
 

@@ -64,7 +64,9 @@ class EventTimes:
         self.plan = plan
         self.before = before
         self.clock = parse_time(plan.time)
-        self.interval = Interval.of_record(plan.interval) if plan.by_interval and plan.interval is not None else None
+        self.interval = None
+        if plan.by_interval and plan.interval is not None:
+            self.interval = Interval.of_record(plan.interval)
         """The data interval, in an interval pipeline."""
         self.streams: Mapping[str, DataFrame] = {}
         self.lags = lag_by_source(graph.sources, graph.stages)

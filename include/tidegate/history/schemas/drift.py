@@ -71,7 +71,10 @@ def drift_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> DriftDetail
     misfits = []
     for found in sorted(drift.found, key=lambda found: -found.records)[:MAX_NAMED]:
         becomes_column = found.kind == "new" and found.path in new
-        why_not = "" if becomes_column or not schema.evolves else _why_not(found, present)
+        if becomes_column or not schema.evolves:
+            why_not = ""
+        else:
+            why_not = _why_not(found, present)
         misfits.append(
             MisfitDetails(
                 path=found.path,
@@ -116,7 +119,9 @@ def drift_without_rows(drift: DriftDetails) -> DriftDetails:
 def misfit_name(misfit: MisfitDetails) -> str:
     """Return what does not fit, in words."""
     kind = {"new": "new key", "type": "column", "case": "key in another case"}[misfit.kind]
-    return f"{kind} {misfit.path}" if misfit.path is not None else f"a {kind}"
+    if misfit.path is not None:
+        return f"{kind} {misfit.path}"
+    return f"a {kind}"
 
 
 def misfit_text(misfit: MisfitDetails) -> str:

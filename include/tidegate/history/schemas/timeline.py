@@ -62,8 +62,14 @@ class SourceTimeline(msgspec.Struct, frozen=True, kw_only=True):
 
 def _difference(before: str, after: str) -> list[ChangedColumn]:
     """Return the columns that differ between two schemas, in the order of the later one, then those that are gone."""
-    old = {column.name: column.type for column in parse_ddl(before)} if before else {}
-    new = {column.name: column.type for column in parse_ddl(after)} if after else {}
+    if before:
+        old = {column.name: column.type for column in parse_ddl(before)}
+    else:
+        old = {}
+    if after:
+        new = {column.name: column.type for column in parse_ddl(after)}
+    else:
+        new = {}
     changed = []
     for name in [*new, *(name for name in old if name not in new)]:
         if old.get(name) != new.get(name):
@@ -81,7 +87,10 @@ def timelines(history: CheckpointHistory) -> dict[str, SourceTimeline]:
     details_of = history.details_of(recent)
     for id in recent:
         row = history.rows.find(id)
-        planned = row["planned"].isoformat(timespec="milliseconds") if row is not None else ""
+        if row is not None:
+            planned = row["planned"].isoformat(timespec="milliseconds")
+        else:
+            planned = ""
         for name, source in details_of[id].sources.items():
             if not source.schema:
                 continue
