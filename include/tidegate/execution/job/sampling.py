@@ -42,6 +42,7 @@ ALL_BYTES: Final = 1 << 20
 """Maximum size of all samples of a job, which is well below the limit of a record."""
 _JOB_TAGS: Final = ("addJobTag", "removeJobTag", "cancelJobsWithTag")
 _MAX_ERROR_LETTERS: Final = 300
+_CANCEL_AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -134,23 +135,28 @@ class _Limit:
         context = spark if is_remote else spark.sparkContext
         names = ("addTag", "removeTag", "interruptTag") if is_remote else _JOB_TAGS
         self._add, self._remove, self._cancel = (getattr(context, name) for name in names)
-        self._timer = threading.Timer(seconds, self._interrupt)
-        self._timer.daemon = True
+        self._seconds = seconds
+        self._ended = threading.Event()
         self._is_over = False
 
     def __enter__(self) -> _Limit:
         self._add(self._tag)
-        self._timer.start()
+        threading.Thread(target=self._interrupt, daemon=True, name="sampling-limit").start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._ended.set()
         self._remove(self._tag)
 
     def _interrupt(self) -> None:
-        self._is_over = True
-        with contextlib.suppress(Exception):  # the query then runs to its end
-            self._cancel(self._tag)
+        """Cancel the block's queries once the time is up. Repeat it: a query that Spark still plans has no job to
+        cancel."""
+        wait_s = self._seconds
+        while not self._ended.wait(wait_s):
+            wait_s = _CANCEL_AGAIN_S
+            self._is_over = True
+            with contextlib.suppress(Exception):  # the query then runs to its end
+                self._cancel(self._tag)
 
     def timeout_text(self) -> str:
         """Return the problem of the sample if time was up, else ""."""
