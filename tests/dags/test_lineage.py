@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs import orders_feed
 from tests.dags.collector import Collector, Event, problems
 from tests.dags.project import MULTIPLIES, ODD_IS_BAD
 from tests.dags.server import Airflow, Run
@@ -19,7 +22,9 @@ from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Act
 from tidegate.seams import new_id
 
-pytestmark = in_turn(seconds=240)
+pytestmark = in_turn(seconds=300)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +91,19 @@ def change_of(output: Any) -> dict[str, Any]:
     return {key: value for key, value in facet.items() if not key.startswith("_")}
 
 
+def origins_of(output: Any) -> dict[str, list[tuple[str, str]]]:
+    """By column, the columns of inputs that it is made of: each with the last part of its dataset's name, and how."""
+    fields = output["facets"]["columnLineage"]["fields"]
+    found: dict[str, list[tuple[str, str]]] = {}
+    for column, lineage in fields.items():
+        found[column] = []
+        for origin in lineage["inputFields"]:
+            (how,) = origin["transformations"]
+            assert (origin["namespace"], how["type"]) == ("file", "DIRECT")
+            found[column].append((f"{origin['name'].rpartition('/')[2]}.{origin['field']}", how["subtype"]))
+    return found
+
+
 def rules_of(event: Event) -> dict[str, tuple[bool, str | None]]:
     """The rules that an event tells of: whether they were kept, and how severe it is that they were not."""
     (source,) = event["inputs"]
@@ -121,7 +139,10 @@ def test_a_life_is_told_as_it_was(airflow: Airflow, collector: Collector) -> Non
             ("id", "long"),
             ("file", "long"),
         ]
-        assert "columnLineage" not in output["facets"], "a stage is a function of DataFrames: nothing is guessed"
+        assert origins_of(output) == {
+            "id": [("in.id", "IDENTITY")],
+            "file": [("in.file", "TRANSFORMATION")],
+        }, "through a function of DataFrames, as Spark's plan tells it"
         assert output["facets"]["version"]["datasetVersion"] == "0"
         assert output["outputFacets"]["outputStatistics"]["rowCount"] == 2
         assert output["outputFacets"]["outputStatistics"]["size"] > 0
@@ -201,6 +222,30 @@ def test_a_life_is_told_as_it_was(airflow: Airflow, collector: Collector) -> Non
 
     ours = [event for event in collector.events if event["job"]["name"].startswith("shop")]
     assert {wrong for event in ours for wrong in problems(event)} == set()
+
+
+def test_each_column_of_the_shipped_example_is_told_with_the_columns_that_it_comes_from(
+    airflow: Airflow, collector: Collector
+) -> None:
+    folder = airflow.project.folder
+    for name in ("jobs", "include/expectations"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    code = folder / "jobs" / "orders.py"
+    code.write_text(code.read_text().replace('interval="1 min"', 'interval="never"'))
+    orders_feed.feed(folder, files=2, rows=50)
+    shutil.copy(ROOT / "dags" / "orders.py", airflow.project.dags / "orders.py")
+    airflow.known("orders")
+    run = airflow.trigger("orders")
+    assert run.ended() == "success"
+    event = collector.end_of("orders.complete", run.run_id)
+    assert problems(event) == []
+    assert {dataset["name"].rpartition("/")[2] for dataset in event["inputs"]} == {"orders", "payments"}
+    (totals,) = (dataset for dataset in event["outputs"] if dataset["name"] == f"{folder}/tables/totals")
+    assert origins_of(totals) == {
+        "customer_id": [("orders.customer_id", "IDENTITY")],
+        "spent": [("orders.amount", "AGGREGATION")],
+        "last": [("payments.at", "AGGREGATION")],
+    }
 
 
 def test_a_collector_that_does_not_answer_holds_up_no_checkpoint(airflow: Airflow, collector: Collector) -> None:

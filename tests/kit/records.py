@@ -64,6 +64,7 @@ from tidegate.records.records import (
     SwappedBackfill,
     TablePart,
     Timed,
+    TracedColumns,
     Tried,
     Trouble,
     Verdict,
@@ -215,6 +216,11 @@ SAMPLES: dict[str, Record] = {
                 found=[FoundColumn(path="vip", kind="new", type="boolean", records=2, file="a.json")], records=2, more=1
             )
         },
+        columns=TracedColumns(
+            code="fedcba9876543210",
+            sources={"orders": "0123456789abcdef"},
+            stages=Payload(data={"clean": {"clean": {"id": [["orders", "id", "identity"]], "who": None}}}),
+        ),
         stats=JobStats(
             started="2026-03-01T10:11:11.000+00:00",
             seconds={"read": 0.125},

@@ -80,6 +80,8 @@ def blobs_of(entry: Entry) -> set[Blob]:
             payloads.append(verdict.results)
         if ack.diverted is not None:
             payloads += [*ack.diverted.rest, *ack.diverted.quarantined]
+        if ack.columns is not None:
+            payloads.append(ack.columns.stages)
     if entry.rollback is not None and entry.manifest is not None:
         for table in entry.manifest.tables.values():
             payloads += table.committables

@@ -89,6 +89,7 @@ __all__ = [
     "Struct",
     "SwappedBackfill",
     "Timed",
+    "TracedColumns",
     "Trouble",
     "Verdict",
     "WaitingRun",
@@ -1017,6 +1018,18 @@ class Plan(Record, frozen=True, kw_only=True):
         return None
 
 
+class TracedColumns(Struct, frozen=True, kw_only=True):
+    """What Spark's plans told of the columns of stages that are functions of DataFrames, for lineage."""
+
+    code: str
+    """The fingerprint of the code that it is about."""
+    sources: dict[str, str] = {}
+    """By source, a short hash of the columns that it had, if they were known."""
+    stages: Payload
+    """By stage, stream and column, the columns of the stage's inputs that it is made of: `[input, column, how]` for
+    each; null if unknown."""
+
+
 class Ack(Record, frozen=True, kw_only=True):
     """States that everything `job` did for checkpoint `id` is durable, and lists all of it. The first ack counts."""
 
@@ -1043,6 +1056,8 @@ class Ack(Record, frozen=True, kw_only=True):
     """By source, what of its input does not fit the schema, if anything."""
     diverted: DivertedRows | None = None
     """What it has staged for a divert, if the plan has one and the job writes to its table."""
+    columns: TracedColumns | None = None
+    """What the columns of its stages are made of, as far as Spark's plans tell."""
     stats: JobStats
 
 

@@ -15,7 +15,7 @@ from tidegate.sources import Files
 ORDERS = "id long, customer long, Amount double, country string, at timestamp, extra struct<vip: boolean>"
 
 
-def lineage(build: Any) -> Any:
+def lineage(build: Any, traced: Any = None) -> Any:
     """A function that answers for the columns of the stream that `build` makes of orders and customers."""
     pipeline = Pipeline("shop")
     orders = pipeline.source("orders", Files("o/*.json", schema=ORDERS), event_time="at", watermark="1 h")
@@ -25,7 +25,7 @@ def lineage(build: Any) -> Any:
     stream.sink("out", DeltaUpsert("t/out", keys=["id"]))
     graph = pipeline.graph(Place("/data"))
     columns = {name: node.source.column_names() for name, node in graph.sources.items()}
-    found = ColumnLineage(graph, columns)
+    found = ColumnLineage(graph, columns, traced)
     stream_name = graph.sinks["out"].input
 
     def of(column: str) -> list[tuple[str, str]]:
@@ -96,15 +96,50 @@ def test_operators_that_choose_rows_pass_their_columns():
     assert of("country") == [("orders.country", "identity")]
 
 
-def test_behind_a_function_nothing_is_known():
+def test_a_join_tells_the_sides_apart_by_its_prefix():
     def build(orders: Any, customers: Any) -> Any:
-        @orders.pipeline.stage(orders)
-        def priced(rows: Any) -> Any:
-            return rows
+        named = customers.select("customer AS number", "name", "name AS country", name="named")
+        return orders.join(named, on={"customer": "number"}, prefix="its_", uid="both")
 
-        return priced
+    of = lineage(build)
+    assert of("customer") == [("customers.customer", "identity"), ("orders.customer", "identity")]
+    assert of("country") == [("orders.country", "identity")]
+    assert of("its_country") == [("customers.name", "identity")]
+    assert of("name") == [("customers.name", "identity")]
+    assert of("number") == of("its_id") == of("its_name") == []
 
-    assert lineage(build)("id") == []
+
+def test_a_window_begins_and_ends_by_event_time():
+    of = lineage(lambda orders, _: orders.window(tumbling="1 min", by="country", spent="sum(amount)", uid="minutes"))
+    assert of("window_start") == of("window_end") == [("orders.at", "transformation")]
+    assert of("country") == [("orders.country", "identity")]
+    assert of("spent") == [("orders.Amount", "aggregation")]
+
+
+def priced(orders: Any, customers: Any) -> Any:
+    @orders.pipeline.stage(orders, customers, outputs=["good", "bad"])
+    def priced(orders: Any, customers: Any) -> Any:
+        return orders, customers
+
+    return priced["good"].select("id", "amount + 1 AS more", name="chosen")
+
+
+def test_behind_a_function_nothing_is_known_that_no_job_has_traced():
+    assert lineage(priced)("id") == []
+
+
+def test_a_function_is_followed_as_its_job_has_traced_it():
+    amount = [["orders", "Amount", "aggregation"], ["customers", "name", "identity"]]
+    good = {"id": [["orders", "id", "identity"]], "amount": amount, "one": [], "who": None}
+    of = lineage(priced, {"priced": {"priced.good": good}})
+    assert of("id") == [("orders.id", "identity")]
+    assert of("more") == [("customers.name", "transformation"), ("orders.Amount", "aggregation")]
+    assert lineage(lambda o, c: priced(o, c), {"priced": {"priced.bad": good}})("id") == [], "of the other stream"
+
+
+def test_a_column_is_unknown_if_a_part_of_it_is():
+    good = {"id": [["orders", "id", "identity"]], "amount": None}
+    assert lineage(priced, {"priced": {"priced.good": good}})("more") == []
 
 
 @pytest.mark.parametrize("known", [True, False])

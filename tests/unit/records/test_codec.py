@@ -215,7 +215,7 @@ def test_each_missing_field_is_refused(name):
     optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"replays", "restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
-    optional |= {"takes", "overtaking", "in_flight", "through", "ahead", "divert", "diverted"}
+    optional |= {"takes", "overtaking", "in_flight", "through", "ahead", "divert", "diverted", "columns"}
     optional |= {"home", "paths"} if name == "published" else set()
     optional |= {
         "states",

@@ -85,7 +85,7 @@ class OutputFacts:
     columns: Json | None = None
     version: str | None = None
     made_of: dict[str, list[ColumnOrigin]] = field(default_factory=dict)
-    """By column, the columns of inputs that it is made of, where the declaration tells."""
+    """By column, the columns of inputs that it is made of, where that is known."""
     emptied: bool = False
     """Whether it has no rows of the pipeline's any more, after a rollback to before its first ones."""
 
@@ -303,7 +303,7 @@ def _outputs(
     published = pipeline.ledger.published(entry.id)
     restored = entry.rollback.tables if entry.rollback is not None else {}
     found: dict[DatasetName, OutputFacts] = {}
-    lineage = _column_lineage(pipeline, entry.plan)
+    lineage = _column_lineage(pipeline, entry.plan, acks)
     for sink, change in changes.items():
         node = pipeline.graph.sinks[sink]
         name = dataset_of(pipeline.graph.name, node, pipeline.place)
@@ -323,8 +323,8 @@ def _outputs(
     return list(found.values())
 
 
-def _column_lineage(pipeline: PipelineContext, plan: Plan) -> ColumnLineage:
-    """Return the lineage of columns, with the columns that sources had in this checkpoint."""
+def _column_lineage(pipeline: PipelineContext, plan: Plan, acks: Iterable[Ack]) -> ColumnLineage:
+    """Return the lineage of columns, with the columns that sources had in this checkpoint, and what its jobs traced."""
     columns: dict[str, list[str]] = {}
     for name, node in pipeline.graph.sources.items():
         part = plan.sources.get(name)
@@ -334,7 +334,11 @@ def _column_lineage(pipeline: PipelineContext, plan: Plan) -> ColumnLineage:
             names = [field["name"] for field in schema["fields"]] if schema else None
         if names is not None:
             columns[name] = names
-    return ColumnLineage(pipeline.graph, columns)
+    traced: Json = {}
+    for ack in acks:
+        if ack.columns is not None:
+            traced |= pipeline.ledger.unpack(ack.columns.stages)
+    return ColumnLineage(pipeline.graph, columns, traced)
 
 
 def _origins_by_column(

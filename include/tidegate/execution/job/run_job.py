@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tidegate import seams
 from tidegate.checkpoint.compatibility import decline
 from tidegate.checkpoint.context import PipelineContext
@@ -35,6 +37,7 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.at_once import all_at_once, stages_in_turn
 from tidegate.execution.by_hand.manual_edits import Diverting, ManualEdit, no_rows_of
+from tidegate.execution.column_tracing import fingerprints_of, is_still_true, traced_functions, traced_stages
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
@@ -55,7 +58,18 @@ from tidegate.pipeline.graph.nodes import GateNode, SourceNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Ack, Amount, DivertedRows, Drift, Handle, Payload, Plan, SampledRows, Samples
+from tidegate.records.records import (
+    Ack,
+    Amount,
+    DivertedRows,
+    Drift,
+    Handle,
+    Payload,
+    Plan,
+    SampledRows,
+    Samples,
+    TracedColumns,
+)
 from tidegate.spark.errors import translated
 from tidegate.spark.frame_facts import (
     empty_like,
@@ -201,6 +215,9 @@ class Attempt:
         """By source, what of its input does not fit the schema."""
         self.samples: dict[str, SampledRows] = {}
         """A few rows of each stream, if the settings ask for samples."""
+        self.source_columns: dict[str, object] = {}
+        """The columns of sources that are known without asking Spark."""
+        self.traced: TracedColumns | None = None
         self.plan: Plan
         self.exchange: Exchange
         self.operating: OperatorRunner
@@ -268,6 +285,7 @@ class Attempt:
                     self.run_hooks()
                     self.operating.finish(self.job.operators)
                     self.exchange.finish()
+                    self.trace_columns(streams, spark, prev)
                     self.collect_samples(streams, spark)
                 self.verify_again()
                 self.refuse_ended()
@@ -421,6 +439,9 @@ class Attempt:
                 self.graph.name,
                 self.plan.id,
             )
+        names = source.column_names() or splits.get("schema")
+        if names is not None:
+            self.source_columns[sourcing.name] = names
         rows = source.read(spark, splits, dataclasses.replace(context, survey=survey))
         if spark is None:  # the tests' toys need no Spark
             return rows
@@ -640,6 +661,24 @@ class Attempt:
                 self.exchange.send(stream, streams, key, by_hand=manual_edit is not None)
         return staged
 
+    def trace_columns(self, streams: Mapping[str, DataFrame], spark: SparkSession, prev: Handle | None) -> None:
+        """Find out what the columns of functions of DataFrames are made of, unless the ack before says it already."""
+        stages = traced_functions(self.job)
+        if spark is None or not stages:
+            return
+        code, sources = self.graph.code_fingerprint(), fingerprints_of(self.source_columns)
+        before = None
+        with contextlib.suppress(TidegateError):  # nothing depends on it
+            before = self.pipeline.ledger.chosen_ack(prev, self.job.name).columns if prev is not None else None
+        if before is not None and is_still_true(before, code, sources):
+            self.traced = msgspec.structs.replace(before, sources={**before.sources, **sources})
+        elif self.manual_edit is None and not self.gating.aborts:
+            self.step("tracing columns")
+            with self.measuring.timed("trace columns"):
+                found = traced_stages(stages, streams)
+            packed = self.pipeline.ledger.pack(found, self.graph.parts)
+            self.traced = TracedColumns(code=code, sources=sources, stages=packed)
+
     def collect_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
         """Take samples of the streams of this job. This is the attempt's last use of Spark."""
         sampling = Sampling.of(self.plan.config)
@@ -709,6 +748,7 @@ class Attempt:
             through=self.direct.written,
             drift=self.drift,
             diverted=self.diverted,
+            columns=self.traced,
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)

@@ -1,8 +1,8 @@
 """What an operator in front of a sink can find out about its input stream: the key, and the rows that hold.
 
 A stage of Python keeps the key of a changelog if it only filters rows, and adds, drops or renames columns. To find out,
-it is called with a probe, and the plan of the result is examined (`spark/kept_columns.py`). A stage that reads rows
-before it returns may work differently each time, so after it the stream has no key.
+it is called with a probe, and the plan of the result is examined (`spark/plans/kept_columns.py`). A stage that reads
+rows before it returns may work differently each time, so after it the stream has no key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, StageNode, mak
 from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
 from tidegate.records.records import Json
 from tidegate.spark.frame_facts import empty_like
-from tidegate.spark.kept_columns import find_kept_columns, make_probe
+from tidegate.spark.plans.kept_columns import find_kept_columns
+from tidegate.spark.plans.probe import make_probe
 from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:

@@ -1,10 +1,12 @@
-"""Which columns of sources a column is made of, as far as the declaration tells.
+"""Which columns of sources a column is made of, as far as the declaration and Spark's plans tell.
 
     a gate, a union                       columns pass unchanged
     a selection, a condition              by its SQL
-    an aggregate, a window, `over`        keys pass; results are computed of the columns in their SQL
+    a function of DataFrames              by Spark's plan of its result, which the job has traced
+    an aggregate, a window, `over`        keys pass; results are computed of the columns in their SQL; the start and
+                                          the end of a window, of event time
     a join, `latest`, `top_n` and such    columns pass; those of a join come from the side that has them
-    a function of DataFrames, `process`   unknown: the way ends there
+    `process`                             unknown: the way ends there
 
 Nothing is guessed: what is unknown has no lineage. Columns that only decide which rows there are, such as those of a
 condition, are not named.
@@ -17,11 +19,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tidegate.operators.join.sides import LEFT_ONLY
+from tidegate.operators.window.closing import END, START
+from tidegate.pipeline.graph.event_time import column_of, lag_by_source
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode, Node
 from tidegate.pipeline.selection import expression_of, selected
 from tidegate.pipeline.union import union
 from tidegate.records.names import quoted
+from tidegate.records.records import Json
 
 __all__ = ["ColumnLineage", "SourceColumn"]
 
@@ -32,7 +38,7 @@ _PASSES_COLUMNS = {"over", "top-n", "deduplicate", "repeats", "latest", "every",
 
 _COMPUTES = {"aggregate", "window"}
 """The kinds of operators that emit keys and results only."""
-
+_BOUNDS = (START, END)
 
 _TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"")
 _TYPE = re.compile(r"(?i)\bas\s+\w+")
@@ -54,8 +60,12 @@ class SourceColumn:
 class ColumnLineage:
     """Answers for the columns of one graph."""
 
-    def __init__(self, graph: Graph, columns: Mapping[str, Collection[str]]) -> None:
-        """columns: those of the sources that are known."""
+    def __init__(
+        self, graph: Graph, columns: Mapping[str, Collection[str]], traced: Mapping[str, Json] | None = None
+    ) -> None:
+        """columns: those of the sources that are known. traced: what jobs have found of functions (TracedColumns)."""
+        self.graph = graph
+        self.traced = traced or {}
         self.columns = {source: {name.casefold(): name for name in names} for source, names in columns.items()}
         self.makers: dict[str, Node] = {name: stage for stage in graph.stages for name in stage.produces}
         self.sources = graph.sources
@@ -76,18 +86,39 @@ class ColumnLineage:
         if isinstance(stage, GateNode):
             return self._origins(stage.input, column)
         if isinstance(stage, StageNode):
-            return self._of_stage(stage, column)
+            return self._of_stage(stage, stream, column)
         if isinstance(stage, OperatorNode) and stream == stage.name:
             return self._of_operator(stage, column)
         return None
 
-    def _of_stage(self, stage: StageNode, column: str) -> set[SourceColumn] | None:
+    def _of_stage(self, stage: StageNode, stream: str, column: str) -> set[SourceColumn] | None:
         if stage.function is union:
             return self._all([(input, column) for input in stage.inputs], "identity")
+        traced = self._traced(stage, stream)
+        if traced is not None:
+            return self._of_traced(traced.get(column.casefold()))
         expression = _expression_of(stage, column)
         if expression:
             return self._of_expression(stage.inputs[0], expression, "transformation")
         return None
+
+    def _traced(self, stage: StageNode, stream: str) -> Json | None:
+        """Return what the job has found of a stream of a function, if anything."""
+        found = self.traced.get(stage.name, {}).get(stream)
+        if found is None:
+            return None
+        return {name.casefold(): made_of for name, made_of in found.items()}
+
+    def _of_traced(self, parts: list[tuple[str, str, How]] | None) -> set[SourceColumn] | None:
+        found: set[SourceColumn] = set()
+        if parts is None:
+            return None
+        for input, column, how in parts:
+            origins = self._all([(input, column)], how)
+            if origins is None:
+                return None
+            found |= origins
+        return found
 
     def _of_operator(self, stage: OperatorNode, column: str) -> set[SourceColumn] | None:
         kind, operator = stage.operator.kind, stage.operator
@@ -96,18 +127,51 @@ class ColumnLineage:
             if result is not None:
                 return self._of_expression(stage.inputs[0], result, "aggregation")
             by: Any = getattr(operator, "by", ())
+            if kind == "window" and column in _BOUNDS:
+                return self._of_event_time(stage)
             if kind in _COMPUTES and column not in by:
                 return None
             if kind in _PASSES_COLUMNS and self._has(stage.inputs[0], column) is not True:
                 return None
             return self._origins(stage.inputs[0], column)
-        if kind == "join" and len(stage.inputs) == 2 and not getattr(operator, "prefix", None):
-            sides = [input for input in stage.inputs if self._has(input, column) is True]
-            unknown = any(self._has(input, column) is None for input in stage.inputs)
-            if unknown or not sides:
-                return None
-            return self._all([(side, column) for side in sides], "identity")
+        if kind == "join" and len(stage.inputs) == 2:
+            sides = self._sides_of(stage, column)
+            if sides:
+                return self._all(sides, "identity")
         return None
+
+    def _of_event_time(self, stage: OperatorNode) -> set[SourceColumn] | None:
+        """Return the origins of the column by whose time a window takes rows."""
+        timed, stream = stage.spec.event_time, stage.inputs[0]
+        if timed is None or not timed.inputs:
+            return None
+        lags = lag_by_source(self.sources, self.graph.stages)
+        column = timed.inputs[0].column or column_of(lags.get(stream, {}), self.sources)
+        return self._all([(stream, column)], "transformation") if column is not None else None
+
+    def _sides_of(self, stage: OperatorNode, column: str) -> list[tuple[str, str]] | None:
+        """Return the columns of both sides that a column of a join's result comes from. None if that is unknown."""
+        operator: Any = stage.operator
+        left, right = stage.inputs
+        keys = dict(zip(operator.keys.left, operator.keys.right, strict=True))
+        if column in keys:
+            return [(left, column)] if operator.how in LEFT_ONLY else [(left, column), (right, keys[column])]
+        in_left = self._has(left, column)
+        if in_left is None:
+            return None
+        if in_left or operator.how in LEFT_ONLY:
+            return [(left, column)] if in_left else []
+        unprefixed = column.removeprefix(operator.prefix or "")
+        if unprefixed != column and unprefixed not in keys.values():
+            clashes, in_right = unprefixed in keys or self._has(left, unprefixed), self._has(right, unprefixed)
+            if clashes is None or in_right is None:
+                return None
+            if clashes and in_right:
+                return [(right, unprefixed)]
+        in_right = self._has(right, column)
+        if in_right is None:
+            return None
+        return [(right, column)] if in_right and column not in keys.values() else []
 
     def _of_expression(self, stream: str, expression: str, how: How) -> set[SourceColumn] | None:
         """Return the origins of the columns that an expression names. A single name is the column itself."""
@@ -144,7 +208,7 @@ class ColumnLineage:
         if isinstance(stage, GateNode):
             return self._has(stage.input, column)
         if isinstance(stage, StageNode):
-            return self._stage_has(stage, column)
+            return self._stage_has(stage, stream, column)
         if not isinstance(stage, OperatorNode) or stream != stage.name:
             return None
         kind = stage.operator.kind
@@ -152,17 +216,20 @@ class ColumnLineage:
             return True
         if kind in _COMPUTES:
             by: Any = getattr(stage.operator, "by", ())
-            return column in by or column in ("window_start", "window_end")
+            return column in by or column in _BOUNDS
         if kind in _PASSES_COLUMNS:
             return self._has(stage.inputs[0], column)
-        if kind == "join" and not getattr(stage.operator, "prefix", None):
-            answers = [self._has(input, column) for input in stage.inputs]
-            return True if True in answers else None if None in answers else False
+        if kind == "join" and len(stage.inputs) == 2:
+            sides = self._sides_of(stage, column)
+            return None if sides is None else bool(sides)
         return None
 
-    def _stage_has(self, stage: StageNode, column: str) -> bool | None:
+    def _stage_has(self, stage: StageNode, stream: str, column: str) -> bool | None:
         if stage.function is union:
             return self._has(stage.inputs[0], column)
+        traced = self._traced(stage, stream)
+        if traced is not None:
+            return column.casefold() in traced
         expression = _expression_of(stage, column)
         if not expression:
             return None if expression is None else False

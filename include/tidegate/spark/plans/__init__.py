@@ -1,0 +1,1 @@
+"""What Spark's analysed plan tells about a function on frames."""
