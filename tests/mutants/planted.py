@@ -25,7 +25,7 @@ _LINES = {
         SWAP, "if head.decision is None or head.decision.manifest != plan.rollback.line.manifest:", "if False:"
     ),
     "swap: lower entries are not durable": _Line(SWAP, "    control.sync_below(ledger, view, 0)", "    pass"),
-    "swap: requests of the head stand": _Line(SWAP, "if not name.startswith(QUARANTINE)}", "if True}"),
+    "swap: requests of the head stand": _Line(SWAP, "if not name.startswith(QUARANTINE):", "if True:"),
     "line: decisions are not durable": _Line(
         "backfill/open_backfill.py", "            self._live.ledger.sync_decision(id)  # W2", "            pass"
     ),
