@@ -141,6 +141,7 @@ SAMPLES: dict[str, Record] = {
                 schema=SourceSchema(
                     ddl="`id` bigint, `vip` boolean",
                     known={"vip": KnownColumn(type="boolean", checkpoint=40, file="a.json")},
+                    widened={"id": KnownColumn(type="bigint", checkpoint=39, file="b.json")},
                     through=41,
                     evolves=True,
                 ),
@@ -213,7 +214,12 @@ SAMPLES: dict[str, Record] = {
         through={"rejects": PublishedTable(uri="/t/rejects", version=7, log_hash="ab" * 32, rows=3)},
         drift={
             "orders": Drift(
-                found=[FoundColumn(path="vip", kind="new", type="boolean", records=2, file="a.json")], records=2, more=1
+                found=[
+                    FoundColumn(path="n", kind="type", type="bigint", records=1, file="a.json", wider="bigint"),
+                    FoundColumn(path="vip", kind="new", type="boolean", records=2, file="a.json"),
+                ],
+                records=2,
+                more=1,
             )
         },
         columns=TracedColumns(

@@ -103,8 +103,8 @@ class World:
 
     def rows(self, path: str) -> list[Json]:
         """Return the rows of any Delta table below the root; none if there is no table."""
-        from deltalake import DeltaTable
+        from tidegate.delta import Location, open_table
+        from tidegate.delta.dataset import dataset
 
-        table = self.root / path
-        found = DeltaTable(str(table)).to_pyarrow_table().to_pylist() if (table / "_delta_log").exists() else []
-        return list(found)
+        snapshot = open_table(Location(str(self.root / path)))
+        return dataset(snapshot).to_table().to_pylist() if snapshot is not None else []

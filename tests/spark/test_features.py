@@ -33,7 +33,7 @@ TABLES: dict[str, tuple[str, str]] = {
     "varchar": ("(k int, v varchar(3))", "char or varchar"),
     "row-tracking": ("(k int, v string) ~ 'delta.enableRowTracking'='true'", "rowTracking"),
     "in-commit-time": ("(k int, v string) ~ 'delta.enableInCommitTimestamps'='true'", "inCommitTimestamp"),
-    "widening": ("(k int, v string) ~ 'delta.enableTypeWidening'='true'", "typeWidening"),
+    "widening": ("(k int, v string) ~ 'delta.enableTypeWidening'='true'", ""),
     "variant": ("(k int, v string, w variant)", "variant"),
 }  # fmt: skip
 

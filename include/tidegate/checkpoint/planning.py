@@ -34,6 +34,7 @@ from tidegate.checkpoint.quarantine_requests import (
 from tidegate.config.keys import KEYS, MODES
 from tidegate.connectors.schema.ddl import parse_ddl
 from tidegate.connectors.schema.drift import evolved_schema
+from tidegate.connectors.schema.widening import is_wider
 from tidegate.connectors.source import ReadOnlyBlobs, SourceContext
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -451,7 +452,13 @@ def _add_known_columns(
     if own is None or recorded is None:
         return own
     known = {**recorded.known, **{path: column for path, column in own.known.items() if path not in recorded.known}}
-    schema = msgspec.structs.replace(own, ddl=recorded.ddl, known=known, more=max(own.more, recorded.more))
+    widened = dict(recorded.widened)
+    for name, column in own.widened.items():
+        if name not in widened or is_wider(widened[name].type, column.type):
+            widened[name] = column
+    schema = msgspec.structs.replace(
+        own, ddl=recorded.ddl, known=known, widened=widened, more=max(own.more, recorded.more)
+    )
     return evolved_schema(parse_ddl(sourcing.source.declared_schema), sourcing.source.schema_policy, schema, ())
 
 

@@ -1,7 +1,7 @@
 """SQL queries over versions of tables, through delta-rs, for people who investigate.
 
 Its engine refuses to read files with texts that are not valid UTF-8, which Spark can write. The rows are then copied,
-with such texts converted by `readable_text`.
+with such texts converted by `readable_text`. Tables whose columns have become wider are copied, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.delta.as_python import python_values
 from tidegate.delta.dataset import dataset
+from tidegate.delta.log.commit_file import TYPE_WIDENING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +38,8 @@ def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int 
 def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
     """Run an SQL query over versions of tables, by the names that the query uses."""
     try:
-        return _run({name: snapshot.handle for name, snapshot in tables.items()}, sql)
+        if not any(TYPE_WIDENING in snapshot.protocol.features for snapshot in tables.values()):
+            return _run({name: snapshot.handle for name, snapshot in tables.items()}, sql)
     except Exception as error:
         if not _INVALID_UTF8.search(str(error)):
             raise

@@ -652,6 +652,8 @@ class SourceSchema(Struct, frozen=True, kw_only=True):
     ddl: str
     known: dict[str, KnownColumn] = {}
     """By path, such as `customer.vip`, the columns that the declared schema lacks."""
+    widened: dict[str, KnownColumn] = {}
+    """By name, the columns whose type has become wider than the one that they began with."""
     more: int = 0
     """How many more columns were found than are remembered."""
     through: int = 0
@@ -671,6 +673,8 @@ class FoundColumn(Struct, frozen=True, kw_only=True):
     """In how many records of the checkpoint."""
     file: str = ""
     """The first of the files with such a record, by name."""
+    wider: str = ""
+    """For values of another type: the type that the column becomes with the next plan, so that it holds such values."""
 
 
 class Drift(Struct, frozen=True, kw_only=True):

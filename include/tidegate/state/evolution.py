@@ -2,7 +2,7 @@
 
 new column        null in stored rows
 missing column    dropped: all rows are rewritten once, so that it cannot reappear with old values
-wider type        all rows are rewritten once: int to long, float to double, more integer digits of a decimal
+wider type        all rows are rewritten once: see connectors/schema/widening.py
 other changes     refused
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tidegate.connectors.schema.widening import is_wider
 from tidegate.delta.log.schema import columns, differences, render
 from tidegate.records.records import Json
 from tidegate.state.columns import OWN
@@ -20,7 +21,7 @@ __all__ = ["RECOMPUTE", "needs_rewrite", "refusals"]
 RECOMPUTE = "or recompute everything with this code, and swap it in: tidegate backfill MODULE:PIPELINE --from beginning"
 """The remedy for a state that cannot continue, if its input can be read again."""
 
-_WHOLE = ("byte", "short", "integer", "long")
+_CANDIDATES = ("smallint", "int", "bigint", "double", "timestamp_ntz")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 
 
@@ -52,27 +53,14 @@ def needs_rewrite(before: Json, now: Json) -> bool:
 
 def _is_wider(before: Any, now: Any) -> bool:
     """Return whether the type `now` can hold all values of `before`."""
-    if before in _WHOLE and now in _WHOLE:
-        return _WHOLE.index(before) < _WHOLE.index(now)
-    if (before, now) == ("float", "double"):
-        return True
-    if not isinstance(before, str) or not isinstance(now, str):
-        return False
-    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(now)
-    if old is None or new is None:
-        return False
-    return old[2] == new[2] and int(old[1]) < int(new[1])
+    return isinstance(before, str) and isinstance(now, str) and is_wider(render(before), render(now))
 
 
 def _allowed_changes(before: Any) -> str:
     """Return which types a column of this type may change to, for an error."""
-    if isinstance(before, str) and (decimal := _DECIMAL.fullmatch(before)):
-        return f"it can become a decimal with more than {decimal[1]} digits, {decimal[2]} of them after the point"
-    wider: list[str] = []
-    if before in _WHOLE:
-        wider = [render(kind) for kind in _WHOLE[_WHOLE.index(before) + 1 :]]
-    elif before == "float":
-        wider = ["double"]
+    if isinstance(before, str) and _DECIMAL.fullmatch(before):
+        return "it can become a decimal with no fewer digits before the point and after it"
+    wider = [kind for kind in _CANDIDATES if isinstance(before, str) and is_wider(render(before), kind)]
     if wider:
         return f"it can become {' or '.join(wider)}"
     return f"the type {render(before)} cannot change"

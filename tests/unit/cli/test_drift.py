@@ -57,6 +57,15 @@ def test_explain_says_what_did_not_fit_and_what_becomes_of_it(project, tidegate)
     assert fates(document)["vip"] is True
 
 
+def test_explain_says_which_type_a_column_becomes(project, tidegate):
+    wider = FoundColumn(path="amount", kind="type", type="bigint", records=2, file="2.json", wider="bigint")
+    drifting(project, found=[wider])
+    assert (
+        "- Source events: column amount, values of type bigint, in 2 records, first in 2.json: with the next "
+        "checkpoint it becomes bigint; until then they are in the rescue column, and null in their own."
+    ) in tidegate("explain", "orders", "1").out.splitlines()
+
+
 def test_show_lists_all_that_did_not_fit(project, tidegate):
     drifting(project, more=1)
     text = tidegate("show", "orders", "1").out
@@ -161,6 +170,16 @@ def test_schema_of_retired_checkpoints_comes_from_the_history(project, tidegate)
     for id in (1, 2, 3):
         project.ledger.delete_entry(id, [])
     assert tidegate("schema", "orders", "--json").json == told
+
+
+def test_schema_says_which_checkpoint_made_a_column_wider(project, tidegate):
+    wider = FoundColumn(path="amount", kind="type", type="string", records=2, file="2.json", wider="bigint")
+    before, after = (SourceSchema(ddl=f"`id` bigint, `amount` {kind}") for kind in ("int", "bigint"))
+    project.complete(1, None, schema=before, drift={"events": Drift(found=[wider], records=2)})
+    project.complete(2, 1, schema=after)
+    timeline = tidegate("schema", "orders", "--json").json["sources"]["events"]
+    assert timeline["changes"][1]["columns"] == [change("amount", "int", "bigint", 1, "2.json")]
+    assert "~ amount int → bigint" in tidegate("schema", "orders").out
 
 
 def test_schema_compares_two_checkpoints(project, tidegate):

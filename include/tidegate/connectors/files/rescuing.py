@@ -48,7 +48,7 @@ def survey_files(spark: SparkSession, source: FileOptions, folder: Folder, names
     lines = read_lines(spark, source, [folder.full(name) for name in names], options)
     lines = lines.where(no_utf8() | ~is_plain_for("value", columns, source.schema_policy, parser_options(options)))
     checks = Names.beside(columns)
-    survey = summarize(_judged(lines, source, columns, options, checks), checks)
+    survey = summarize(_judged(lines, source, columns, options, checks), columns, source.schema_policy, checks)
     return survey.with_names_in(folder.url)
 
 

@@ -1,4 +1,4 @@
-"""Reads Parquet files with columns that the schema lacks, and keeps their values beside each row.
+"""Reads Parquet files with columns that the schema lacks, or of another type, and keeps their values beside each row.
 
 The footers show which columns a file has, so nothing is read twice. Files with the same further columns are read
 together.
@@ -14,6 +14,7 @@ from tidegate.connectors.files.formats.parquet_types import fits
 from tidegate.connectors.files.reading import FileOptions, option_text
 from tidegate.connectors.schema.ddl import Column, parse_ddl
 from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, Survey, common_type
+from tidegate.connectors.schema.widening import wider_type
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Drift, FoundColumn
@@ -36,23 +37,33 @@ class ParquetOptions(FileOptions, Protocol):
 
 
 def survey_parquet(source: ParquetOptions, folder: Folder, names: list[str]) -> Survey:
-    """Return which columns of these files the schema lacks."""
+    """Return which columns of these files the schema lacks, and which are of another type."""
     found: dict[str, FoundColumn] = {}
-    records = 0
+    columns = {column.name.lower(): column for column in parse_ddl(source.schema)}
+    records, is_clean = 0, True
     for name in sorted(names):
         further, rows = _further_columns(source, folder, name)
         records += rows if further else 0
-        for path, kind in further:
-            known = found.get(path)
+        is_clean = is_clean and not further
+        for spelled, kind in further:
+            column = columns.get(spelled.lower())
+            path = column.name if column is not None else spelled
+            if column is not None and kind == "void":
+                continue  # it has only nulls
+            known, wider = found.get(path), ""
+            if column is not None and source.schema_policy.on_type == "widen":
+                wider = known.wider if known is not None else ""
+                wider = wider_type(wider or column.type, kind) or wider
             found[path] = FoundColumn(
                 path=path,
-                kind="new",
+                kind="new" if column is None else "type",
                 type=kind if known is None else common_type(known.type, kind),
                 records=rows + (known.records if known is not None else 0),
                 file=name if known is None else known.file,
+                wider=wider,
             )
     if not found:
-        return Survey(None, is_clean=True)
+        return Survey(None, is_clean)
     paths = sorted(found)
     more = max(len(paths) - MAX_KNOWN_COLUMNS, 0)
     drift = Drift(found=[found[path] for path in paths[:MAX_KNOWN_COLUMNS]], records=records, more=more)
@@ -97,7 +108,7 @@ def _rows(
 
 
 def _further_columns(source: ParquetOptions, folder: Folder, name: str) -> tuple[Further, int]:
-    """Return a file's columns that the schema lacks, or that do not fit an evolved column, and its number of rows."""
+    """Return a file's columns that the schema lacks, or that do not fit their column, and its number of rows."""
     import pyarrow.parquet
 
     columns = {column.name.lower(): column for column in parse_ddl(source.schema)}
@@ -106,7 +117,12 @@ def _further_columns(source: ParquetOptions, folder: Folder, name: str) -> tuple
     further = []
     for field in fields:
         column = columns.get(field.name.lower())
-        if column is None or (column.name in source.evolved_columns and not fits(field.type, column.type)):
+        if column is None:
+            is_further = source.schema_policy.rescues_keys
+        else:
+            may_differ = source.schema_policy.rescues_types or column.name in source.evolved_columns
+            is_further = may_differ and not fits(field.type, column.type)
+        if is_further:
             further.append((field.name, _spark_type(field, name, folder)))
     return tuple(further), rows
 

@@ -88,8 +88,11 @@ class Files(Source):
         record malformed. "refuse" treats the record as malformed, and refuses a file of Parquet or CSV. "rescue" keeps
         the values as JSON in the rescue column. "evolve" does so as well, and the next checkpoint reads them as
         columns. "hold" is "evolve" once a person approves: the checkpoint that finds a new key is held, as by a gate.
-    on_type: what to do with values of JSON and CSV that their column cannot hold. "refuse" treats the record as
-        malformed. "rescue" keeps them in the rescue column, and their column is null.
+    on_type: what to do with values of JSON and CSV that their column cannot hold, and with columns of Parquet that cannot
+        be read as their column's type. "refuse" treats the record as malformed, and refuses the Parquet file. "rescue"
+        keeps the values in the rescue column, and their column is null. "widen", for JSON and Parquet, does so as well,
+        and from the next checkpoint on the column has a wider type, if one holds such values: bigint or double for int,
+        a larger decimal, and so on.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
     required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
         interval that had files is not processed again without any, because they may have been archived.
@@ -718,8 +721,8 @@ def _policy_problems(source: Files) -> list[str]:
             return [f"encoding {encoding!r} cannot be combined with a rescue column, which needs UTF-8"]
     elif source.format == "csv" and policy.on_new_column != "ignore" and not _reads_headers(source.options):
         return ["on_new_column of CSV goes by the header of each file: set options={'header': 'true'}"]
-    elif source.format == "parquet" and policy.on_type != "refuse":
-        return ["on_type is for JSON and CSV, not for parquet"]
+    elif source.format == "csv" and policy.on_type == "widen":
+        return ["on_type='widen' is for JSON and Parquet, not for csv: its fields are texts"]
     return []
 
 

@@ -156,7 +156,8 @@ def survey_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login
     texts = frame.select(F.col("value").cast("string").alias("value"), place)
     texts = texts.where(~F.is_valid_utf8("value") | ~is_plain_for("value", columns, source.schema_policy, {}))
     parsed = _parse_json(source, texts, columns, [quoted(names.place_of_misfits)], names)
-    return summarize(with_misfits(parsed, columns, source.schema_policy, {}, names.of_misfits), names.of_misfits)
+    judged = with_misfits(parsed, columns, source.schema_policy, {}, names.of_misfits)
+    return summarize(judged, columns, source.schema_policy, names.of_misfits)
 
 
 def _records(

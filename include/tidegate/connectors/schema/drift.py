@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.connectors.schema.ddl import Column, parse_ddl
+from tidegate.connectors.schema.widening import is_wider, wider_type
 from tidegate.records.records import Drift, FoundColumn, KnownColumn, SourceSchema
 
 __all__ = [
@@ -38,7 +39,7 @@ __all__ = [
 ]
 
 OnNewColumn = Literal["ignore", "refuse", "rescue", "hold", "evolve"]
-OnType = Literal["refuse", "rescue"]
+OnType = Literal["refuse", "rescue", "widen"]
 
 RESCUED: Final = "_rescued"
 """The default name of the rescue column."""
@@ -105,7 +106,7 @@ def policy_problems(policy: SchemaPolicy, columns: Mapping[str, str]) -> list[st
     problems = []
     for name, value, choices in (
         ("on_new_column", policy.on_new_column, ("ignore", "refuse", "rescue", "hold", "evolve")),
-        ("on_type", policy.on_type, ("refuse", "rescue")),
+        ("on_type", policy.on_type, ("refuse", "rescue", "widen")),
     ):
         if value not in choices:
             problems.append(f"{name} is {value!r}; it must be {' or '.join(repr(choice) for choice in choices)}")
@@ -134,6 +135,7 @@ def evolved_schema(
     checkpoints since that plan have found, each with its number, oldest first.
     """
     known = dict(before.known) if before is not None else {}
+    widened = dict(before.widened) if before is not None else {}
     more = before.more if before is not None else 0
     through = before.through if before is not None else 0
     for checkpoint, drift in drifts:
@@ -143,6 +145,8 @@ def evolved_schema(
         more = max(more, drift.more)
         for found in drift.found:
             if found.kind == "type":
+                if found.wider:
+                    _widen(widened, found, checkpoint)
                 continue
             if found.path in known:
                 column = known[found.path]
@@ -155,8 +159,10 @@ def evolved_schema(
     if policy.evolves:
         evolved = {column.name for column in parse_ddl(before.ddl)} & known.keys() if before is not None else set()
         columns += _new_columns(declared, policy, known, evolved, more)
+    if policy.on_type == "widen":
+        columns = [_as_widened(column, widened) for column in columns]
     ddl = ", ".join(column.ddl for column in columns)
-    return SourceSchema(ddl=ddl, known=known, more=more, through=through, evolves=policy.evolves)
+    return SourceSchema(ddl=ddl, known=known, widened=widened, more=more, through=through, evolves=policy.evolves)
 
 
 def columns_after(schema: SourceSchema, drift: Drift, checkpoint: int) -> set[str]:
@@ -179,6 +185,24 @@ def not_seen_before(schema: SourceSchema, drift: Drift) -> list[FoundColumn]:
         if found.kind != "type" and found.type != "void" and not is_known:
             unknown.append(found)
     return unknown
+
+
+def _widen(widened: dict[str, KnownColumn], found: FoundColumn, checkpoint: int) -> None:
+    """Remember that a column has to become wider, for values that a checkpoint has found."""
+    before = widened.get(found.path)
+    kind: str | None = found.wider
+    if before is not None:
+        kind = wider_type(before.type, found.wider)
+    if kind is not None:
+        widened[found.path] = KnownColumn(type=kind, checkpoint=checkpoint, file=found.file)
+
+
+def _as_widened(column: Column, widened: Mapping[str, KnownColumn]) -> Column:
+    """Return a column with the type that it has become, unless it is declared with another one by now."""
+    now = widened.get(column.name)
+    if now is None or not is_wider(column.type, now.type):
+        return column
+    return Column(column.name, now.type)
 
 
 def _new_columns(

@@ -26,7 +26,7 @@ from tidegate.delta.files.access import Location, error_text
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
-from tidegate.delta.log.commit_file import can_be_put, commit_file
+from tidegate.delta.log.commit_file import can_be_put, commit_file, schema_commit_file
 from tidegate.delta.log.files import Commit, CommitMark, DataFile, last_checkpoint, log_path, read_commit
 from tidegate.delta.log.snapshot import Snapshot, advance, open_table
 from tidegate.errors import Corrupt, Invalid, Unavailable
@@ -42,6 +42,7 @@ __all__ = [
     "Committed",
     "add_columns",
     "append",
+    "change_columns",
     "create",
     "find_commit",
     "find_publication",
@@ -249,6 +250,15 @@ def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) 
         )
 
     return commit_at(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+
+
+def change_columns(snapshot: Snapshot, schema: Json, stamp: CommitStamp) -> Committed | None:
+    """Give the table this schema, with wider types and new columns, in the version directly after `snapshot`.
+
+    Its files stay as they are: readers convert their values. After a crash before the commit with the rows, the columns
+    are wider than their values need, and the retry uses them. The table must be one to which `can_be_put` applies.
+    """
+    return _put(snapshot, schema_commit_file(snapshot, schema, stamp.info(), stamp.transactions()), stamp)
 
 
 def commit_at(

@@ -3,7 +3,8 @@
 Based on tests of delta-rs 1.6.6, which tests/spark/test_features.py repeats. It refuses row tracking, identity columns,
 in-commit timestamps, column defaults, clustering, type widening and unknown features. But it silently commits to tables
 with rules that it does not enforce: constraints, generated columns, lengths of char and varchar. It also commits to
-column-mapped tables, in which Spark then reads the new columns as null.
+column-mapped tables, in which Spark then reads the new columns as null. Type widening requires nothing of commits, so
+where tidegate writes the commit file itself, such tables need no delta-spark.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.delta.log.catalog import refuse_catalog
+from tidegate.delta.log.commit_file import TYPE_WIDENING, can_be_put
 from tidegate.delta.log.schema import schema_parts
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
@@ -50,8 +52,9 @@ _FIELD_RULES = {
 
 def spark_reasons(snapshot: Snapshot) -> list[str]:
     """Return the reasons why appends to this table must go through delta-spark. If empty, delta-rs commits them."""
+    harmless = _HARMLESS | {TYPE_WIDENING} if can_be_put(snapshot, ()) else _HARMLESS
     reasons = []
-    for feature in sorted(snapshot.protocol.features - _HARMLESS):
+    for feature in sorted(snapshot.protocol.features - harmless):
         reasons.append(f"the table feature {feature}")
     for key, value in sorted(snapshot.configuration.items()):
         if key.startswith("delta.constraints."):

@@ -134,7 +134,7 @@ def _with_origin(tables: Iterable[pa.Table], staging: Staging, stream: str) -> I
 
 
 class QuarantineSink(ExactlyOnceSink):
-    """The quarantine table of one gate. Its schema only changes by added columns."""
+    """The quarantine table of one gate. Its schema only changes by added columns and wider types."""
 
     kind: ClassVar[str] = "quarantine"
 
@@ -150,11 +150,11 @@ class QuarantineSink(ExactlyOnceSink):
         return Location(self.path(context.home), context.place.options)
 
     def _appending(self, context: SinkContext) -> DeltaAppend:
-        return DeltaAppend(self.path(context.home), schema_evolution="add")
+        return DeltaAppend(self.path(context.home), schema_evolution="widen")
 
     def _marking(self, context: SinkContext) -> DeltaUpsert:
         """Return the sink that updates rows of the table by their ids. Publishing rewrites their files."""
-        return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="add")
+        return DeltaUpsert(self.path(context.home), keys=[ID], schema_evolution="widen")
 
     def source(self, home: str) -> Source:
         """Return a source that reads the table as of one version."""

@@ -35,6 +35,8 @@ class MisfitDetails(msgspec.Struct, frozen=True, kw_only=True):
     file: Annotated[str | None, msgspec.Meta(description="The first file with one. Null if you may not read rows")] = ""
     becomes_column: bool = False
     """True: from the next checkpoint on it is a column. Its values in this one are in the rescue column."""
+    becomes_type: str = ""
+    """For values of another type: the type that the column has from the next checkpoint on, so that it holds them."""
     why_not: str = ""
     """Why it does not become a column, if keys of this source may."""
 
@@ -83,6 +85,7 @@ def drift_of(schema: SourceSchema, drift: Drift, checkpoint: int) -> DriftDetail
                 records=found.records,
                 file=found.file,
                 becomes_column=becomes_column,
+                becomes_type=found.wider,
                 why_not=why_not,
             )
         )
@@ -128,6 +131,11 @@ def misfit_text(misfit: MisfitDetails) -> str:
     """Return what happens with a misfit, as the end of a sentence."""
     if misfit.becomes_column:
         return "it becomes a column with the next checkpoint; until then it is in the rescue column"
+    if misfit.becomes_type:
+        return (
+            f"with the next checkpoint it becomes {misfit.becomes_type}; until then they are in the rescue column, and "
+            "null in their own"
+        )
     if misfit.kind == "type":
         return "they are in the rescue column, and null in their own"
     because = f": {misfit.why_not}" if misfit.why_not else ""

@@ -279,8 +279,9 @@ function misfits(d) {
   ];
 }
 
-function outcome({ becomes_column: becomesColumn, why_not: whyNot, kind }) {
+function outcome({ becomes_column: becomesColumn, becomes_type: becomesType, why_not: whyNot, kind }) {
   if (becomesColumn) return "a column from the next checkpoint on; here in the rescue column";
+  if (becomesType) return `the column is ${becomesType} from the next checkpoint on; here in the rescue column`;
   if (kind === "type") return "in the rescue column, and null in its own";
   return ["in the rescue column", whyNot && h("div", { class: "quiet small" }, whyNot)];
 }

@@ -16,6 +16,7 @@ from tidegate.connectors.schema.drift import (
     type_of_variant,
     why_no_column,
 )
+from tidegate.connectors.schema.widening import is_wider, wider_type
 from tidegate.records.records import Drift, FoundColumn, SourceSchema
 
 EVOLVE = SchemaPolicy("evolve")
@@ -100,6 +101,64 @@ def test_values_of_another_type_make_no_columns():
     assert columns_after(drift(("id", "string"), kind="type")) == []
 
 
+WIDEN = SchemaPolicy("evolve", "widen")
+
+
+def misfit(path: str, wider: str) -> Drift:
+    column = FoundColumn(path=path, kind="type", type="string", records=1, file="a.json", wider=wider)
+    return Drift(found=[column], records=1)
+
+
+def types_after(*drifts: Drift, policy: SchemaPolicy = WIDEN, ddl: str = "id int, name string") -> dict[str, str]:
+    schema = evolved_schema(parse_ddl(ddl), policy, None, list(enumerate(drifts, 1)))
+    return {column.name: column.type for column in parse_ddl(schema.ddl)}
+
+
+def test_a_column_becomes_as_wide_as_its_values_need():
+    assert types_after(misfit("id", "bigint")) == {"id": "bigint", "name": "string"}
+    assert types_after(drift(("n", "bigint")), misfit("n", "double")) == {
+        "id": "int",
+        "name": "string",
+        "n": "bigint",
+    }, "not every bigint is a double"
+    assert types_after(misfit("id", "bigint"), misfit("id", "double"))["id"] == "bigint", "the first counts"
+    assert types_after(misfit("id", "bigint"), policy=SchemaPolicy("evolve", "rescue"))["id"] == "int"
+
+
+def test_what_is_declared_anew_counts_unless_it_is_narrower_again():
+    found = [misfit("d", "decimal(8,4)")]
+    assert types_after(*found, ddl="d decimal(6,2)")["d"] == "decimal(8,4)"
+    assert types_after(*found, ddl="d decimal(12,4)")["d"] == "decimal(12,4)"
+    assert types_after(*found, ddl="d string")["d"] == "string"
+
+
+@pytest.mark.parametrize(
+    ("column", "found", "wider"),
+    [
+        ("int", "bigint", "bigint"),
+        ("bigint", "int", None),
+        ("tinyint", "smallint", "smallint"),
+        ("int", "double", "double"),
+        ("bigint", "double", None),
+        ("float", "double", "double"),
+        ("float", "int", "double"),
+        ("float", "bigint", None),
+        ("decimal(6,2)", "decimal(5,3)", "decimal(7,3)"),
+        ("decimal(6,2)", "decimal(3,1)", None),
+        ("decimal(6,2)", "bigint", "decimal(21,2)"),
+        ("decimal(30,2)", "decimal(30,20)", None),
+        ("int", "decimal(6,2)", None),
+        ("date", "timestamp_ntz", "timestamp_ntz"),
+        ("date", "timestamp", None),
+        ("int", "string", None),
+        ("array<int>", "array<bigint>", None),
+    ],
+)
+def test_a_wider_type_holds_each_value_of_the_narrower_one(column, found, wider):
+    assert wider_type(column, found) == wider
+    assert wider is None or is_wider(column, wider)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "common"),
     [
@@ -134,7 +193,7 @@ def test_types_as_the_survey_names_them(variant, column):
 
 
 def test_bad_policies_are_named():
-    problems = policy_problems(SchemaPolicy("drop", "widen", "a b"), {"id": "bigint"})  # type: ignore[arg-type]
+    problems = policy_problems(SchemaPolicy("drop", "cast", "a b"), {"id": "bigint"})  # type: ignore[arg-type]
     assert [problem.split(" is ")[0] for problem in problems] == ["on_new_column", "on_type", "rescue_column"]
     assert "which the source adds itself" in policy_problems(SchemaPolicy("rescue"), {"_Rescued": "string"})[0]
     assert "use string" in policy_problems(SchemaPolicy("rescue"), {"a": "array<varchar(9)>"})[0]

@@ -65,7 +65,9 @@ class DeltaAppend(DeltaSink):
         are text that is not valid UTF-8, the text __HIVE_DEFAULT_PARTITION__, times outside of the years 1 to 9999,
         and negative decimals that are not whole numbers.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
-        the output lacks are then null. Types never change.
+        the output lacks are then null. "widen" does so as well, and gives a column of the table a wider type if the
+        output has one, such as bigint for int, with Delta's table feature type widening; where the table has the wider
+        type, the rows are cast. Other types never change.
     properties: table properties to set when this sink creates the table.
     take_over: publish to a table that another pipeline of this name has published to.
     interval_column: in an interval pipeline, a date or timestamp column that determines the interval of a row. An
@@ -118,6 +120,7 @@ class DeltaAppend(DeltaSink):
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
         schema = self.output_schema(frame, context, snapshot)
+        frame = self.in_staged_types(frame, schema)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
         written = write_files(self.refusing_rows(frame, snapshot), schema, location, folder, self.partition_by)
@@ -141,6 +144,7 @@ class DeltaAppend(DeltaSink):
         schema = self.output_schema(frame, context, snapshot)
         if self.rules_to_enforce(frame, snapshot):
             return None  # only rows that the gate lets pass may be refused
+        frame = self.in_staged_types(frame, schema)
         seams.fault("S4.stage.before")
         return prestage(frame, mark_columns, location, staging.data_folder(context), schema, draft)
 
@@ -206,7 +210,7 @@ class DeltaAppend(DeltaSink):
     def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
-        return append_through_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
+        return append_through_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution != "refuse")
 
     def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
         snapshot = self.open(context)

@@ -19,6 +19,11 @@ from tidegate.connectors.delta.sink.properties import path_problems, property_pr
 from tidegate.connectors.delta.sink.restore import commit_restore, has_skipped, plan_restore
 from tidegate.connectors.delta.sink.row_rules import declared_by, rules_of
 from tidegate.connectors.delta.sink.shadow import promoted_files, seed_shadow
+from tidegate.connectors.delta.sink.wider_types import (
+    has_narrower_files,
+    is_widening,
+    with_wider_types_of,
+)
 from tidegate.connectors.row_rules import DeclaredRules, RowRule, exempting, partition_rules, refusing
 from tidegate.connectors.sink import (
     STAGED_FILES_GONE,
@@ -40,6 +45,7 @@ from tidegate.delta import (
     Snapshot,
     StagedFile,
     add_columns,
+    change_columns,
     create,
     find_commit,
     from_spark,
@@ -56,20 +62,22 @@ from tidegate.delta import (
     version_of,
 )
 from tidegate.delta.dividing import Divided, Division, as_declared
+from tidegate.delta.log.commit_file import can_be_put
 from tidegate.delta.log.commits import PUBLISHING
 from tidegate.delta.log.schema import Difference, columns, differences, render, with_comments
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
-from tidegate.records.names import listed
+from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_relative, shared_uri
 from tidegate.records.records import Json, PublishedTable, Struct
+from tidegate.spark.frame_facts import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["MERGED", "DeltaSink", "Evolution", "StagedBatch", "all_files", "files_to_add", "refuse_unsafe_store"]
 
-Evolution = Literal["refuse", "add"]
+Evolution = Literal["refuse", "add", "widen"]
 
 MERGED = "merged-"
 """The prefix of folders that publishers write, next to the folders of attempts."""
@@ -147,8 +155,8 @@ class DeltaSink(ExactlyOnceSink):
 
     def problems(self) -> list[str]:
         problems = path_problems(self.path) + column_problems("partition_by", self.partition_by)
-        if self.schema_evolution not in ("refuse", "add"):
-            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        if self.schema_evolution not in ("refuse", "add", "widen"):
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse", "add" or "widen"')
         return problems + property_problems(self.properties)
 
     def check(self, context: SinkContext) -> None:
@@ -382,10 +390,10 @@ class DeltaSink(ExactlyOnceSink):
         problems += collation_problems(output)
         remedies = ["change the last stage before the sink"]
         if not problems and snapshot is not None:
-            allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
+            allowed = {"new", "missing"} if self.schema_evolution != "refuse" else set()
             if self.spark_reasons(snapshot):
                 allowed.add("missing")  # The table may fill them: generated columns, defaults.
-            changes = differences(schema, snapshot.schema)
+            schema, changes = self._with_wider_types(schema, snapshot)
             unfit = [change for change in changes if change.kind not in allowed]
             problems = [change.text for change in unfit]
             if any(change.kind in ("new", "missing") for change in unfit):
@@ -393,6 +401,8 @@ class DeltaSink(ExactlyOnceSink):
             if any(change.kind == "type" for change in unfit):
                 casts = ", ".join(_casts(unfit, snapshot.schema))
                 remedies[0] = f"cast to the table's types in the last stage before the sink: {casts}"
+                if any(is_widening(change, schema, snapshot.schema) for change in unfit):
+                    remedies.append(self._remedy_for_widening(snapshot))
                 remedies.append("give the sink another path, whose table begins with the new types")
         if problems:
             title = f"sink {context.sink}: the output does not fit {self.delta_table(context).url}:"
@@ -404,6 +414,44 @@ class DeltaSink(ExactlyOnceSink):
                 reason="BAD_OUTPUT",
             )
         return with_comments(schema, self._description(context).columns)
+
+    def _with_wider_types(self, schema: Json, snapshot: Snapshot) -> tuple[Json, list[Difference]]:
+        """Return the output's schema as it is staged, and its differences from the table, without those that the sink
+        takes care of.
+
+        Where the table's type is the wider one, the rows are cast. Where the output's is, publishing changes the table.
+        """
+        changes = differences(schema, snapshot.schema)
+        if self.schema_evolution != "widen":
+            return schema, changes
+        schema = with_wider_types_of(snapshot.schema, schema)
+        can_widen = self._can_widen(snapshot)
+        left = []
+        for change in differences(schema, snapshot.schema):
+            if not (can_widen and is_widening(change, schema, snapshot.schema)):
+                left.append(change)
+        return schema, left
+
+    def _can_widen(self, snapshot: Snapshot) -> bool:
+        """Return whether publishing can change the types of the table's columns."""
+        return can_be_put(snapshot, ()) and not self.spark_reasons(snapshot)
+
+    def _remedy_for_widening(self, snapshot: Snapshot) -> str:
+        if self.schema_evolution != "widen":
+            return 'set schema_evolution="widen", if all readers of the table support Delta\'s type widening'
+        reasons = ", ".join(self.spark_reasons(snapshot)) or "its object store has no conditional writes"
+        return f"widen the column by hand, because tidegate cannot ({reasons}): ALTER TABLE … ALTER COLUMN … TYPE …"
+
+    def in_staged_types(self, frame: DataFrame, schema: Json) -> DataFrame:
+        """Return the rows with the types of a schema that `output_schema` has returned for them."""
+        from pyspark.sql import functions as F
+
+        present = columns(from_spark(msgspec.json.decode(frame.schema.json())))
+        casts = {}
+        for name, field in columns(schema).items():
+            if present[name]["type"] != field["type"]:
+                casts[name] = F.col(quoted(name)).cast(render(field["type"]))
+        return empty_if(frame, frame.withColumns(casts)) if casts else frame
 
     def _description(self, context: SinkContext) -> TableDescription:
         return self.described_by(context.place) if self.described_by is not None else TableDescription()
@@ -451,17 +499,24 @@ class DeltaSink(ExactlyOnceSink):
         """Commit the batches through delta-spark, for a table with `spark_reasons`."""
 
     def evolved(self, snapshot: Snapshot, batches: Iterable[StagedBatch], stamp: CommitStamp) -> Snapshot | None:
-        """Return the table with all columns of the batches, after committing those that it lacks.
+        """Return the table with all columns of the batches, after committing those that it lacks, and wider types.
 
         Return None if another commit came first. Raise Invalid if the staged rows no longer fit the table.
         """
-        allowed = {"missing", "new"} if self.schema_evolution == "add" else {"missing"}
+        allowed = {"missing", "new"} if self.schema_evolution != "refuse" else {"missing"}
+        may_widen = self.schema_evolution == "widen" and self._can_widen(snapshot)
         required = required_columns(snapshot.schema)
         changes: list[Difference] = []
         fields: dict[str, Json] = {}
         nulls: list[str] = []
+        target = snapshot.schema
         for batch in batches:
-            changes += differences(batch.columns, snapshot.schema)
+            if may_widen:
+                target = with_wider_types_of(batch.columns, target)
+            for change in differences(batch.columns, target):
+                is_narrower = is_widening(change, target, batch.columns)
+                if not (is_narrower and (has_narrower_files(snapshot) or target != snapshot.schema)):
+                    changes.append(change)
             fields |= columns(batch.columns)
             nulls += [f"{name!r} is NOT NULL in the table" for name in sorted(required - set(batch.not_null))]
         unfit = [change.text for change in changes if change.kind not in allowed] + nulls
@@ -473,10 +528,15 @@ class DeltaSink(ExactlyOnceSink):
                 reason="TABLE_CHANGED",
             )
         new_names = dict.fromkeys(change.column for change in changes if change.kind == "new")
-        if not new_names:
+        if not new_names and target == snapshot.schema:
             return snapshot
         new_fields = [fields[name] for name in new_names]
-        committed = add_columns(snapshot, new_fields, dataclasses.replace(stamp, publishes=False))
+        before_rows = dataclasses.replace(stamp, publishes=False)
+        if target != snapshot.schema or has_narrower_files(snapshot):
+            whole = {**target, "fields": [*target["fields"], *new_fields]}
+            committed = change_columns(snapshot, whole, before_rows)
+        else:
+            committed = add_columns(snapshot, new_fields, before_rows)
         return open_table(snapshot.location, committed.version) if committed else None
 
     def _publish_first(
@@ -487,7 +547,22 @@ class DeltaSink(ExactlyOnceSink):
         folder: str,
         context: SinkContext,
     ) -> Committed | None:
-        files = self.first_files(batches, location, folder)
+        """Create the table. If types have become wider among the pending rows, it begins empty, and the next attempt
+        to publish changes it."""
+        if any(change.kind == "type" for batch in batches for change in differences(batch.columns, united(batches))):
+            files, stamp = [], dataclasses.replace(stamp, publishes=False)
+            self._create(location, batches[:1], files, stamp, context)
+            return None
+        return self._create(location, batches, self.first_files(batches, location, folder), stamp, context)
+
+    def _create(
+        self,
+        location: Location,
+        batches: Sequence[StagedBatch],
+        files: list[StagedFile],
+        stamp: CommitStamp,
+        context: SinkContext,
+    ) -> Committed | None:
         return create(
             location,
             united(batches),

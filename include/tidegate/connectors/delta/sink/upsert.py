@@ -64,7 +64,7 @@ from tidegate.delta.duplicates import outdated_rows
 from tidegate.delta.files.partitions import refuse_rows, refuse_unreadable
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
-from tidegate.delta.log.schema import columns
+from tidegate.delta.log.schema import columns, differences
 from tidegate.delta.order_by import Newest, newest, rows_with_keys
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.records.interval import Interval
@@ -204,6 +204,9 @@ class DeltaUpsert(DeltaSink):
         location, snapshot = locate(context.place, self.path), self.open(context)
         output = self._without_omitted(frame)
         schema = self.output_schema(output, context, snapshot)
+        frame = self.in_staged_types(frame, schema)
+        if retractions is not None:
+            retractions = self.in_staged_types(retractions, schema)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
         batch = self._write_rows(self.refusing_rows(frame, snapshot), retractions, schema, location, folder)
@@ -234,8 +237,8 @@ class DeltaUpsert(DeltaSink):
         """Let workers rewrite the table's files that hold a key of the batch. None: left to the publisher."""
         if staging.interval is not None or staging.on_open_base:
             return None  # an interval's rows are found by column; rows of an open base checkpoint are in no table yet
-        new_columns = columns(batch.columns).keys() - columns(snapshot.schema).keys()
-        if new_columns or self.spark_reasons(snapshot):
+        changes = differences(batch.columns, snapshot.schema)
+        if any(change.kind in ("new", "type") for change in changes) or self.spark_reasons(snapshot):
             return None  # the table's schema will change, or delta-spark rewrites its files
         rewrite_all = partial(
             prerewrite_files, snapshot, batch.files, batch.deletes, self.keys, self.order_by, folder, workers

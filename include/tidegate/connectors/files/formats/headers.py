@@ -89,7 +89,7 @@ def _column_problems(source: Files, schema: Any, columns: list[Column]) -> list[
                 problems.append(f"column {column.name!r} is missing (it has {', '.join(schema.names)})")
         elif len(types) > 1:
             problems.append(f"column {column.name!r} occurs {len(types)} times")
-        elif not fits(types[0], column.type):
+        elif not source.schema_policy.rescues_types and not fits(types[0], column.type):
             problems.append(f"column {column.name!r} is {types[0]}, which Spark cannot read as {column.type}")
     return problems
 

@@ -15,10 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tidegate.connectors.files.formats.exact_values import as_declared, doubt, doubt_of, inner_types
 from tidegate.connectors.files.formats.plain_records import is_plain_record
 from tidegate.connectors.schema.ddl import Column as Field
 from tidegate.connectors.schema.drift import MAX_KNOWN_COLUMNS, SchemaPolicy, Survey, common_type, type_of_variant
+from tidegate.connectors.schema.widening import wider_type
 from tidegate.records.names import field_of, free_name, quoted
 from tidegate.records.records import Drift, FoundColumn
 from tidegate.spark.refusals.malformed_record import MISFIT
@@ -153,7 +156,7 @@ def rows_without_misfits(columns: Sequence[Field]) -> list[str]:
     return selected
 
 
-def summarize(frame: DataFrame, names: Names) -> Survey:
+def summarize(frame: DataFrame, columns: Sequence[Field], policy: SchemaPolicy, names: Names) -> Survey:
     """Return what the records of a frame have that does not fit, in one query. frame: the result of `with_misfits`."""
     from pyspark.sql import functions as F
 
@@ -166,16 +169,30 @@ def summarize(frame: DataFrame, names: Names) -> Survey:
     )
     rows = (
         frame.select(F.explode(F.expr(with_any)).alias("e"), F.col(quoted(names.place)).alias("file"))
-        .selectExpr("e.path AS path", "e.kind AS kind", f"{_type_name('e.value')} AS type", "file")
+        .selectExpr(
+            "e.path AS path",
+            "e.kind AS kind",
+            f"{_type_name('e.value')} AS type",
+            "file",
+            *(f"{sql} AS {name}" for name, sql in _figures("e.value").items()),
+        )
         .groupBy("path", "kind", "type")
-        .agg(F.count("*").alias("records"), F.min("file").alias("file"))
+        .agg(
+            F.count("*").alias("records"),
+            F.min("file").alias("file"),
+            F.max("digits").alias("digits"),
+            F.max("places").alias("places"),
+        )
         .orderBy(F.expr("path = ''").desc(), F.desc("records"), "path", "kind", "type")
         .limit(MAX_KNOWN_COLUMNS + 1)
         .collect()
     )
     records = malformed = 0
     found: dict[tuple[str, str], FoundColumn] = {}
-    for row in rows:
+    widened: dict[str, str] = {}
+    declared = {column.name: column.type for column in columns} if policy.on_type == "widen" else {}
+    # A double holds the whole numbers that were too large, too, so it comes first.
+    for row in sorted(rows, key=lambda row: row.type not in ("DOUBLE", "FRACTION")):
         if not row.path and row.kind in ("any", "malformed"):
             records += row.records if row.kind == "any" else 0
             malformed += row.records if row.kind == "malformed" else 0
@@ -193,6 +210,13 @@ def summarize(frame: DataFrame, names: Names) -> Survey:
                 file=min(known.file, column.file),
             )
         found[row.path, row.kind] = column
+        if row.kind == "type" and row.path in declared:
+            before = widened.get(row.path, declared[row.path])
+            wider = wider_type(before, _type_of_numbers(before, row.type, row.digits, row.places))
+            if wider is not None:
+                widened[row.path] = wider
+    for path, kind in widened.items():
+        found[path, "type"] = msgspec.structs.replace(found[path, "type"], wider=kind)
     more = 1 if len(rows) > MAX_KNOWN_COLUMNS else 0
     drift = Drift(found=sorted(found.values(), key=_by_path), records=records, more=more) if found else None
     return Survey(drift, is_clean=not found and not malformed)
@@ -208,6 +232,29 @@ def _type_name(value: str) -> str:
     plain = f"regexp_replace({name}, 'DECIMAL[(][0-9]+,0[)]', 'INTEGER')"
     plain = f"regexp_replace({plain}, 'DECIMAL[(][0-9]+,[0-9]+[)]', 'FRACTION')"
     return f"CASE WHEN rlike({name}, 'OBJECT|VARIANT') THEN 'OBJECT' ELSE {plain} END"
+
+
+_NUMBER: Final = "^-?[0-9]+([.][0-9]+)?$"
+
+
+def _figures(value: str) -> dict[str, str]:
+    """Return SQL for how many figures a number has before its point, and how many behind it. Null if unknown."""
+    text = f"to_json({value})"
+    whole = f"length(regexp_extract({text}, '^-?0*([0-9]*)', 1))"
+    places = f"length(regexp_extract({text}, '[.]([0-9]*[1-9])', 1))"
+    is_number = f"rlike({text}, '{_NUMBER}')"
+    return {"digits": f"CASE WHEN {is_number} THEN {whole} END", "places": f"CASE WHEN {is_number} THEN {places} END"}
+
+
+def _type_of_numbers(column: str, variant: str, digits: int | None, places: int | None) -> str:
+    """Return the type of values for a column of a given type. For a decimal, their figures decide.
+
+    variant: their type as the survey names it.
+    """
+    kind = type_of_variant(variant)
+    if not column.startswith("decimal") or digits is None or places is None or variant == "DOUBLE":
+        return kind
+    return f"decimal({digits + places},{places})"
 
 
 def _misfits_of_object(

@@ -1,0 +1,226 @@
+"""Values that need a wider type: rescued first, and from the next checkpoint on their column holds them, in every table
+and every state."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.kit.sampling import in_turn
+from tests.kit.world import World
+from tests.spark.mended_shop import OneSession, never
+from tidegate import Pipeline
+from tidegate.backfill import begin, replay, swap
+from tidegate.delta import Location, open_table
+from tidegate.errors import Invalid
+from tidegate.execution.loop import Observer, Schedule
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+pytestmark = in_turn(seconds=90)
+
+BIG = 5_000_000_000
+
+
+class Shop(World):
+    """Orders as they come, the latest of each country, and totals by country."""
+
+    on_type: Any = "widen"
+    evolution: Any = "widen"
+    sums = "amount"
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("orders")
+        schema = "id long, country string, amount int, price decimal(6,2)"
+        files = Files("landing/*.json", schema=schema, on_type=self.on_type, on_new_column="evolve")
+        orders = pipeline.source("orders", files)
+        orders.sink("orders", DeltaAppend("tables/orders", schema_evolution=self.evolution))
+        latest = orders.latest(by="country", order_by="id", uid="latest")
+        latest.sink("latest", DeltaUpsert("tables/latest", keys=["country"], schema_evolution="widen"))
+        totals = orders.aggregate(by="country", spent=f"sum({self.sums})", most="max(amount)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["country"], schema_evolution="widen"))
+        return pipeline
+
+    def land(self, name: str, *records: Any) -> None:
+        folder = self.root / "landing"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("\n".join(json.dumps(record) for record in records))
+
+    def schema(self, checkpoint: int) -> str:
+        entry = self.ledger.entry(checkpoint)
+        assert entry is not None
+        schema = entry.plan.sources["orders"].schema
+        assert schema is not None
+        return str(schema.ddl)
+
+    def by_spark(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table as Spark reads them."""
+        return [
+            row.asDict() for row in self.spark.read.format("delta").load(str(self.root / "tables" / name)).collect()
+        ]
+
+
+def shop(tmp_path: Path, spark: Any) -> Shop:
+    shop = Shop(tmp_path)
+    shop.spark = spark
+    return shop
+
+
+def order(id: int, country: str, amount: Any, price: Any = 1.25) -> dict[str, Any]:
+    return {"id": id, "country": country, "amount": amount, "price": price}
+
+
+def test_a_value_that_is_too_large_is_rescued_and_the_next_checkpoint_holds_such_values(
+    tmp_path: Path, spark: Any
+) -> None:
+    orders = shop(tmp_path, spark)
+    orders.land("1.json", order(1, "AT", 5), order(2, "DE", 7))
+    orders.checkpoint("one")
+    orders.land("2.json", order(3, "AT", BIG), order(4, "DE", 1, price=1.2575), order(5, "FR", "many", price=1e300))
+    second = orders.checkpoint("two")
+    found = orders.ledger.entry(second).acks["main"].ack.drift["orders"].found
+    assert [(column.path, column.wider) for column in found] == [("amount", "bigint"), ("price", "decimal(8,4)")]
+    orders.land("3.json", order(6, "AT", BIG + 1, price=2.0001))
+    third = orders.checkpoint("three")
+    assert orders.schema(third) == "`id` bigint, `country` string, `amount` bigint, `price` decimal(8,4)"
+    rows = {row["id"]: row for row in orders.table("orders")}
+    assert (rows[1]["amount"], rows[1]["price"]) == (5, Decimal("1.2500"))
+    assert (rows[3]["amount"], rows[3]["_rescued"]) == (None, f'{{"amount":{BIG}}}')
+    assert json.loads(rows[5]["_rescued"]) == {"amount": "many", "price": 1e300}
+    assert (rows[6]["amount"], rows[6]["price"], rows[6]["_rescued"]) == (BIG + 1, Decimal("2.0001"), None)
+    latest = {row["country"]: (row["id"], row["amount"]) for row in orders.table("latest")}
+    assert latest == {"AT": (6, BIG + 1), "DE": (4, 1), "FR": (5, None)}
+    totals = {row["country"]: (row["spent"], row["most"]) for row in orders.table("totals")}
+    assert totals == {"AT": (BIG + 6, BIG + 1), "DE": (8, 7), "FR": (None, None)}
+    for name in ("orders", "latest", "totals"):
+        assert sorted(map(repr, orders.by_spark(name))) == sorted(map(repr, orders.table(name)))
+
+
+def test_a_rollback_returns_to_the_narrow_type_and_the_tables_stay_readable(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark)
+    orders.land("1.json", order(1, "AT", 5))
+    first = orders.checkpoint("one")
+    orders.land("2.json", order(2, "AT", BIG))
+    orders.checkpoint("two")
+    orders.land("3.json", order(3, "AT", BIG))
+    orders.checkpoint("three")
+    assert orders.coordinator().roll_back(first, run="back", by="ann").error is None
+    orders.publish()
+    assert [row["amount"] for row in orders.by_spark("orders")] == [5]
+    again = orders.checkpoint("again")
+    assert orders.schema(again).endswith("`amount` int, `price` decimal(6,2)"), "the first has found nothing"
+    amounts = {row["id"]: (row["amount"], row["_rescued"]) for row in orders.by_spark("orders")}
+    rescued = f'{{"amount":{BIG}}}'
+    assert amounts == {1: (5, None), 2: (None, rescued), 3: (None, rescued)}
+    orders.land("4.json", order(4, "AT", BIG))
+    orders.checkpoint("on")
+    assert {row["country"]: row["spent"] for row in orders.by_spark("totals")} == {"AT": 5 + BIG}
+
+
+@pytest.mark.parametrize("cuts", ["own", "recorded"])
+def test_a_backfill_reads_with_the_types_of_today_or_of_the_past(tmp_path: Path, spark: Any, cuts: Any) -> None:
+    orders = shop(tmp_path, spark)
+    orders.land("1.json", order(1, "AT", BIG))
+    orders.checkpoint("one")
+    orders.land("2.json", order(2, "AT", BIG))
+    orders.checkpoint("two")
+    orders.sums = "2 * amount"
+    line = begin(orders.coordinator(), "doubled", 0, by="ann", cuts=cuts)
+    replay(line, OneSession(spark), Schedule(), Observer())
+    assert swap(line, by="ann", choices={}, wait=never).error is None
+    orders.publish()
+    amounts = {row["id"]: row["amount"] for row in orders.by_spark("orders")}
+    assert amounts == {1: BIG if cuts == "own" else None, 2: BIG}
+    assert [row["spent"] for row in orders.by_spark("totals")] == [4 * BIG if cuts == "own" else 2 * BIG]
+
+
+def test_a_state_that_cannot_follow_is_named_before_anything_is_written(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark)
+    orders.land("1.json", order(1, "AT", 5))
+    orders.checkpoint("one")
+    orders.land("2.json", order(2, "AT", 2.5))  # an int becomes a double, but a sum of whole numbers does not
+    orders.checkpoint("two")
+    orders.land("3.json", order(3, "AT", 2.5))
+    with pytest.raises(Invalid, match=r"'totals' cannot continue from its state:\s+.*double; the state has bigint"):
+        orders.checkpoint("three")
+    orders.coordinator().abort(3, "failed")
+    orders.on_type = "rescue"
+    orders.checkpoint("four")
+    assert {row["id"]: row["amount"] for row in orders.table("orders")} == {1: 5, 2: None, 3: None}
+
+
+def test_a_table_that_may_not_change_is_named_with_what_to_write(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark)
+    orders.evolution = "add"
+    orders.land("1.json", order(1, "AT", 5))
+    orders.checkpoint("one")
+    orders.land("2.json", order(2, "AT", BIG))
+    orders.checkpoint("two")
+    orders.land("3.json", order(3, "AT", BIG))
+    with pytest.raises(Invalid, match="'amount' is bigint; the table has int") as refused:
+        orders.checkpoint("three")
+    assert 'schema_evolution="widen"' in refused.value.help
+    assert {row["country"]: row["spent"] for row in orders.table("totals")} == {"AT": 5}, "no table went ahead"
+
+
+def test_columns_of_parquet_files_become_wider_too(tmp_path: Path, spark: Any) -> None:
+    class Parquet(Shop):
+        def pipeline(self) -> Pipeline:
+            pipeline = Pipeline("orders")
+            schema = "id long, amount int, share float, day date"
+            files = Files("landing/*.parquet", schema=schema, on_type="widen", on_new_column="evolve", max_files=1)
+            sink = DeltaAppend("tables/orders", schema_evolution="widen")
+            pipeline.source("orders", files).sink("orders", sink)
+            return pipeline
+
+    orders = Parquet(tmp_path)
+    orders.spark = spark
+    (tmp_path / "landing").mkdir()
+
+    def land(name: str, amount: Any, share: Any, day: Any, **further: Any) -> None:
+        columns = {"id": [int(name)], "amount": amount, "share": share, "day": day, **further}
+        pq.write_table(pa.table(columns), tmp_path / "landing" / f"{name}.parquet")
+
+    midnight, noon = datetime.fromisoformat("2026-11-29"), datetime.fromisoformat("2026-11-30T12:00:00")
+    land("1", pa.array([5], pa.int32()), pa.array([0.5], pa.float32()), pa.array([date(2026, 11, 29)]), n=[1])
+    land("2", [BIG], [0.1], pa.array([noon], pa.timestamp("us")), n=["many"])
+    land("3", [BIG], [0.1], pa.array([noon], pa.timestamp("us")), n=[2])
+    land("4", pa.array([7], pa.int32()), pa.array([0.5], pa.float32()), pa.array([date(2026, 11, 29)]))
+    for run in ("one", "two", "three", "four"):
+        orders.checkpoint(run)
+    assert orders.schema(4) == "`id` bigint, `amount` bigint, `share` double, `day` timestamp_ntz, `n` bigint"
+    rows = {row["id"]: row for row in orders.by_spark("orders")}
+    assert (rows[1]["day"], rows[1]["share"]) == (midnight, 0.5)
+    rescued = json.loads(rows[2]["_rescued"])
+    assert (rows[2]["amount"], rescued["amount"]) == (None, BIG)
+    assert rescued["n"] == "many", "no wider type holds texts and numbers"
+    assert (rows[3]["amount"], rows[3]["share"], rows[3]["day"], rows[3]["n"]) == (BIG, 0.1, noon, 2)
+    assert (rows[4]["amount"], rows[4]["share"], rows[4]["day"], rows[4]["n"]) == (7, 0.5, midnight, None)
+    assert sorted(map(repr, orders.table("orders"))) == sorted(map(repr, orders.by_spark("orders")))
+
+
+def test_the_log_of_a_wider_table_is_as_delta_wants_it(tmp_path: Path, spark: Any) -> None:
+    orders = shop(tmp_path, spark)
+    for number, amount in enumerate([5, BIG, BIG], 1):
+        orders.land(f"{number}.json", order(number, "AT", amount))
+        orders.checkpoint(f"run {number}")
+    snapshot = open_table(Location(str(tmp_path / "tables/orders")))
+    assert snapshot is not None
+    (amount,) = [field for field in snapshot.schema["fields"] if field["name"] == "amount"]
+    assert amount["metadata"] == {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
+    table = f"delta.`{tmp_path / 'tables/orders'}`"
+    spark.sql(f"INSERT INTO {table} VALUES (9, 'FR', 9, 9, null)")
+    spark.sql(f"OPTIMIZE {table}")
+    assert {row["id"]: row["amount"] for row in orders.by_spark("orders")} == {1: 5, 2: None, 3: BIG, 9: 9}
+    orders.land("4.json", order(4, "AT", 7) | {"vip": True})
+    orders.checkpoint("run 4")
+    orders.land("5.json", order(5, "AT", 7) | {"vip": True})
+    orders.checkpoint("run 5")
+    assert {row["id"]: row["vip"] for row in orders.by_spark("orders")}[5] is True
