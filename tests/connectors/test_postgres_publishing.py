@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.kit.postgres_sinks import CONNECTION, PostgresPublished, connections
+from tests.kit.postgres_sinks import CONNECTION, PostgresPublished, connections, staged_columns
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import PostgresAppend, PostgresUpsert
@@ -172,6 +172,83 @@ def test_new_columns_are_added_if_the_sink_says_so(publishing, postgres):
     sink = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="add"))
     sink.checkpoint(1, (1, "a"))
     assert rows(postgres, "k, v, x") == [(0, None, "theirs"), (1, "a", None)]
+
+
+INTEGERS, BIGINTS = {"k": "long", "n": "integer"}, {"k": "long", "n": "long"}
+BIG = 5_000_000_000
+
+
+@pytest.mark.parametrize("kind", ["append", "upsert"])
+def test_a_column_becomes_wider_in_the_transaction_that_publishes_the_rows(publishing, postgres, kind):
+    sink = PostgresAppend("t", connection=CONNECTION, allow_rollback=True, schema_evolution="widen")
+    if kind == "upsert":
+        sink = upsert(allow_rollback=True, schema_evolution="widen")
+    published = publishing(sink, types=INTEGERS)
+    published.checkpoint(1, (1, 1), (2, 2))
+    published.types = BIGINTS
+    published.checkpoint(2, (3, BIG))
+    assert rows(postgres, "k, n") == [(1, 1), (2, 2), (3, BIG)]
+    published.types = INTEGERS
+    published.roll_back(3, 1)
+    assert rows(postgres, "k, n") == [(1, 1), (2, 2)]
+    published.checkpoint(4, (4, 4))
+    assert rows(postgres, "k, n, pg_typeof(n)::text") == [(1, 1, "bigint"), (2, 2, "bigint"), (4, 4, "bigint")]
+
+
+def test_a_crash_in_the_transaction_leaves_neither_the_wider_type_nor_a_row(publishing, postgres, monkeypatch):
+    published = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="widen"), types=INTEGERS)
+    published.checkpoint(1, (1, 1))
+    published.types = BIGINTS
+    staged = published.stage(2, (2, BIG))
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresAppend, "add", dies)
+        with pytest.raises(KeyboardInterrupt):
+            published.publish(2, staged)
+    assert rows(postgres, "k, n, pg_typeof(n)::text") == [(1, 1, "integer")]
+    assert published.publish(2, staged) is not None
+    assert rows(postgres, "k, n") == [(1, 1), (2, BIG)]
+
+
+def test_columns_are_added_and_made_wider_at_once(publishing, postgres):
+    postgres.run("CREATE TABLE t (k integer, n smallint, r real, d numeric(6,2), day date)")
+    types = {"k": "long", "n": "double", "r": "double", "v": "string"}
+    published = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="widen"), types=types)
+    published.checkpoint(1, (BIG, 0.5, 0.1, "new"))
+    shown = "k, n, r, v, pg_typeof(k)::text, pg_typeof(n)::text, pg_typeof(r)::text"
+    assert rows(postgres, shown) == [(BIG, 0.5, 0.1, "new", "bigint", "double precision", "double precision")]
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "named"),
+    [
+        ("CREATE VIEW shown AS SELECT n FROM t", "rule _RETURN on view shown"),
+        ("ALTER TABLE t ADD COLUMN twice integer GENERATED ALWAYS AS (n * 2) STORED", "default value for column twice"),
+        ("CREATE POLICY few ON t USING (n < 5)", "policy few on table t"),
+    ],
+)
+def test_what_keeps_a_column_from_becoming_wider_is_named_before_anything_is_staged(
+    publishing, postgres, obstacle, named
+):
+    postgres.run("CREATE TABLE t (k bigint, n integer)", obstacle)
+    published = publishing(PostgresAppend("t", connection=CONNECTION, schema_evolution="widen"))
+    (problem,) = published.sink.output_problems(staged_columns(BIGINTS), published.context)
+    assert problem.startswith("'n' (integer) must become wider, which PostgreSQL refuses because of")
+    assert named in problem
+    assert published.sink.output_problems(staged_columns(INTEGERS), published.context) == []
+
+
+def test_a_history_that_would_not_recognise_its_rows_is_named(publishing, postgres):
+    postgres.run("CREATE TABLE t (k bigint PRIMARY KEY, n real)")
+    doubles = staged_columns({"k": "long", "n": "double"})
+    published = publishing(upsert(allow_rollback=True, schema_evolution="widen"))
+    (problem,) = published.sink.output_problems(doubles, published.context)
+    assert "'n' is double precision; the table has real, and with allow_rollback=True it cannot become wider" in problem
+    without = publishing(upsert(schema_evolution="widen"))
+    assert without.sink.output_problems(doubles, without.context) == []
 
 
 def test_a_constraint_that_refuses_a_row_is_told_and_nothing_is_written(appended, postgres):
@@ -600,7 +677,7 @@ def test_a_view_is_no_target(publishing, postgres):
         (PostgresAppend("a.b.c", connection="shop"), "a schema and a name such as 'shop.sales'"),
         (PostgresAppend("x" * 64, connection="shop"), "longer than 63 bytes"),
         (PostgresAppend("t", connection="shop.eu"), "without a dot"),
-        (PostgresAppend("t", connection="shop", schema_evolution="yes"), 'write "refuse" or "add"'),
+        (PostgresAppend("t", connection="shop", schema_evolution="yes"), 'write "refuse", "add" or "widen"'),
         (PostgresUpsert("t", connection="shop", keys=[]), "keys is empty"),
         (PostgresUpsert("t", connection="shop", keys=["a", "A"]), "keys names 'A', 'a' twice"),
         (PostgresUpsert("t", connection="shop", keys=["a"], omit=["a"]), "omit names 'a'"),

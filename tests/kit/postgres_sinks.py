@@ -76,7 +76,13 @@ class PostgresPublished:
         is_marked = rows and len(rows[0]) > len(self.types)
         types: dict[str, Any] = self.types | ({"tidegate_deleted": "boolean"} if is_marked else {})
         columns: list[Any] = list(zip(*rows, strict=True)) or [[] for _ in types]
-        arrow = {"long": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "double": pa.float64()}
+        arrow = {
+            "integer": pa.int32(),
+            "long": pa.int64(),
+            "string": pa.string(),
+            "boolean": pa.bool_(),
+            "double": pa.float64(),
+        }
         table = pa.table({name: pa.array(each, arrow[types[name]]) for name, each in zip(types, columns, strict=True)})
         part = StagedPart(columns=staged_columns(types, self.sink.keys), files=self._files(id, table, attempt, "rows"))
         if removed:

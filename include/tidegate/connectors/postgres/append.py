@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.connectors.postgres import FoundTable, quoted_name
 from tidegate.connectors.postgres.copying import STAGED, copy_rows, insert_list, make_staged, select_list
-from tidegate.connectors.postgres.sink import PostgresSink
+from tidegate.connectors.postgres.sink import Evolution, PostgresSink
 from tidegate.connectors.postgres.types import is_copied
 from tidegate.connectors.sink import Prepared, SinkContext, Staging
 from tidegate.connectors.transactional import StagedRows
@@ -34,8 +34,10 @@ class PostgresAppend(PostgresSink):
     table: the table's name, in the same case as in the database, with its schema unless that is public.
     connection: the name of a connection in the setting `connections`, with options of libpq (host, port, dbname …).
     schema_evolution: "refuse" rows whose columns differ from the table's, or "add" new columns to the table. With
-        "add", columns that the output lacks are null. Columns with a default may always be missing in the output. Types
-        are never changed.
+        "add", columns that the output lacks are null. Columns with a default may always be missing in the output.
+        "widen" does so as well, and changes the type of a column if the output has a wider one, such as bigint for
+        integer, in the transaction that publishes the rows. PostgreSQL then rewrites the table, which others cannot
+        use meanwhile. Other types never change.
     allow_rollback: add a column `tidegate_checkpoint` to the table, by which a rollback removes rows.
     take_over: publish to a table to which another pipeline with the same name has published.
     changelog: accept a stream with retractions, such as an aggregate: append each new row, and keep the rows that it
@@ -50,7 +52,7 @@ class PostgresAppend(PostgresSink):
         table: str,
         *,
         connection: str,
-        schema_evolution: Literal["refuse", "add"] = "refuse",
+        schema_evolution: Evolution = "refuse",
         allow_rollback: bool = False,
         take_over: bool = False,
         changelog: bool = False,

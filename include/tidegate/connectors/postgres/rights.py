@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tidegate.connectors.postgres import FoundTable, TableName, find_oid, literal, quoted_name
 from tidegate.connectors.postgres.mark import history_of, marks_of
 from tidegate.errors import Invalid
 
-__all__ = ["is_owner", "refuse_missing_rights"]
+__all__ = ["dependents_of", "is_owner", "refuse_missing_rights"]
 
 
 def refuse_missing_rights(
@@ -48,6 +48,26 @@ def is_owner(cursor: Any, table: TableName) -> bool:
     """Return whether the user may alter the table."""
     cursor.execute(f"SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {literal(table.sql)}::regclass")
     return bool(cursor.fetchone()[0])
+
+
+def dependents_of(cursor: Any, oid: int, numbers: Collection[int]) -> list[str]:
+    """Return what keeps PostgreSQL from changing the types of these columns, in words: views, policies and the like.
+
+    numbers: those of the columns.
+    """
+    if not numbers:
+        return []
+    listed = ", ".join(map(str, numbers))
+    cursor.execute(
+        "SELECT DISTINCT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend d "
+        f"WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = {oid} AND d.refobjsubid IN ({listed}) "
+        "AND (d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_trigger'::regclass) OR "
+        "(d.classid = 'pg_attrdef'::regclass AND EXISTS (SELECT 1 FROM pg_attrdef a JOIN pg_attribute c "
+        "ON c.attrelid = a.adrelid AND c.attnum = a.adnum WHERE a.oid = d.objid AND c.attgenerated <> ''))) "
+        "UNION ALL SELECT 'its partitioning' FROM pg_partitioned_table p "
+        f"WHERE p.partrelid = {oid} AND p.partattrs::smallint[] && ARRAY[{listed}]::smallint[] ORDER BY 1"
+    )
+    return [str(row[0]) for row in cursor.fetchall()]
 
 
 def _missing_grants(

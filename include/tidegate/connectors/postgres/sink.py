@@ -32,17 +32,19 @@ from tidegate.connectors.postgres.mark import (
     refuse_other_publishers,
     refuse_other_table,
 )
-from tidegate.connectors.postgres.rights import is_owner, refuse_missing_rights
+from tidegate.connectors.postgres.rights import dependents_of, is_owner, refuse_missing_rights
 from tidegate.connectors.postgres.types import (
     column_type,
     fits,
     fits_all,
     held_as,
+    keeps_its_json,
     name_problems,
     not_null_names,
     refusal_of,
     staged_columns,
     table_rules,
+    widened_table,
 )
 from tidegate.connectors.row_rules import DeclaredRules
 from tidegate.connectors.sink import Head, Prepared, Publication, RestorePlan, SinkContext, Staging
@@ -56,7 +58,9 @@ from tidegate.spark.frame_facts import empty_if
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PostgresSink"]
+__all__ = ["Evolution", "PostgresSink"]
+
+Evolution = Literal["refuse", "add", "widen"]
 
 OLDEST_SERVER = 14
 _MARKS: Final = "marks"
@@ -71,7 +75,7 @@ class PostgresSink(TransactionalSink):
         table: str,
         *,
         connection: str,
-        schema_evolution: Literal["refuse", "add"] = "refuse",
+        schema_evolution: Evolution = "refuse",
         allow_rollback: bool = False,
         take_over: bool = False,
     ) -> None:
@@ -101,8 +105,8 @@ class PostgresSink(TransactionalSink):
 
     def problems(self) -> list[str]:
         problems = table_problems(self.table) + connection_problems(self.connection)
-        if self.schema_evolution not in ("refuse", "add"):
-            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        if self.schema_evolution not in ("refuse", "add", "widen"):
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse", "add" or "widen"')
         return problems
 
     delete_when: str | None = None
@@ -154,10 +158,38 @@ class PostgresSink(TransactionalSink):
             existing, _ = self._inspect_table(cursor, context)
             if existing is None:
                 return []
-            types = {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}
-            problems = self.table_problems(existing) + self._differences(types, existing)
-            if not problems and set(types) - set(existing.columns) and not is_owner(cursor, self.table_name):
-                problems.append("only the owner of the table, which this connection's user is not, can add new columns")
+            types = _natural_types(output)
+            wide = self._as_widened(types, existing)
+            problems = self.table_problems(existing) + self._differences(types, wide)
+            if not problems and wide != existing:
+                problems = self._widening_problems(cursor, existing, wide)
+            changes = wide != existing or set(types) - set(existing.columns)
+            if not problems and changes and not is_owner(cursor, self.table_name):
+                problems.append("only the owner of the table, which this connection's user is not, can change columns")
+        return problems
+
+    def _as_widened(self, types: dict[str, str], existing: FoundTable) -> FoundTable:
+        """Return the table as it is once it has become wide enough for columns of these types, if it may."""
+        return widened_table(types, existing) if self.schema_evolution == "widen" else existing
+
+    def _widening_problems(self, cursor: Any, existing: FoundTable, wide: FoundTable) -> list[str]:
+        """Return why the types of columns cannot be changed."""
+        changed = [name for name, column in existing.columns.items() if column.type != wide.columns[name].type]
+        problems = []
+        for name in changed:
+            before, after = existing.columns[name].type, wide.columns[name].type
+            if self.allow_rollback and self.keys and not keeps_its_json(before, after):
+                problems.append(
+                    f"{name!r} is {after}; the table has {before}, and with allow_rollback=True it cannot become "
+                    "wider: a rollback could not recognise rows that were replaced before"
+                )
+        dependents = dependents_of(cursor, existing.oid, [existing.columns[name].number for name in changed])
+        if dependents:
+            listed = ", ".join(f"{name!r} ({existing.columns[name].type})" for name in changed)
+            problems.append(
+                f"{listed} must become wider, which PostgreSQL refuses because of {', '.join(dependents)}: drop it, "
+                "and create it again after the next checkpoint"
+            )
         return problems
 
     def output_columns(self, schema: Json) -> Json:
@@ -201,6 +233,8 @@ class PostgresSink(TransactionalSink):
         if name_problems(output):
             return DeclaredRules()  # `output_problems` reports them
         table = typed.convert(declared, FoundTable) if declared is not None else None
+        if table is not None:
+            table = self._as_widened(_natural_types(output), table)
         return table_rules(output, table, self.keys, self.delete_when)
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
@@ -211,6 +245,8 @@ class PostgresSink(TransactionalSink):
         output = self.output_columns(msgspec.json.decode(frame.schema.json()))
         with self._database(context).session("looking at the table") as session:
             existing, _ = self._inspect_table(session.cursor(), context)
+        if existing is not None:
+            existing = self._as_widened(_natural_types(output), existing)
         rules = table_rules(output, existing, self.keys, self.delete_when).rules
         columns = staged_columns(output, existing, self.keys, rules)
         return empty_if(frame, frame.select(*columns, *self.further_columns()))
@@ -487,7 +523,8 @@ class PostgresSink(TransactionalSink):
             for statement in self.creation(types):
                 cursor.execute(statement)
         else:
-            problems = self._differences(types, existing) + self._changes(rows, existing)
+            wide = self._as_widened(types, existing)
+            problems = self._differences(types, wide) + self._changes(rows, wide)
             if problems:
                 raise Invalid(
                     "\n    ".join([f"{self.table_name} was changed since the rows were staged:", *problems]),
@@ -495,13 +532,15 @@ class PostgresSink(TransactionalSink):
                     help="change the table back, then run again, which publishes the pending checkpoints",
                     reason="TABLE_CHANGED",
                 )
-            additions = []
+            changes = []
             for name, data_type in (types | self.added_columns).items():
                 if name not in existing.columns:
-                    additions.append(f"ADD COLUMN {quoted_name(name)} {data_type}")
-            if not additions:
+                    changes.append(f"ADD COLUMN {quoted_name(name)} {data_type}")
+                elif wide.columns[name].type != existing.columns[name].type:
+                    changes.append(f"ALTER COLUMN {quoted_name(name)} TYPE {wide.columns[name].type}")
+            if not changes:
                 return existing
-            cursor.execute(f"ALTER TABLE {self.table_name.sql} {', '.join(additions)}")
+            cursor.execute(f"ALTER TABLE {self.table_name.sql} {', '.join(changes)}")
         table = find_table(cursor, self.table_name)
         assert table is not None
         return table
@@ -538,3 +577,8 @@ class PostgresSink(TransactionalSink):
         if self.keys:
             columns.append(f"PRIMARY KEY ({', '.join(map(quoted_name, self.keys))})")
         return [f"CREATE TABLE {self.table_name.sql} ({', '.join(columns)})"]
+
+
+def _natural_types(output: Json) -> dict[str, str]:
+    """Return the types of the columns that the sink would create for an output."""
+    return {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}

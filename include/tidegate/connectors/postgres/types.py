@@ -7,13 +7,15 @@ column could refuse, such as a null, a text that is too long or has a zero byte,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.connectors.check_constraints import can_translate, translated
 from tidegate.connectors.postgres import FoundTable, TableColumn
 from tidegate.connectors.postgres.table import MAX_NAME_LENGTH
 from tidegate.connectors.row_rules import DeclaredRules, RowRule, exempting, is_broken
+from tidegate.connectors.schema.widening import wider_type
 from tidegate.connectors.valid_texts import holds_invalid_text
 from tidegate.delta.log.schema import render
 from tidegate.records.names import quoted
@@ -28,11 +30,13 @@ __all__ = [
     "fits_all",
     "held_as",
     "is_copied",
+    "keeps_its_json",
     "name_problems",
     "not_null_names",
     "refusal_of",
     "staged_columns",
     "table_rules",
+    "widened_table",
 ]
 
 NATURAL: Final = "postgres"
@@ -144,6 +148,40 @@ def fits_all(natural: str, column: str) -> bool:
         return False
     further_places = int(column_numeric[2]) - int(natural_numeric[2])
     return further_places >= 0 and int(column_numeric[1]) - int(natural_numeric[1]) >= further_places
+
+
+def widened_table(types: Mapping[str, str], table: FoundTable) -> FoundTable:
+    """Return the table as it is once its columns hold all values of the types that the sink would create for them.
+
+    types: by column. If no wider type holds them, a column stays as it is.
+    """
+    columns = dict(table.columns)
+    for name, natural in types.items():
+        column = columns.get(name)
+        if column is None or column.generated:
+            continue
+        wider = wider_type(_spark_name(column.type), _spark_name(natural))
+        if wider is not None:
+            as_json = {"bigint": "long", "int": "integer", "smallint": "short"}.get(wider, wider)
+            columns[name] = replace(column, type=column_type(as_json) or column.type)
+    return replace(table, columns=columns)
+
+
+def _spark_name(kind: str) -> str:
+    """Return the Spark type, as SQL, whose exact type in PostgreSQL this is, or "" if there is none."""
+    numeric = _NUMERIC.fullmatch(kind)
+    if numeric:
+        return f"decimal({numeric[1]},{numeric[2]})"
+    names = {natural: render(spark) for spark, natural in _SIMPLE.items() if spark != "byte"}
+    return names.get(kind, "")
+
+
+def keeps_its_json(before: str, after: str) -> bool:
+    """Return whether values of a column look the same as JSON after the column has become wider.
+
+    The history of a sink that replaces rows recognises rows by their JSON.
+    """
+    return before in _INTEGERS and (after in _INTEGERS or after == "double precision")
 
 
 def is_copied(natural: str, column: str) -> bool:

@@ -9,7 +9,7 @@ load      The rows are copied into a temporary table. From there, one statement 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from tidegate.connectors.postgres.copying import (
     select_list,
 )
 from tidegate.connectors.postgres.mark import history_of, marks_of
-from tidegate.connectors.postgres.sink import PostgresSink
+from tidegate.connectors.postgres.sink import Evolution, PostgresSink
 from tidegate.connectors.sink import Prepared, SinkContext, Staging
 from tidegate.connectors.transactional import StagedPart, StagedRows
 from tidegate.delta import StagedFile, refuse_difference
@@ -89,7 +89,7 @@ class PostgresUpsert(PostgresSink):
         order_by: Sequence[str] = (),
         delete_when: str | None = None,
         omit: Sequence[str] = (),
-        schema_evolution: Literal["refuse", "add"] = "refuse",
+        schema_evolution: Evolution = "refuse",
         allow_rollback: bool = False,
         take_over: bool = False,
     ) -> None:

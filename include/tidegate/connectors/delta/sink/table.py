@@ -550,8 +550,7 @@ class DeltaSink(ExactlyOnceSink):
         """Create the table. If types have become wider among the pending rows, it begins empty, and the next attempt
         to publish changes it."""
         if any(change.kind == "type" for batch in batches for change in differences(batch.columns, united(batches))):
-            files, stamp = [], dataclasses.replace(stamp, publishes=False)
-            self._create(location, batches[:1], files, stamp, context)
+            self._create(location, batches[:1], [], dataclasses.replace(stamp, publishes=False), context)
             return None
         return self._create(location, batches, self.first_files(batches, location, folder), stamp, context)
 
