@@ -51,7 +51,7 @@ def survey_csv(spark: SparkSession, source: FileOptions, folder: Folder, names: 
         frame = judged if frame is None else frame.unionByName(judged)
     if frame is None:
         return Survey(None, is_clean=True)
-    return summarize(frame, checks).with_names_in(folder.url)
+    return summarize(frame, columns, source.schema_policy, checks).with_names_in(folder.url)
 
 
 def read_rescuing_csv(

@@ -88,11 +88,11 @@ class Files(Source):
         record malformed. "refuse" treats the record as malformed, and refuses a file of Parquet or CSV. "rescue" keeps
         the values as JSON in the rescue column. "evolve" does so as well, and the next checkpoint reads them as
         columns. "hold" is "evolve" once a person approves: the checkpoint that finds a new key is held, as by a gate.
-    on_type: what to do with values of JSON and CSV that their column cannot hold, and with columns of Parquet that cannot
-        be read as their column's type. "refuse" treats the record as malformed, and refuses the Parquet file. "rescue"
-        keeps the values in the rescue column, and their column is null. "widen", for JSON and Parquet, does so as well,
-        and from the next checkpoint on the column has a wider type, if one holds such values: bigint or double for int,
-        a larger decimal, and so on.
+    on_type: what to do with values of JSON and CSV that their column cannot hold, and with columns of Parquet that
+        cannot be read as their column's type. "refuse" treats the record as malformed, and refuses the Parquet file.
+        "rescue" keeps the values in the rescue column, and their column is null. "widen", for JSON and Parquet, does so
+        as well, and from the next checkpoint on the column has a wider type, if one holds such values: bigint or double
+        for int, a larger decimal, and so on.
     rescue_column: the name of the rescue column. Rows have it if one of the two policies rescues.
     required: an interval without files is not ready, and its run is tried again. By default it has no rows. But an
         interval that had files is not processed again without any, because they may have been archived.
